@@ -1,0 +1,149 @@
+"""The types every attention mechanism is made of.
+
+Shape letters used throughout this room, for one head without a batch (`jax.vmap` adds both):
+
+    T  queries    S  keys    D  head width    V  value width    R  features    m, n  projection vectors
+
+A feature map estimates the softmax kernel SM(x, y) = exp(x.y), without a temperature, as a dot product of
+features. Features carry their scale as a logarithm, so that they neither overflow nor need a constant added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Features = Any
+"""A pytree of drawn projections and constants: frozen, never trained."""
+
+
+class Block(NamedTuple):
+    """Features exp(log_scale) * outer(factors), with the outer product taken per token and left undone.
+
+    Attributes:
+      factors: arrays [..., R_f], bounded; the block holds the product of their widths in features.
+      log_scale: [...], one per token, or None for features that carry no scale.
+    """
+
+    factors: tuple[Array, ...]
+    log_scale: Array | None
+
+    @property
+    def values(self) -> Array:
+        """[..., R]: the factors multiplied out."""
+        return reduce(outer_values, self.factors)
+
+
+class ScaledFeatures(NamedTuple):
+    """Features of the tokens of one side: `values * exp(log_scale)`, held as one or more blocks.
+
+    Kernels add by putting blocks side by side, each on its own scale, and multiply by putting factors side by
+    side, so that neither costs anything until the features are summed over tokens (see linear.py).
+    """
+
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, values: Array, log_scale: Array | None = None) -> ScaledFeatures:
+        """One block of one factor: values [..., R], bounded, and log_scale [...]."""
+        return cls((Block((values,), log_scale),))
+
+    @property
+    def log_scale(self) -> Array:
+        """[...]: the largest scale of any block, a constant to differentiation."""
+        common = _common_scale(self.blocks)
+        return jnp.zeros(self.blocks[0].factors[0].shape[:-1]) if common is None else common
+
+    @property
+    def values(self) -> Array:
+        """[..., R]: all features written out, on the common scale `log_scale`."""
+        common = _common_scale(self.blocks)
+        if common is None:
+            return jnp.concatenate([block.values for block in self.blocks], axis=-1)
+        shares = [jnp.exp(-common if b.log_scale is None else b.log_scale - common) for b in self.blocks]
+        return jnp.concatenate(
+            [b.values * s[..., None] for b, s in zip(self.blocks, shares, strict=True)], -1
+        )
+
+    def joined(self) -> ScaledFeatures:
+        """The same features as one block of one factor."""
+        return ScaledFeatures.of(self.values, _common_scale(self.blocks))
+
+
+def outer_values(a: Array, b: Array) -> Array:
+    """Outer product per token: [..., A] and [..., B] to [..., A*B]."""
+    product = a[..., :, None] * b[..., None, :]
+    return product.reshape(*product.shape[:-2], a.shape[-1] * b.shape[-1])
+
+
+def _common_scale(blocks: tuple[Block, ...]) -> Array | None:
+    scales = [block.log_scale for block in blocks if block.log_scale is not None]
+    if not scales:
+        return None
+    if len(scales) < len(blocks):
+        scales.append(jnp.zeros_like(scales[0]))
+    # Whatever is subtracted here is added elsewhere, so its derivative cancels: do not compute it.
+    return jax.lax.stop_gradient(reduce(jnp.maximum, scales))
+
+
+class FeatureMap(NamedTuple):
+    """An unbiased estimator of a kernel K(x, y) as a dot product of features, three pure functions.
+
+    Attributes:
+      init: (key, dim) -> features, the random draws for tokens of width `dim`.
+      apply_q: (features, x[T, D]) -> ScaledFeatures of the queries.
+      apply_k: (features, y[S, D]) -> ScaledFeatures of keys, in blocks and factors as wide as the queries'
+    """
+
+    init: Callable[[Array, int], Features]
+    apply_q: Callable[[Features, Array], ScaledFeatures]
+    apply_k: Callable[[Features, Array], ScaledFeatures]
+
+
+class Apply(Protocol):
+    def __call__(
+        self, features: Features, q: Array, k: Array, v: Array, mask: Array | None = None
+    ) -> Array: ...
+
+
+class Rank(Protocol):
+    def __call__(self, features: Features, q: Array, k: Array, mask: Array | None = None) -> Array: ...
+
+
+class Attention(NamedTuple):
+    """Row-normalised attention of one head, exact or estimated.
+
+    Attributes:
+      init: (key, head_dim) -> features; `()` for exact softmax. A new key redraws.
+      apply: (features, q[T, D], k[S, D], v[S, V], mask=None) -> [T, V]; the weights of a row sum to one.
+      rank: (features, q[T, D], k[S, D], mask=None) -> [S]; column sums of the row-normalised matrix.
+
+    `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With
+    every key masked, all results are 0. Wrong shapes raise ValueError.
+    """
+
+    init: Callable[[Array, int], Features]
+    apply: Apply
+    rank: Rank
+
+
+def check_inputs(q: Array, k: Array, v: Array | None, mask: Array | None) -> None:
+    """Raise ValueError, in one line, unless q, k, v and mask are the arrays of one head."""
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if array is not None and array.ndim != 2:
+            raise ValueError(
+                f"{name} has shape {array.shape}; one head takes [tokens, width], use jax.vmap for more"
+            )
+    if q.shape[1] != k.shape[1]:
+        raise ValueError(f"q has width {q.shape[1]} and k has width {k.shape[1]}; they must be equal")
+    if v is not None and v.shape[0] != k.shape[0]:
+        raise ValueError(f"v has {v.shape[0]} tokens and k has {k.shape[0]}; they must be equal")
+    if mask is not None and (mask.shape != k.shape[:1] or mask.dtype != jnp.bool_):
+        raise ValueError(
+            f"mask is {mask.dtype}{list(mask.shape)}; it must be bool[{k.shape[0]}], one entry per key"
+        )

@@ -1,6 +1,12 @@
 """Vision policies for robots with linear-time random-feature attention, priced in FLOPs.
 
 Importing this package starts neither JAX nor an engine; the rooms below it do, when they are used.
+Where gymnasium is installed, the tasks are registered with it; a robot does without.
 """
 
+import importlib.util
+
 __version__ = "0.1.0"
+
+if importlib.util.find_spec("gymnasium"):
+    import robopolicy.envs as _envs  # noqa: F401  (registers the tasks)

@@ -1,0 +1,8 @@
+"""The simulated tasks. Importing this registers them with gymnasium; an engine loads when a task is made."""
+
+import gymnasium
+
+gymnasium.register(
+    id="robopolicy/SteppingStones-v0",
+    entry_point="robopolicy.envs.quadruped.stepping_stones:SteppingStones",
+)

@@ -1,0 +1,76 @@
+"""The readings and commands that a task needs of a physics engine, and nothing of any engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A fixed, axis-aligned box: `center` and `half` extents in metres, each [3]."""
+
+    center: tuple[float, float, float]
+    half: tuple[float, float, float]
+
+
+class BodyState(NamedTuple):
+    """One reading of a floating-base robot.
+
+    position [3] (m) and rotation [3, 3] (base to world) of the base link; linear [3] (m/s) and
+    angular [3] (rad/s) velocity in the world frame; joint_positions (rad) and joint_velocities (rad/s) [J].
+    """
+
+    position: Array
+    rotation: Array
+    linear_velocity: Array
+    angular_velocity: Array
+    joint_positions: Array
+    joint_velocities: Array
+
+
+class View(NamedTuple):
+    """A pinhole camera for pictures: `eye` and `target` in the world (m), vertical field of view (deg)."""
+
+    eye: tuple[float, float, float]
+    target: tuple[float, float, float]
+    field_of_view: float
+
+
+class Physics(Protocol):
+    """A robot among boxes. `reset` rebuilds the world, so that nothing of an episode reaches the next."""
+
+    def reset(self, boxes: list[Box], position: Array, joint_positions: Array) -> None:
+        """Build the world anew and put the robot at `position` [3] (m), upright, at rest."""
+
+    def state(self) -> BodyState:
+        """Read the robot."""
+
+    def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
+        """Set what each joint [J] does from now on: hold its position (rad) or apply its torque (N m)."""
+
+    def step(self) -> None:
+        """Advance by one control period, in as many physics steps as the engine was built with."""
+
+    def foot_contacts(self) -> NDArray[np.bool_]:
+        """Whether each foot touches the terrain, [4]."""
+
+    def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
+        """Distance [N] (m) to the terrain along unit `directions` from `origins`, [N, 3] each.
+
+        It is `reach` where nothing is hit.
+        """
+
+    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        """A picture [height, width, 3] of the robot and its world."""
+
+    def mass_properties(self) -> tuple[float, Array, Array]:
+        """Mass (kg), centre of mass [3] and inertia about it [3, 3] at the present pose, in base axes."""
+
+    def close(self) -> None:
+        """Release the engine; a second call does nothing."""

@@ -1,0 +1,210 @@
+"""The Laikago in PyBullet: the only file that imports that engine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import Array, BodyState, Box, View
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """PyBullet prints from C on import and on connecting, which would spoil machine-readable output."""
+    c_library = ctypes.CDLL(None)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    c_library.fflush(None)
+    saved = [(stream, os.dup(stream)) for stream in (1, 2)]
+    with open(os.devnull, "wb") as sink:
+        for stream, _ in saved:
+            os.dup2(sink.fileno(), stream)
+    try:
+        yield
+    finally:
+        c_library.fflush(None)
+        for stream, copy in saved:
+            os.dup2(copy, stream)
+            os.close(copy)
+
+
+with _quiet():
+    import pybullet
+    import pybullet_data
+    from pybullet_utils.bullet_client import BulletClient
+
+JOINTS = (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14)  # hip, upper, lower of FR, FL, RR, RL
+TOES = (3, 7, 11, 15)
+STONE_COLOURS = ((0.55, 0.58, 0.62, 1.0), (0.70, 0.72, 0.75, 1.0))
+
+
+@dataclass(frozen=True)
+class BulletConfig:
+    """Settings of the engine; the reasons stand in docs/stepping-stones.md."""
+
+    control_period: float = 0.01  # s
+    substeps: int = 5  # physics steps a control period: 2 ms each
+    solver_iterations: int = 10
+    friction: float = 0.8  # of toes and of terrain: Bullet multiplies the two
+    motor_torque: float = 60.0  # N m, limit of a position-controlled joint
+    position_gain: float = 0.15  # share of the position error that a motor removes in a physics step
+    velocity_gain: float = 0.8
+
+
+class BulletPhysics:
+    """Laikago (`laikago_toes_zup_lores.urdf` of pybullet_data) on boxes, behind the `Physics` protocol.
+
+    Only the toes collide: an episode ends long before a trunk or a shin could touch anything, and it
+    halves the engine's time.
+    """
+
+    def __init__(self, config: BulletConfig | None = None, *, visible: bool = False) -> None:
+        """`visible` loads what only pictures need, which makes every reset 80 ms dearer."""
+        self.config = config or BulletConfig()
+        self._visible = visible
+        with _quiet():
+            self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
+        self._client.setAdditionalSearchPath(pybullet_data.getDataPath())
+        self._robot = -1
+
+    @property
+    def _bullet(self) -> BulletClient:
+        if self._client is None:
+            raise RuntimeError("physics is closed: make a new environment")
+        return self._client
+
+    def reset(self, boxes: list[Box], position: Array, joint_positions: Array) -> None:
+        bullet, config = self._bullet, self.config
+        bullet.resetSimulation()
+        bullet.setPhysicsEngineParameter(
+            fixedTimeStep=config.control_period,
+            numSubSteps=config.substeps,
+            numSolverIterations=config.solver_iterations,
+            deterministicOverlappingPairs=1,
+        )
+        bullet.setGravity(0.0, 0.0, -9.81)
+        for index, box in enumerate(boxes):
+            shape = bullet.createCollisionShape(bullet.GEOM_BOX, halfExtents=box.half)
+            visual = bullet.createVisualShape(
+                bullet.GEOM_BOX, halfExtents=box.half, rgbaColor=STONE_COLOURS[index % 2]
+            )
+            body = bullet.createMultiBody(0.0, shape, visual, box.center)
+            bullet.changeDynamics(body, -1, lateralFriction=1.0)
+        self._robot = bullet.loadURDF(
+            "laikago/laikago_toes_zup_lores.urdf",
+            position,
+            flags=0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES,
+        )
+        for link in range(-1, bullet.getNumJoints(self._robot)):
+            if link in TOES:
+                bullet.changeDynamics(self._robot, link, lateralFriction=config.friction)
+            else:
+                bullet.setCollisionFilterGroupMask(self._robot, link, 0, 0)
+            bullet.changeDynamics(self._robot, link, linearDamping=0.0, angularDamping=0.0)
+        for joint, angle in zip(JOINTS, joint_positions, strict=True):
+            bullet.resetJointState(self._robot, joint, angle, 0.0)
+
+    def state(self) -> BodyState:
+        bullet = self._bullet
+        position, quaternion = bullet.getBasePositionAndOrientation(self._robot)
+        linear, angular = bullet.getBaseVelocity(self._robot)
+        joints = bullet.getJointStates(self._robot, JOINTS)
+        return BodyState(
+            np.array(position),
+            np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3),
+            np.array(linear),
+            np.array(angular),
+            np.array([joint[0] for joint in joints]),
+            np.array([joint[1] for joint in joints]),
+        )
+
+    def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
+        bullet, config = self._bullet, self.config
+        held = np.flatnonzero(position_controlled)
+        pushed = np.flatnonzero(~position_controlled)
+        if held.size:
+            bullet.setJointMotorControlArray(
+                self._robot,
+                [JOINTS[i] for i in held],
+                bullet.POSITION_CONTROL,
+                targetPositions=positions[held].tolist(),
+                forces=[config.motor_torque] * held.size,
+                positionGains=[config.position_gain] * held.size,
+                velocityGains=[config.velocity_gain] * held.size,
+            )
+        if pushed.size:
+            joints = [JOINTS[i] for i in pushed]
+            # A joint keeps its motor until the motor's force is set to zero.
+            bullet.setJointMotorControlArray(
+                self._robot, joints, bullet.VELOCITY_CONTROL, forces=[0.0] * pushed.size
+            )
+            bullet.setJointMotorControlArray(
+                self._robot, joints, bullet.TORQUE_CONTROL, forces=torques[pushed].tolist()
+            )
+
+    def step(self) -> None:
+        self._bullet.stepSimulation()
+
+    def foot_contacts(self) -> NDArray[np.bool_]:
+        touching = {contact[3] for contact in self._bullet.getContactPoints(bodyA=self._robot)}
+        return np.array([toe in touching for toe in TOES])
+
+    def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
+        ends = origins + reach * directions
+        fractions: list[Array] = []
+        for start in range(0, len(origins), pybullet.MAX_RAY_INTERSECTION_BATCH_SIZE):
+            part = slice(start, start + pybullet.MAX_RAY_INTERSECTION_BATCH_SIZE)
+            hits = self._bullet.rayTestBatch(origins[part].tolist(), ends[part].tolist())
+            fractions.append(np.array([1.0 if hit[0] == self._robot else hit[2] for hit in hits]))
+        return reach * np.concatenate(fractions)
+
+    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        bullet = self._bullet
+        eye_to_clip = bullet.computeProjectionMatrixFOV(view.field_of_view, width / height, 0.05, 20.0)
+        world_to_eye = bullet.computeViewMatrix(view.eye, view.target, (0.0, 0.0, 1.0))
+        image = bullet.getCameraImage(
+            width,
+            height,
+            world_to_eye,
+            eye_to_clip,
+            lightDirection=(1.0, -2.0, 4.0),
+            shadow=1,
+            renderer=bullet.ER_TINY_RENDERER,
+            flags=bullet.ER_NO_SEGMENTATION_MASK,
+        )[2]
+        return np.asarray(image, np.uint8).reshape(height, width, 4)[..., :3].copy()
+
+    def mass_properties(self) -> tuple[float, Array, Array]:
+        bullet = self._bullet
+        masses, centers, inertias = [], [], []
+        base_position, base_quaternion = bullet.getBasePositionAndOrientation(self._robot)
+        poses = {-1: (base_position, base_quaternion)}
+        for link in range(bullet.getNumJoints(self._robot)):
+            poses[link] = bullet.getLinkState(self._robot, link, computeForwardKinematics=1)[:2]
+        for link, (center, quaternion) in poses.items():
+            info = bullet.getDynamicsInfo(self._robot, link)
+            rotation = np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3)
+            masses.append(info[0])
+            centers.append(center)
+            inertias.append(rotation @ np.diag(info[2]) @ rotation.T)
+        mass = float(np.sum(masses))
+        offsets = np.array(centers)
+        center = np.array(masses) @ offsets / mass
+        offsets = offsets - center
+        inertia = np.sum(inertias, axis=0)
+        for m, r in zip(masses, offsets, strict=True):
+            inertia = inertia + m * (r @ r * np.eye(3) - np.outer(r, r))
+        base = np.array(bullet.getMatrixFromQuaternion(base_quaternion)).reshape(3, 3)
+        return mass, base.T @ (center - np.array(base_position)), base.T @ inertia @ base
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.disconnect()
+            self._client = None

@@ -1,0 +1,40 @@
+"""A trot: diagonal pairs of legs swing in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import Array
+
+# FR and RL lift off first, FL and RR half a period later.
+OFFSETS = np.array([0.0, 0.5, 0.5, 0.0])
+
+
+@dataclass(frozen=True)
+class TrotConfig:
+    """`period` of the gait (s) and `duty`, the share of it that a foot spends on the ground."""
+
+    period: float = 0.5
+    duty: float = 0.6
+
+
+class Trot:
+    """The schedule: legs swing in the first `1 - duty` of their cycle. Before time 0 all legs stand."""
+
+    def __init__(self, config: TrotConfig) -> None:
+        self.period = config.period
+        self.swing = (1.0 - config.duty) * config.period  # s
+        self.stance = config.duty * config.period  # s
+
+    def cycle(self, time: float) -> Array:
+        """Seconds since each leg's last scheduled lift-off, [4], in [0, period)."""
+        # The rounding keeps a lift-off that falls on a control tick from slipping to the next one.
+        return np.round((time - OFFSETS * self.period) % self.period, 9) % self.period
+
+    def standing(self, time: float) -> NDArray[np.bool_]:
+        """Whether each leg is scheduled to stand, [4]."""
+        # A leg first lifts off once its own first cycle begins.
+        return (self.cycle(time) >= self.swing - 1e-9) | (time < OFFSETS * self.period - 1e-9)

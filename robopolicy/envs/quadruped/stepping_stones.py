@@ -1,0 +1,249 @@
+"""The stepping-stones task: a Laikago crosses a row of stones, seen by two depth cameras (HRF, Appendix K.1).
+
+The paper fixes the stones and the cameras' size; observation, action, reward, rates and poses are ours,
+and docs/stepping-stones.md gives the reason for each.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import Physics, View
+from robopolicy.envs.quadruped import oracle
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera
+from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
+
+PROPRIOCEPTION = (
+    *("roll", "pitch"),
+    *(f"angular_velocity_{axis}" for axis in "xyz"),
+    *(f"velocity_{axis}" for axis in "xyz"),
+    *(f"foot_{leg}_{axis}" for leg in LEGS for axis in "xyz"),
+    *("gait_sin", "gait_cos"),
+    *(f"previous_action_{leg}" for leg in LEGS),
+    *(f"nominal_landing_{leg}" for leg in LEGS),
+)
+BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """What a step earns. Progress is in metres, so that a full crossing is worth about its length."""
+
+    progress: float = 1.0  # for each metre ahead
+    edge: float = 0.15  # off for a touchdown over a gap; rises from 0 at `edge_margin`
+    edge_margin: float = 0.03  # m
+    effort: float = 0.08  # off for each metre of foothold offset, at lift-off
+    fall: float = 3.0  # off once, if the episode ends before the goal by anything but time
+
+
+@dataclass(frozen=True)
+class SteppingStonesConfig:
+    """The whole task. Times in seconds, lengths in metres, angles in radians."""
+
+    terrain: TerrainConfig = field(default_factory=TerrainConfig)
+    walker: WalkerConfig = field(default_factory=WalkerConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    policy_period: float = 0.05
+    largest_offset: float = 0.15  # of a foothold, for an action of one
+    episode_seconds: float = 20.0
+    lowest_base: float = 0.28  # over the stones; below it the robot has fallen
+    largest_tilt: float = 0.6  # roll or pitch
+    deepest_foot: float = 0.06  # toe below the stones: a foot in a gap
+    widest_drift: float = 0.25  # of the base from the middle
+
+
+PRESETS = {
+    "paper": SteppingStonesConfig(),
+    "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
+}
+
+
+class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
+    """Observation: two depth images (m) and proprioception, named by `PROPRIOCEPTION`. Action: [4] floats.
+
+    The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; a foot
+    takes the action of the step in which it lifts off and keeps it for that swing. `info` holds `distance`
+    (m), `success` and `cause`, the reason why the episode ended ("" while it runs).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (gymnasium's own)
+
+    def __init__(
+        self,
+        engine: str = "bullet",
+        preset: str = "paper",
+        episode_seconds: float | None = None,
+        render_mode: str | None = None,
+        render_size: tuple[int, int] = (960, 540),
+        config: SteppingStonesConfig | None = None,
+    ) -> None:
+        """`config` takes the place of the one that `preset` names; `render_size` is (width, height)."""
+        if config is None:
+            config = PRESETS[_choice("preset", preset, PRESETS)]
+        if episode_seconds is not None:
+            if not (np.isfinite(episode_seconds) and episode_seconds >= config.policy_period):
+                raise ValueError(
+                    f"episode_seconds is {episode_seconds}: it must be a finite number of seconds, "
+                    f"{config.policy_period} or more"
+                )
+            config = replace(config, episode_seconds=float(episode_seconds))
+        _choice("engine", engine, ("bullet",))
+        if render_mode is not None:
+            _choice("render_mode", render_mode, self.metadata["render_modes"])
+        self.config = config
+        self.render_mode = render_mode
+        self._render_size = render_size
+        self.physics: Physics = _bullet(visible=render_mode is not None)
+        self.cameras = {name: DepthCamera(camera) for name, camera in CAMERAS.items()}
+        self.walker = Walker(config.walker)
+        self._running = False
+        images = {
+            name: gymnasium.spaces.Box(0.0, c.config.reach, (c.config.height, c.config.width), np.float32)
+            for name, c in self.cameras.items()
+        }
+        size = (len(PROPRIOCEPTION),)
+        proprioception = gymnasium.spaces.Box(-BOUND, BOUND, size, np.float32)
+        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(
+            {**images, "proprioception": proprioception}
+        )
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(LEGS),), np.float32)
+
+    def level_depth(self) -> dict[str, NDArray[np.float32]]:
+        """What each camera sees over unbroken level ground at the nominal height, [24, 32] (m) each."""
+        height = self.config.walker.height
+        return {name: camera.level_image(height) for name, camera in self.cameras.items()}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+        """Draw a terrain and put the robot at its start. The world is built anew: a seed fixes every bit."""
+        super().reset(seed=seed, options=options)
+        config = self.config
+        self.terrain = Terrain(config.terrain, self.np_random)
+        start = np.array([0.0, 0.0, config.walker.height])
+        self.physics.reset(self.terrain.solids(), start, standing_joints(config.walker.height))
+        self.walker.reset(self.physics)
+        self._previous = np.zeros(len(LEGS), np.float32)
+        self._steps = 0
+        self._running = True
+        return self._observation(), self._info("")
+
+    def step(
+        self, action: NDArray[np.float32]
+    ) -> tuple[dict[str, NDArray[np.float32]], float, bool, bool, dict[str, Any]]:
+        """Advance by one policy period."""
+        if not self._running:
+            raise RuntimeError("step called before reset, or after the end of an episode: call reset")
+        action = self._checked(action)
+        config, walker = self.config, self.walker
+        before = walker.reading.position[0]
+        walker.offsets = config.largest_offset * action.astype(float)
+        lifting = walker.lifting()
+        reward = -config.reward.effort * float(np.abs(walker.offsets[lifting]).sum())
+        cause = ""
+        for _ in range(round(config.policy_period / config.walker.control_period)):
+            touched = walker.advance()
+            margins = self.terrain.margin(walker.reading.feet_world[touched, 0])
+            shortfall = np.clip((config.reward.edge_margin - margins) / config.reward.edge_margin, 0.0, 1.0)
+            reward -= config.reward.edge * float(shortfall.sum())
+            cause = self._end()
+            if cause:
+                break
+        self._previous = action
+        self._steps += 1
+        reward += config.reward.progress * float(walker.reading.position[0] - before)
+        truncated = not cause and self._steps * config.policy_period >= config.episode_seconds - 1e-9
+        if cause and cause != "goal":
+            reward -= config.reward.fall
+        self._running = not (cause or truncated)
+        info = self._info(cause or ("time" if truncated else ""))
+        return self._observation(), float(reward), bool(cause), bool(truncated), info
+
+    def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        array = np.asarray(action)
+        if array.shape != self.action_space.shape or not np.issubdtype(array.dtype, np.floating):
+            raise ValueError(f"action has shape {array.shape} and dtype {array.dtype}: it must be [4] floats")
+        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
+            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
+        return array.astype(np.float32)
+
+    def _end(self) -> str:
+        config, reading = self.config, self.walker.reading
+        x, y, z = reading.position
+        if z < config.lowest_base or np.abs(reading.attitude[:2]).max() > config.largest_tilt:
+            return "fall"
+        if (reading.feet_world[:, 2] - FOOT_RADIUS).min() < -config.deepest_foot:
+            return "foot in a gap"
+        if abs(y) > config.widest_drift:
+            return "drift"
+        return "goal" if x >= config.terrain.goal else ""
+
+    def _info(self, cause: str) -> dict[str, Any]:
+        return {
+            "distance": float(self.walker.reading.position[0]),
+            "success": cause == "goal",
+            "cause": cause,
+        }
+
+    def _observation(self) -> dict[str, NDArray[np.float32]]:
+        walker, reading = self.walker, self.walker.reading
+        phase = 2 * np.pi * walker.time / walker.trot.period
+        proprioception = np.concatenate(
+            [
+                reading.attitude[:2],
+                reading.angular_velocity,
+                reading.velocity,
+                reading.feet.ravel(),
+                [np.sin(phase), np.cos(phase)],
+                self._previous,
+                walker.nominal_landings(),
+            ]
+        )
+        images = {
+            name: camera.image(self.terrain, reading.position, float(reading.attitude[2]))
+            for name, camera in self.cameras.items()
+        }
+        bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)
+        return {**images, "proprioception": bounded}
+
+    def oracle_action(self) -> NDArray[np.float32]:
+        """The action of a policy that is told where the stones are, [4]."""
+        reading = self.walker.reading
+        hips = reading.position[0] + (reading.hips @ reading.to_yaw)[:, 0]
+        return oracle.act(self.terrain, hips + self.walker.nominal_landings(), self.config.largest_offset)
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
+        if self.render_mode is None:
+            return None
+        x, _, _ = self.walker.reading.position
+        view = View(eye=(x + 0.9, -1.9, 0.85), target=(x + 0.25, 0.0, 0.1), field_of_view=42.0)
+        return self.physics.render(view, *self._render_size)
+
+    def close(self) -> None:
+        """Release the engine; a second call does nothing."""
+        self._running = False
+        self.physics.close()
+
+
+def _choice(argument: str, value: str, allowed: Any) -> str:
+    if value in allowed:
+        return value
+    near = difflib.get_close_matches(str(value), list(allowed), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")
+
+
+def _bullet(*, visible: bool) -> Physics:
+    # Imported here so that the task can be described without the engine.
+    from robopolicy.envs.physics.bullet import BulletPhysics
+
+    return BulletPhysics(visible=visible)

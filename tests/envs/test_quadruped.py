@@ -1,0 +1,166 @@
+"""The low level of the walker against the engine and against arithmetic."""
+
+import numpy as np
+import pytest
+
+from robopolicy.envs.physics.bullet import BulletPhysics
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera
+from robopolicy.envs.quadruped.gait import Trot, TrotConfig
+from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles
+from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
+from robopolicy.envs.quadruped.stance import ConvexMPC, StanceConfig
+from robopolicy.envs.quadruped.swing import path
+from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+from robopolicy.envs.quadruped.walker import Reading, Walker, WalkerConfig, standing_joints
+
+
+@pytest.fixture(scope="module")
+def physics():
+    engine = BulletPhysics()
+    yield engine
+    engine.close()
+
+
+def random_joints(count: int) -> np.ndarray:
+    rng = np.random.default_rng(7)
+    low, high = np.array([-0.4, -0.6, -1.3]), np.array([0.4, 0.8, 0.2])
+    return rng.uniform(low, high, (count, 4, 3))
+
+
+def test_forward_kinematics_equal_the_engines(physics):
+    terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
+    for joints in random_joints(4):
+        physics.reset(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel())
+        toes = [physics._bullet.getLinkState(physics._robot, toe, 0, 1)[4] for toe in (3, 7, 11, 15)]
+        expected = np.array(toes) - [0.0, 0.0, 3.0]
+        np.testing.assert_allclose(foot_positions(joints), expected, atol=1e-5)
+
+
+def test_inverse_kinematics_undo_forward_and_jacobians_differentiate_them():
+    for joints in random_joints(50):
+        np.testing.assert_allclose(joint_angles(foot_positions(joints)), joints, atol=1e-9)
+        step = 1e-6
+        numeric = [
+            (foot_positions(joints + step * d) - foot_positions(joints - step * d)) / (2 * step)
+            for d in np.eye(3)
+        ]
+        np.testing.assert_allclose(jacobians(joints), np.stack(numeric, axis=2), atol=1e-7)
+
+
+def test_foot_out_of_reach_stretches_the_leg_towards_it():
+    joints = joint_angles(foot_positions(np.zeros((4, 3))) + np.array([0.0, 0.0, -1.0]))
+    assert np.isfinite(joints).all()
+    assert foot_positions(joints)[:, 2].max() < -0.5
+
+
+def test_trot_swings_diagonal_pairs_and_always_stands_on_one():
+    trot = Trot(TrotConfig())
+    times = np.arange(0, 3, 0.01)
+    standing = np.array([trot.standing(t) for t in times])
+    np.testing.assert_array_equal(standing[:, 0], standing[:, 3])
+    np.testing.assert_array_equal(standing[:, 1], standing[:, 2])
+    assert (standing.sum(axis=1) >= 2).all()
+    late = times >= trot.period
+    assert standing[late].mean() == pytest.approx(0.6, abs=0.01)
+    assert standing[times < 0.25, 1].all()
+
+
+def test_swing_starts_at_lift_off_ends_at_landing_and_clears_the_ground():
+    lift_off, landing = np.array([0.0, 0.1, 0.03]), np.array([0.3, 0.12, 0.025])
+    np.testing.assert_allclose(path(lift_off, landing, 0.0, 0.1), lift_off)
+    np.testing.assert_allclose(path(lift_off, landing, 1.0, 0.1), landing)
+    middle = path(lift_off, landing, 0.5, 0.1)
+    assert middle[0] == pytest.approx(0.8 * 0.3)
+    assert middle[2] == pytest.approx(0.0275 + 0.1)
+
+
+def test_mpc_carries_the_weight_when_standing_still_and_stays_in_the_friction_cone():
+    mass, config = 25.567, StanceConfig()
+    mpc = ConvexMPC(mass, np.diag([0.6, 1.27, 1.34]), config)
+    feet = np.tile(
+        foot_positions(standing_joints(0.42).reshape(4, 3)) - [-0.0217, 0, -0.041], (config.steps, 1, 1)
+    )
+    standing = np.ones((config.steps, 4), bool)
+    pose, still = np.array([0.0, 0, 0, 0, 0, 0.379]), np.zeros(6)
+    forces = mpc.forces(pose, still, still, 0.379, feet, standing)
+    assert forces[:, 2].sum() == pytest.approx(mass * 9.81, rel=0.03)
+    torque = np.cross(feet[0], forces).sum(axis=0)
+    np.testing.assert_allclose(torque, 0.0, atol=0.5)
+    pushed = mpc.forces(pose, np.array([0, 0, 0, 2.0, 0, 0]), still, 0.379, feet, standing)
+    assert pushed[:, 0].sum() < -30.0
+    assert (np.abs(pushed[:, :2]) <= config.friction * pushed[:, 2:] + 0.1).all()
+    standing[:, 0] = False
+    np.testing.assert_array_equal(mpc.forces(pose, still, still, 0.379, feet, standing)[0], 0.0)
+
+
+def test_terrain_has_the_papers_sizes_and_margin_has_the_right_sign():
+    config = TerrainConfig()
+    for seed in range(50):
+        terrain = Terrain(config, np.random.default_rng(seed))
+        lengths = (terrain.ends - terrain.starts)[1:-1]
+        gaps = terrain.starts[1:] - terrain.ends[:-1]
+        assert ((lengths >= 0.5) & (lengths <= 0.8)).all()
+        assert ((gaps >= 0.1) & (gaps <= 0.2)).all()
+        assert terrain.ends[-1] > config.goal + 1.0
+        middles = (terrain.starts + terrain.ends) / 2
+        np.testing.assert_allclose(terrain.margin(middles), (terrain.ends - terrain.starts) / 2)
+        np.testing.assert_allclose(terrain.margin(terrain.ends[:-1] + gaps / 2), -gaps / 2)
+        np.testing.assert_allclose(terrain.margin(terrain.starts), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(CAMERAS))
+def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
+    camera = DepthCamera(CAMERAS[name])
+    rng = np.random.default_rng(3)
+    for seed in range(5):
+        terrain = Terrain(TerrainConfig(), np.random.default_rng(seed))
+        base, yaw = np.array([rng.uniform(0, 7), rng.uniform(-0.1, 0.1), 0.42]), rng.uniform(-0.2, 0.2)
+        # The robot stands far away: the cameras do not see its legs, a ray of the engine would.
+        physics.reset(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12))
+        eye, rays = camera.pose(base, yaw)
+        length = np.linalg.norm(rays, axis=1)
+        reach = camera.config.reach * length.max()
+        distance = physics.ray_distances(np.tile(eye, (len(rays), 1)), rays / length[:, None], reach)
+        expected = np.minimum(distance / length, camera.config.reach).reshape(24, 32)
+        difference = np.abs(camera.image(terrain, base, yaw) - expected)
+        # A ray that grazes an edge may fall on either side of it: fewer than one in a hundred.
+        assert np.mean(difference > 1e-3) < 0.01
+
+
+def test_level_image_is_what_the_camera_sees_over_an_endless_stone():
+    endless = Terrain(TerrainConfig(width=20.0, first_edge=(30.0, 30.0)), np.random.default_rng(0))
+    for config in CAMERAS.values():
+        camera = DepthCamera(config)
+        np.testing.assert_allclose(
+            camera.image(endless, np.array([3.0, 0.0, 0.42]), 0.0), camera.level_image(0.42), atol=1e-5
+        )
+
+
+def test_first_row_is_ahead_and_first_column_is_left():
+    camera = DepthCamera(CAMERAS["belly_depth"])
+    rays = camera.rays.reshape(24, 32, 3)
+    assert rays[0, 16, 0] > 0 > rays[-1, 16, 0]
+    assert rays[12, 0, 1] > 0 > rays[12, -1, 1]
+
+
+def test_oracle_moves_a_landing_just_inside_the_nearest_stone():
+    terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
+    edge, far = terrain.ends[0], terrain.starts[1]
+    nominal = np.array([edge - 0.2, edge - 0.02, edge + 0.01, far - 0.01])
+    moved = nominal + foothold_offsets(terrain, nominal, 0.3)
+    np.testing.assert_allclose(moved, [nominal[0], edge - MARGIN, edge - MARGIN, far + MARGIN])
+    assert np.abs(foothold_offsets(terrain, nominal, 0.05)).max() <= 0.05
+
+
+def test_walker_trots_straight_at_its_speed_on_level_ground(physics):
+    terrain = Terrain(TerrainConfig(painted=True), np.random.default_rng(0))
+    walker = Walker(WalkerConfig())
+    physics.reset(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42))
+    walker.reset(physics)
+    for _ in range(400):
+        walker.advance()
+    reading = Reading(physics.state())
+    assert 1.8 < reading.position[0] < 2.5
+    assert abs(reading.position[1]) < 0.05
+    assert np.abs(reading.attitude).max() < 0.1
+    assert 0.38 < reading.position[2] < 0.46

@@ -97,7 +97,7 @@ class FeatureMap(NamedTuple):
     Attributes:
       init: (key, dim) -> features, the random draws for tokens of width `dim`.
       apply_q: (features, x[T, D]) -> ScaledFeatures of the queries.
-      apply_k: (features, y[S, D]) -> ScaledFeatures of keys, in blocks and factors as wide as the queries'
+      apply_k: (features, y[S, D]) -> ScaledFeatures of keys, in blocks and factors as wide as queries'.
     """
 
     init: Callable[[Array, int], Features]

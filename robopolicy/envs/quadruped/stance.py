@@ -21,7 +21,7 @@ from proxsuite import proxqp
 from robopolicy.envs.physics.base import Array
 
 FORCE_UNIT = 100.0  # N: the solver works near one
-ACTIVE = 1e-6  # multiplier of a constraint that binds
+ACTIVE = 1e-9  # multiplier of a constraint that binds; the others are below 1e-12
 GRAVITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -9.81])
 
 
@@ -40,7 +40,7 @@ class StanceConfig:
     force_weight: float = 1e-6
     friction: float = 0.45
     force_limits: tuple[float, float] = (0.1, 10.0)  # of one leg's f_z, in body weights / 4
-    accuracy: float = 1e-4
+    accuracy: float = 1e-9
 
 
 class ConvexMPC:

@@ -13,10 +13,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Box:
-    """A fixed, axis-aligned box: `center` and `half` extents in metres, each [3]."""
+    """A fixed, axis-aligned box: `center` and `half` extents in metres, each [3]; `shade` of grey in pictures."""
 
     center: tuple[float, float, float]
     half: tuple[float, float, float]
+    shade: float = 0.7
 
 
 class BodyState(NamedTuple):

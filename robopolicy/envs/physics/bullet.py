@@ -42,7 +42,6 @@ with _quiet():
 
 JOINTS = (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14)  # hip, upper, lower of FR, FL, RR, RL
 TOES = (3, 7, 11, 15)
-STONE_COLOURS = ((0.55, 0.58, 0.62, 1.0), (0.70, 0.72, 0.75, 1.0))
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,10 @@ class BulletPhysics:
             deterministicOverlappingPairs=1,
         )
         bullet.setGravity(0.0, 0.0, -9.81)
-        for index, box in enumerate(boxes):
+        for box in boxes:
             shape = bullet.createCollisionShape(bullet.GEOM_BOX, halfExtents=box.half)
             visual = bullet.createVisualShape(
-                bullet.GEOM_BOX, halfExtents=box.half, rgbaColor=STONE_COLOURS[index % 2]
+                bullet.GEOM_BOX, halfExtents=box.half, rgbaColor=(box.shade, box.shade, box.shade, 1.0)
             )
             body = bullet.createMultiBody(0.0, shape, visual, box.center)
             bullet.changeDynamics(body, -1, lateralFriction=1.0)

@@ -225,7 +225,8 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         if self.render_mode is None:
             return None
         x, _, _ = self.walker.reading.position
-        view = View(eye=(x + 0.9, -1.9, 0.85), target=(x + 0.25, 0.0, 0.1), field_of_view=42.0)
+        # Square to the row: PyBullet's software renderer garbles what reaches behind the eye.
+        view = View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.2), field_of_view=38.0)
         return self.physics.render(view, *self._render_size)
 
     def close(self) -> None:

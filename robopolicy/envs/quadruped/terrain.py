@@ -9,6 +9,7 @@ import numpy as np
 from robopolicy.envs.physics.base import Array, Box
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
+BANK = 0.8  # half the width of the floor, and of painted ground, m
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,16 @@ class Terrain:
     def stones(self) -> list[Box]:
         """The stones as the cameras see them."""
         half_y, half_z = self.config.width / 2, self.config.depth / 2
+        edges = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [
-            Box(((a + b) / 2, 0.0, -half_z), ((b - a) / 2, half_y, half_z))
-            for a, b in zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+            Box(((a + b) / 2, 0.0, -half_z), ((b - a) / 2, half_y, half_z), shade=(0.68, 0.8)[i % 2])
+            for i, (a, b) in enumerate(edges)
         ]
 
     def solids(self) -> list[Box]:
         """What feet stand on: the stones, or one bank where they are painted; and the floor of the gaps."""
         middle, half = (self.starts[0] + self.ends[-1]) / 2, (self.ends[-1] - self.starts[0]) / 2
-        floor = Box((middle, 0.0, -self.config.depth - 0.05), (half, 3.0, 0.05))
+        floor = Box((middle, 0.0, -self.config.depth - 0.05), (half, BANK, 0.05), shade=0.3)
         if self.config.painted:
-            return [Box((middle, 0.0, -self.config.depth / 2), (half, 3.0, self.config.depth / 2)), floor]
+            return [Box((middle, 0.0, -self.config.depth / 2), (half, BANK, self.config.depth / 2)), floor]
         return [*self.stones(), floor]

@@ -1,0 +1,113 @@
+"""Sums, products and multiples of kernels, as features and as maps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from robopolicy.attention import FeatureMap, ScaledFeatures, feature_map, kernel_estimate
+from robopolicy.attention.algebra import (
+    add,
+    concatenate,
+    constant_k,
+    constant_q,
+    multiply,
+    outer,
+    scale,
+    signed,
+)
+from robopolicy.attention.linear import linear
+
+F, G = feature_map("positive_antithetic(m=3)"), feature_map("angular_hybrid(m=2, n=3)")
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (add(F, G), lambda f, g: f + g),
+        (multiply(F, G), lambda f, g: f * g),
+        (multiply(G, G), None),
+        (add(scale(-2.5, F), G), lambda f, g: g - 2.5 * f),
+        (multiply(F, add(G, F)), None),
+        (scale(0.0, add(F, G)), lambda f, g: 0 * f),
+    ],
+)
+def test_maps_compute_what_their_kernels_do(made: FeatureMap, expected, tokens, explicit_kernel) -> None:
+    x, y = tokens(1, 4, 5), tokens(2, 6, 5, 1.3)
+    features = made.init(jax.random.key(0), 5)
+    estimate = kernel_estimate(made, features, x, y)
+    np.testing.assert_allclose(estimate, explicit_kernel(made, features, x, y), rtol=1e-4, atol=1e-5)
+    if expected is not None:
+        parts = [kernel_estimate(m, f, x, y) for m, f in zip((F, G), features, strict=True)]
+        np.testing.assert_allclose(estimate, expected(*parts), rtol=1e-5, atol=1e-6)
+
+
+def test_a_product_of_draws_of_one_map_is_unbiased_because_they_differ(tokens) -> None:
+    squared = multiply(F, F)
+    first, second = squared.init(jax.random.key(0), 5)
+    assert not jnp.any(first == second)
+    x, y = tokens(1, 1, 5, 0.5), tokens(2, 1, 5, 0.5)
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    estimates = jax.vmap(lambda key: kernel_estimate(squared, squared.init(key, 5), x, y)[0, 0])(keys)
+    # Beyond five standard errors lie 6e-7 of all seeds.
+    assert abs(estimates.mean() - jnp.exp(2 * x @ y.T)[0, 0]) < 5 * estimates.std() / np.sqrt(20_000)
+
+
+def test_products_stay_factored_until_asked() -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    product = outer(ScaledFeatures.of(x), ScaledFeatures.of(x[:, :2], jnp.array([1.0, 2.0])))
+    assert [[f.shape for f in block.factors] for block in product.blocks] == [[(2, 3), (2, 2)]]
+    np.testing.assert_array_equal(product.values[1], np.outer([3, 4, 5], [3, 4]).ravel())
+    np.testing.assert_array_equal(product.log_scale, [1.0, 2.0])
+
+
+def test_blocks_keep_their_scales_and_share_one_when_written_out() -> None:
+    one = ScaledFeatures.of(jnp.ones((1, 2)), jnp.array([700.0]))
+    two = ScaledFeatures.of(jnp.ones((1, 1)), jnp.array([699.0]))
+    both = concatenate(one, two)
+    assert len(both.blocks) == 2
+    np.testing.assert_allclose(both.values, [[1, 1, np.exp(-1)]], rtol=1e-6)
+    np.testing.assert_array_equal(both.log_scale, [700.0])
+    assert len(both.joined().blocks) == 1
+
+
+def test_a_coefficient_rides_on_the_query_side() -> None:
+    features = F.init(jax.random.key(0), 5)
+    x = jnp.ones((2, 5))
+    twice = scale(-2.0, F)
+    np.testing.assert_array_equal(twice.apply_k(features, x).values, F.apply_k(features, x).values)
+    np.testing.assert_array_equal(twice.apply_q(features, x).values, -2 * F.apply_q(features, x).values)
+    np.testing.assert_array_equal(
+        signed(-2.0, F.apply_q(features, x)).values, twice.apply_q(features, x).values
+    )
+
+
+@pytest.mark.parametrize("c", [2.0, 0.25, -3.0, 0.0])
+def test_constants_are_kernels_of_either_sign(c: float) -> None:
+    dots = [q.values @ k.values.T for q, k in [(constant_q(c, 2), constant_k(c, 3))] if q.blocks]
+    np.testing.assert_allclose(dots[0] if dots else np.zeros((2, 3)), np.full((2, 3), c), rtol=1e-6)
+
+
+@pytest.mark.parametrize("made", [G, multiply(F, G), multiply(G, G), add(G, scale(0.5, multiply(F, F)))])
+def test_factors_and_features_written_out_give_the_same_attention(made: FeatureMap, tokens) -> None:
+    written_out = FeatureMap(
+        made.init,
+        lambda features, x: made.apply_q(features, x).joined(),
+        lambda features, y: made.apply_k(features, y).joined(),
+    )
+    q, k, v = tokens(1, 7, 6, 0.7), tokens(2, 9, 6, 0.7), tokens(3, 9, 2)
+    features = made.init(jax.random.key(4), 6)
+    mask = jnp.arange(9) != 4
+    for m in (None, mask):
+        np.testing.assert_allclose(
+            linear(made).rank(features, q, k, m),
+            linear(written_out).rank(features, q, k, m),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+        np.testing.assert_allclose(
+            linear(made).apply(features, q, k, v, m),
+            linear(written_out).apply(features, q, k, v, m),
+            rtol=1e-4,
+            atol=1e-5,
+        )

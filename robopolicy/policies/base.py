@@ -1,0 +1,56 @@
+"""What a policy is to everything else: pure functions of parameters, features and one observation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+Observation = Mapping[str, Array]
+
+
+class Policy(NamedTuple):
+    """A policy; all of it is pure and can be compiled.
+
+    Attributes:
+      init: key -> parameters, a pytree that training changes.
+      init_features: key -> features, a pytree that nothing changes after: drawn projections and constants.
+      act: (parameters, features, observation) -> action [A] in [-1, 1].
+      inspect: (parameters, features, observation) -> `action` and what led to it, by name: `scores`, and
+        for every camera `kept/CAMERA`, the pixels [H, W] that the attention kept. For pictures and checks.
+      observation_shapes: shape of each float32 observation, by name.
+      action_size: A.
+    """
+
+    init: Callable[[Array], Any]
+    init_features: Callable[[Array], Any]
+    act: Callable[[Any, Any, Observation], Array]
+    inspect: Callable[[Any, Any, Observation], dict[str, Array]]
+    observation_shapes: dict[str, tuple[int, ...]]
+    action_size: int
+
+
+def flatten(parameters: Any) -> Array:
+    """All parameters as one vector [P], in the order that `unflatten` reads."""
+    return ravel_pytree(parameters)[0]
+
+
+def unflatten(policy: Policy) -> Callable[[Array], Any]:
+    """The function that turns a vector [P] back into the parameters of `policy`."""
+    return ravel_pytree(policy.init(jax.random.key(0)))[1]
+
+
+def parameter_shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter by its path, in the order of the flat vector."""
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(shapes)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+
+
+def parameter_count(policy: Policy) -> int:
+    """Number of trainable parameters."""
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))

@@ -1,0 +1,281 @@
+"""Implicit Attention Policy (Choromanski et al., 2021a; HRF, Appendix K.1).
+
+Every pixel (or small patch) of a depth image is a token. Attention ranks the tokens by how much they are
+attended to, the top of the ranking is kept, and a small encoder reads what is left. The published texts
+leave patch size, widths and encoder open; ours are the defaults of `IAPConfig`, chosen for legs:
+
+- front legs read the front camera, hind legs the belly camera;
+- a right leg reads the mirror image of what a left leg reads, with the same weights;
+- a leg chooses among three footholds, since a map that must jump at the middle of a gap has to be a choice.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import Array
+from numpy.typing import NDArray
+
+from robopolicy.attention import Attention, attention
+from robopolicy.policies.base import Observation, Policy
+
+LEGS = ("FR", "FL", "RR", "RL")
+RIGHT = ("FR", "RR")
+VIEWS = {"front": ("front_depth", ("FR", "FL")), "hind": ("belly_depth", ("RR", "RL"))}
+VARIANTS = ("mask", "rank", "trans")
+HEADS = {"choice": 3, "tanh": 1}
+LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
+
+
+@dataclass(frozen=True)
+class IAPConfig:
+    """Settings of the policy.
+
+    Attributes:
+      attention: spec of the mechanism.
+      proprioception: name of every entry of the proprioception vector, in order.
+      image: rows and columns of both depth images.
+      variant: `mask` keeps the image and zeroes every token outside the top; `rank` hands the top tokens to
+        the encoder in order of rank, with their places; `trans` hands on ordinary attention output.
+      patch: side of a token, in pixels.
+      head_dim: width of queries and keys.
+      keep: share of the tokens that `mask` and `rank` keep.
+      columns: the image columns [first, last) that the encoder of a left leg reads.
+      depth_scale: depth beyond level ground that counts as one, metres.
+      leg_inputs: proprioception that a leg's encoder is given; {leg} is the leg's name.
+      hidden: width of a hidden layer before the head, 0 for none.
+      head: `choice` of one of three footholds, or one continuous `tanh`.
+      calm: what the middle foothold's score leads by at first, so that an untrained policy walks.
+    """
+
+    attention: str
+    proprioception: tuple[str, ...]
+    image: tuple[int, int] = (24, 32)
+    variant: str = "mask"
+    patch: int = 1
+    head_dim: int = 8
+    keep: float = 0.5
+    columns: tuple[int, int] = (4, 16)
+    depth_scale: float = 0.2
+    leg_inputs: tuple[str, ...] = ("velocity_x", "nominal_landing_{leg}", "pitch")
+    hidden: int = 0
+    head: str = "choice"
+    calm: float = 0.3
+
+    def __post_init__(self) -> None:
+        _one_of("variant", self.variant, VARIANTS)
+        _one_of("head", self.head, HEADS)
+        rows, columns = self.image
+        if self.patch < 1 or rows % self.patch or columns % self.patch:
+            raise ValueError(
+                f"patch is {self.patch}: it must divide the image's {rows} rows and {columns} columns"
+            )
+        if not 0.0 < self.keep <= 1.0:
+            raise ValueError(f"keep is {self.keep}: it must be a share of the tokens in (0, 1]")
+        if self.head_dim < 1:
+            raise ValueError(f"head_dim is {self.head_dim}: it must be 1 or more")
+        if self.hidden < 0:
+            raise ValueError(f"hidden is {self.hidden}: it must be 0 or more")
+        for name in self.leg_inputs:
+            for leg in LEGS:
+                _one_of("leg_inputs", name.format(leg=leg), self.proprioception)
+        attention(self.attention)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of tokens."""
+        return self.image[0] // self.patch, self.image[1] // self.patch
+
+    @property
+    def kept(self) -> int:
+        """How many tokens `mask` and `rank` keep."""
+        return max(1, round(self.keep * self.grid[0] * self.grid[1]))
+
+    @property
+    def leg_columns(self) -> tuple[int, int]:
+        """First and one past the last token column that a left leg reads."""
+        return self.columns[0] // self.patch, -(-self.columns[1] // self.patch)
+
+    @property
+    def encoded(self) -> int:
+        """How many numbers a leg's encoder reads from its camera."""
+        pixels = self.patch**2
+        if self.variant == "rank":
+            return self.kept * (pixels + 2)
+        return self.grid[0] * (self.head_dim if self.variant == "trans" else pixels)
+
+
+def _one_of(argument: str, value: str, allowed: Iterable[str]) -> None:
+    allowed = list(allowed)
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")
+
+
+class View(nnx.Module):
+    """One camera and the two legs that read it, right leg first."""
+
+    def __init__(self, config: IAPConfig, rngs: nnx.Rngs) -> None:
+        tokens = config.patch**2 + 3
+        width = config.encoded + len(config.leg_inputs)
+        linear = partial(nnx.Linear, use_bias=False, rngs=rngs)
+        self.query = linear(tokens, config.head_dim)
+        self.key = linear(tokens, config.head_dim)
+        if config.variant == "trans":
+            self.value = linear(tokens, config.head_dim)
+        if config.hidden:
+            self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)
+            width = config.hidden
+        lead = jnp.zeros(HEADS[config.head]).at[0].set(config.calm if config.head == "choice" else 0.0)
+        self.head = nnx.Linear(
+            width,
+            HEADS[config.head],
+            kernel_init=nnx.initializers.zeros,
+            bias_init=lambda *_: lead,
+            rngs=rngs,
+        )
+
+
+class IAP(nnx.Module):
+    """The trainable part; features are given to it at every call."""
+
+    def __init__(self, config: IAPConfig, rngs: nnx.Rngs) -> None:
+        self.front = View(config, rngs)
+        self.hind = View(config, rngs)
+
+
+def iap(config: IAPConfig, level_depth: Mapping[str, Any]) -> Policy:
+    """The policy that `config` describes.
+
+    Args:
+      config: its settings.
+      level_depth: what each camera sees over level ground, [rows, columns] (m) by name; policies see
+        depths relative to it. It becomes part of the features.
+    """
+    graph, _ = nnx.split(nnx.eval_shape(lambda: IAP(config, nnx.Rngs(0))))
+    mechanism = attention(config.attention)
+    level = {camera: jnp.asarray(level_depth[camera], jnp.float32) for camera, _ in VIEWS.values()}
+    for camera, image in level.items():
+        if image.shape != config.image:
+            raise ValueError(f"level_depth of {camera} has shape {image.shape}: it must be {config.image}")
+
+    def init(key: Array) -> Any:
+        return nnx.split(IAP(config, nnx.Rngs(key)))[1]
+
+    def init_features(key: Array) -> Any:
+        keys = jax.random.split(key, len(VIEWS))
+        draws = {v: mechanism.init(k, config.head_dim) for v, k in zip(VIEWS, keys, strict=True)}
+        return {"draws": draws, "level": level}
+
+    def inspect(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
+        model = nnx.merge(graph, parameters)
+        scores: list[Array] = []  # views and their legs stand in the order of LEGS
+        kept: dict[str, Array] = {}
+        for name, (camera, legs) in VIEWS.items():
+            view, draw = getattr(model, name), features["draws"][name]
+            with jax.named_scope("patches"):
+                relative = (observation[camera] - features["level"][camera]) / config.depth_scale
+                pixels = _patches(jnp.clip(relative, -1.0, 1.0), config)
+            read, kept[f"kept/{camera}"] = _attended(config, mechanism, view, draw, pixels)
+            with jax.named_scope("encoder"):
+                seen = jnp.stack([_seen(config, read, right=leg in RIGHT).ravel() for leg in legs])
+                felt = jnp.stack([_felt(config, observation["proprioception"], leg) for leg in legs])
+                hidden = jnp.concatenate([seen, felt], axis=1)
+                if config.hidden:
+                    hidden = jnp.tanh(view.hidden(hidden))
+            with jax.named_scope("head"):
+                scores.append(view.head(hidden))
+        with jax.named_scope("head"):
+            every = jnp.concatenate(scores)
+            return {"action": _chosen(config, every), "scores": every, **kept}
+
+    def act(parameters: Any, features: Any, observation: Observation) -> Array:
+        return inspect(parameters, features, observation)["action"]
+
+    shapes: dict[str, tuple[int, ...]] = {camera: config.image for camera, _ in VIEWS.values()}
+    shapes["proprioception"] = (len(config.proprioception),)
+    return Policy(init, init_features, act, inspect, shapes, len(LEGS))
+
+
+def _chosen(config: IAPConfig, scores: Array) -> Array:
+    """Scores [4, footholds] to actions [4]."""
+    if config.head == "tanh":
+        return jnp.tanh(scores[:, 0])
+    # Foothold 0 is the middle one, so that it wins ties; then the one behind and the one ahead.
+    best = jnp.argmax(scores, axis=1)
+    return (best == 2).astype(jnp.float32) - (best == 1).astype(jnp.float32)
+
+
+def _patches(image: Array, config: IAPConfig) -> Array:
+    """An image [H, W] as tokens [L, patch * patch], row by row."""
+    (rows, columns), p = config.grid, config.patch
+    return image.reshape(rows, p, columns, p).transpose(0, 2, 1, 3).reshape(rows * columns, p * p)
+
+
+def _places(config: IAPConfig) -> NDArray[np.float32]:
+    """Row and column of every token, [L, 2], from -1 (far, left) to 1 (near, right)."""
+    centres = [(2.0 * np.arange(count) + 1.0) / count - 1.0 for count in config.grid]
+    grid = np.meshgrid(*centres, indexing="ij")
+    return np.stack(grid, axis=-1).reshape(-1, 2).astype(np.float32)
+
+
+def _attended(
+    config: IAPConfig, mechanism: Attention, view: View, draw: Any, pixels: Array
+) -> tuple[Array, Array]:
+    """What the encoder may read of `pixels` [L, p * p], and which pixels [H, W] the attention kept."""
+    places = _places(config)
+    # The distance from the middle, not the side: what one leg may look at, its mirror leg may too.
+    fixed = np.stack([places[:, 0], np.abs(places[:, 1]), np.ones(len(places), np.float32)], axis=1)
+    with jax.named_scope("projections"):
+        tokens = jnp.concatenate([pixels, fixed], axis=1)
+        q, k = _unit(view.query(tokens)), _unit(view.key(tokens))
+    if config.variant == "trans":
+        with jax.named_scope("projections"):
+            v = view.value(tokens)
+        return mechanism.apply(draw, q, k, v), jnp.ones(config.image, bool)
+    ranking = mechanism.rank(draw, q, k)
+    with jax.named_scope("mask"):
+        _, top = jax.lax.top_k(ranking, config.kept)
+        kept = jnp.zeros(len(pixels)).at[top].set(1.0)
+        rows, columns = config.grid
+        by_pixel = jnp.repeat(jnp.repeat(kept.reshape(rows, columns), config.patch, 0), config.patch, 1)
+        if config.variant == "rank":
+            return jnp.concatenate([pixels, places], axis=1)[top], by_pixel > 0.5
+        return pixels * kept[:, None], by_pixel > 0.5
+
+
+def _unit(vectors: Array) -> Array:
+    """L2-normalised rows (HRF, Appendix K)."""
+    return vectors * jax.lax.rsqrt(jnp.sum(vectors * vectors, axis=1, keepdims=True) + 1e-12)
+
+
+def _seen(config: IAPConfig, read: Array, *, right: bool) -> Array:
+    """What a leg sees of its camera, the same for a scene and its mirror image on the other side."""
+    if config.variant == "rank":
+        return read * np.array([1.0] * (read.shape[1] - 1) + [-1.0 if right else 1.0], np.float32)
+    rows, columns = config.grid
+    image = read.reshape(rows, columns, -1)
+    first, last = config.leg_columns
+    # Patches are mirrored whole: within one, left and right stay as they are.
+    half = image[:, columns - last : columns - first] if right else image[:, first:last]
+    return jnp.mean(half, axis=1)
+
+
+def _felt(config: IAPConfig, proprioception: Array, leg: str) -> Array:
+    """The proprioception of one leg, mirrored for a right one."""
+    felt = []
+    for template in config.leg_inputs:
+        name = template.format(leg=leg)
+        value = proprioception[config.proprioception.index(name)]
+        lateral = name in LATERAL or (name.startswith("foot_") and name.endswith("_y"))
+        felt.append(-value if lateral and leg in RIGHT else value)
+    return jnp.stack(felt)

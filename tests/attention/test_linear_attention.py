@@ -10,6 +10,9 @@ from jax.extend.core import jaxprs_in_params
 
 from robopolicy.attention import attention, feature_map
 
+# At full strength LLVM spends seconds on what runs for milliseconds here.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 T, S, D, V = 5, 11, 4, 3
 
 
@@ -27,11 +30,16 @@ def matrix(explicit_kernel):
     return build
 
 
+def _both(spec: str):
+    """(features, q, k, v, mask=None) -> (apply, rank)."""
+    att = attention(spec)
+    return lambda f, q, k, v, mask=None: (att.apply(f, q, k, v, mask), att.rank(f, q, k, mask))
+
+
 @lru_cache
 def compiled(spec: str):
-    """(features, q, k, v, mask=None) -> (apply, rank), compiled once for all tests."""
-    att = attention(spec)
-    return jax.jit(lambda f, q, k, v, mask=None: (att.apply(f, q, k, v, mask), att.rank(f, q, k, mask)))
+    """`_both`, compiled once for all tests."""
+    return jit(_both(spec))
 
 
 @lru_cache
@@ -93,19 +101,20 @@ def test_a_mask_of_ones_changes_nothing_and_one_of_zeros_gives_zero(any_spec: st
 @pytest.mark.parametrize("norm", [0.0, 100.0])
 def test_finite_at_any_norm(any_spec: str, norm: float, tokens) -> None:
     head = tokens(1, T, D, norm), tokens(2, S, D, norm), tokens(3, S, V)
+    mask = np.arange(S) != 2
     assert all(np.all(np.isfinite(result)) for result in compiled(any_spec)(drawn(any_spec), *head))
-    assert all(np.all(np.isfinite(g)) for g in _gradients(any_spec)(drawn(any_spec), *head))
+    assert all(np.all(np.isfinite(g)) for g in _gradients(any_spec)(drawn(any_spec), *head, mask))
 
 
 @lru_cache
 def _gradients(spec: str):
     """Gradients for q, k and v of a loss that reads every entry of apply and rank differently."""
-    return jax.jit(jax.grad(_loss(spec), argnums=(1, 2, 3)))
+    return jit(jax.grad(_loss(spec), argnums=(1, 2, 3)))
 
 
 def _loss(spec: str):
     def loss(features, q, k, v, mask=None):
-        results = compiled(spec)(features, q, k, v, mask)
+        results = _both(spec)(features, q, k, v, mask)
         return sum(jnp.sum(jnp.sin(1.0 + jnp.arange(r.size)).reshape(r.shape) * r) for r in results)
 
     return loss
@@ -140,7 +149,7 @@ def test_gradients_are_those_of_finite_differences(any_spec: str, head) -> None:
         inputs, features = to_double(head), to_double(drawn(any_spec))
         mask = np.arange(S) != 2
         gradients = _gradients(any_spec)(features, *inputs, mask)
-        loss = jax.jit(_loss(any_spec))
+        loss = jit(_loss(any_spec))
         for position, (array, gradient) in enumerate(zip(inputs, gradients, strict=True)):
             step = np.random.default_rng(position).normal(size=array.shape)
             moved = [
@@ -164,7 +173,7 @@ def test_masked_keys_get_no_gradient(any_spec: str, head) -> None:
 def test_vmap_over_heads_is_a_loop_over_heads(any_spec: str, tokens) -> None:
     q, k, v = (tokens(s, 2 * n, w).reshape(2, n, w) for s, n, w in ((1, T, D), (2, S, D), (3, S, V)))
     heads = [drawn(any_spec, seed) for seed in (0, 1)]
-    together = jax.jit(jax.vmap(compiled(any_spec)))(
+    together = jit(jax.vmap(_both(any_spec)))(
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *heads), q, k, v
     )
     for h, features in enumerate(heads):
@@ -176,10 +185,10 @@ def test_vmap_over_heads_is_a_loop_over_heads(any_spec: str, tokens) -> None:
 def test_redraws_and_second_calls_do_not_recompile(any_spec: str, head) -> None:
     traces = []
 
-    @jax.jit
+    @jit
     def both(features, q, k, v):
         traces.append(any_spec)
-        return compiled(any_spec)(features, q, k, v)
+        return _both(any_spec)(features, q, k, v)
 
     first, again, other = (both(drawn(any_spec, seed), *head) for seed in (0, 0, 1))
     assert len(traces) == 1

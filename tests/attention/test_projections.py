@@ -1,5 +1,7 @@
 """Couplings: marginally Gaussian vectors, orthogonal where they say so."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +14,13 @@ from robopolicy.attention.projections import orthogonal
 # p-values below 1e-5 are alarms; some 70 are looked at, so 7e-4 of all seeds raise one. Seeds are fixed.
 ALARM = 1e-5
 
+# At full strength LLVM spends seconds on what runs for milliseconds here.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 
 def _draws(coupling: str, m: int, dim: int, count: int) -> np.ndarray:
     keys = jax.random.split(jax.random.key(7), count)
-    return np.asarray(jax.vmap(lambda key: COUPLINGS[coupling](key, m, dim))(keys))
+    return np.asarray(jit(jax.vmap(lambda key: COUPLINGS[coupling](key, m, dim)))(keys))
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)

@@ -1,0 +1,94 @@
+"""The `robopolicy` command. Each command is a frozen dataclass of its settings with a `run`, in its own file.
+
+A command's file imports nothing heavy at its top, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import re
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tyro
+
+from robopolicy.cli.evaluate import Evaluate
+from robopolicy.cli.export import Export
+from robopolicy.cli.flops import Flops
+from robopolicy.cli.rollout import Rollout
+from robopolicy.cli.train_es import TrainES
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+Command = (
+    Annotated[TrainES, tyro.conf.subcommand("train es")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Rollout, tyro.conf.subcommand("rollout")]
+    | Annotated[Flops, tyro.conf.subcommand("flops")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns 0 when done, 1 if it failed while running, 2 on bad input."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["train"]:  # two words to a person, one name to the parser
+        if words[1:2] != ["es"]:
+            return _complain("train needs the name of a trainer: train es", BAD_INPUT)
+        words = ["train es", *words[2:]]
+    parsed, code = _parse(words)
+    if parsed is None:
+        return code
+    try:
+        parsed.run()
+    except (ValueError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
+        return _complain(_words(error), BAD_INPUT)
+    except OSError as error:
+        return _complain(_words(error), BAD_INPUT if error.errno == errno.ENOSPC else FAILED)
+    except (RuntimeError, FloatingPointError) as error:
+        return _complain(_words(error), FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    return DONE
+
+
+def _parse(words: list[str]) -> tuple[Any, int]:
+    """The command that `words` spell, or None and the exit code; the parser's complaint becomes one line."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            parsed: Any = tyro.cli(
+                Command,
+                prog="robopolicy",
+                args=words,
+                description="Vision policies for robots with linear-time attention, priced in FLOPs.",
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+        return parsed, DONE
+    except SystemExit as end:
+        if not end.code:
+            return None, DONE
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", complaint.getvalue())
+        lines = [line.strip("│╭╰╮╯─ ") for line in plain.splitlines()]
+        lines = [line for line in lines if line and not line.startswith("For full helptext")]
+        title, said = lines[:1], lines[1:]
+        near = [line for line in said if line.startswith("--")][:1]
+        first = (said or title or ["cannot be read"])[0]
+        hint = f"; did you mean {near[0].split()[0]}?" if "nrecognized" in first and near else ""
+        return None, _complain(f"{first}{hint} (see --help)", BAD_INPUT)
+
+
+def _words(error: BaseException) -> str:
+    """An error in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _complain(words: str, code: int) -> int:
+    print(f"robopolicy: {words}", file=sys.stderr)
+    return code

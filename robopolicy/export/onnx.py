@@ -36,7 +36,8 @@ def export_policy(config: IAPConfig, features: Any, path: Path, parameters: Arra
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder)
         (given / DESCRIPTION).write_text(json.dumps(describe(config)))
-        np.savez(given / FEATURES, **by_path(features))
+        arrays: dict[str, Any] = by_path(features)
+        np.savez(given / FEATURES, **arrays)
         if parameters is not None:
             np.save(given / PARAMETERS, np.asarray(parameters, np.float32))
         partial = path.with_name(f".{path.name}.{os.getpid()}")

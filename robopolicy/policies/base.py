@@ -38,7 +38,7 @@ def flatten(parameters: Any) -> Array:
     return ravel_pytree(parameters)[0]
 
 
-def unflatten(policy: Policy) -> Callable[[Array], Any]:
+def unflatten(policy: Policy) -> Callable[[Any], Any]:
     """The function that turns a vector [P] back into the parameters of `policy`."""
     return ravel_pytree(policy.init(jax.random.key(0)))[1]
 

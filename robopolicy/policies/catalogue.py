@@ -30,7 +30,7 @@ def restore(description: Mapping[str, Any]) -> IAPConfig:
     known = {field.name for field in fields(IAPConfig)}
     if settings.keys() - known:
         raise ValueError(f"policy has settings {sorted(settings.keys() - known)}: known are {sorted(known)}")
-    tuples = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+    tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
     return IAPConfig(**tuples)
 
 

@@ -53,6 +53,7 @@ class IAPConfig:
       leg_inputs: proprioception that a leg's encoder is given; {leg} is the leg's name.
       hidden: width of a hidden layer before the head, 0 for none.
       head: `choice` of one of three footholds, or one continuous `tanh`.
+      spread: standard deviation of the random part of the first query and key projections.
       calm: what the middle foothold's score leads by at first, so that an untrained policy walks.
     """
 
@@ -68,6 +69,7 @@ class IAPConfig:
     leg_inputs: tuple[str, ...] = ("velocity_x", "nominal_landing_{leg}", "pitch")
     hidden: int = 0
     head: str = "choice"
+    spread: float = 0.2
     calm: float = 0.3
 
     def __post_init__(self) -> None:
@@ -128,8 +130,10 @@ class View(nnx.Module):
         tokens = config.patch**2 + 3
         width = config.encoded + len(config.leg_inputs)
         linear = partial(nnx.Linear, use_bias=False, rngs=rngs)
-        self.query = linear(tokens, config.head_dim)
-        self.key = linear(tokens, config.head_dim)
+        spread = nnx.initializers.normal(config.spread)
+        self.query = linear(tokens, config.head_dim, kernel_init=spread)
+        self.key = linear(tokens, config.head_dim, kernel_init=spread)
+        self._look_for_gaps(config, rngs)
         if config.variant == "trans":
             self.value = linear(tokens, config.head_dim)
         if config.hidden:
@@ -143,6 +147,18 @@ class View(nnx.Module):
             bias_init=lambda *_: lead,
             rngs=rngs,
         )
+
+    def _look_for_gaps(self, config: IAPConfig, rngs: nnx.Rngs) -> None:
+        """Start with keys of deep tokens along what every query asks for, and keys of level ones against it.
+
+        From random projections half of all policies mask the gaps out, and are blind.
+        """
+        direction = jax.random.normal(rngs.params(), (config.head_dim,))
+        direction = direction / jnp.linalg.norm(direction)
+        pixels = config.patch**2
+        self.query.kernel[...] = self.query.kernel[...].at[-1].add(direction)
+        tilt = jnp.zeros(pixels + 3).at[:pixels].set(2.0 / pixels).at[-1].set(-1.0)
+        self.key.kernel[...] = self.key.kernel[...] + tilt[:, None] * direction
 
 
 class IAP(nnx.Module):

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
@@ -17,7 +18,7 @@ class VideoWriter:
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
-        self._pipe: object | None = None
+        self._pipe: Any = None
         self.frames = 0
 
     def add(self, picture: NDArray[np.uint8]) -> None:
@@ -29,13 +30,13 @@ class VideoWriter:
                 str(self._path), (width, height), fps=self._rate, codec="libx264", macro_block_size=2
             )
             self._pipe.send(None)
-        self._pipe.send(np.ascontiguousarray(picture))  # type: ignore[attr-defined]
+        self._pipe.send(np.ascontiguousarray(picture))
         self.frames += 1
 
     def close(self) -> None:
         """Finish the file."""
         if self._pipe is not None:
-            self._pipe.close()  # type: ignore[attr-defined]
+            self._pipe.close()
 
 
 @contextlib.contextmanager

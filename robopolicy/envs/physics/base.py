@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Box:
-    """A fixed, axis-aligned box: `center` and `half` extents in metres, each [3]; `shade` of grey in pictures."""
+    """A fixed, axis-aligned box: `center` and `half` extents [3] in metres; `shade` of grey in pictures."""
 
     center: tuple[float, float, float]
     half: tuple[float, float, float]

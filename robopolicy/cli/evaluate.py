@@ -1,0 +1,90 @@
+"""robopolicy evaluate"""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from robopolicy.cli.tasks import Rollouts, check_task, make
+
+FIRST_SEED = 9000  # far from small seeds, which people try by hand
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play episodes on unseen terrain and print how they went.
+
+    Example: robopolicy evaluate oracle --episodes 10
+    Example: robopolicy evaluate runs/first --episodes 100 --json
+    """
+
+    policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|oracle|blind|random")]]
+    """A run folder, the name of a shipped policy, or a baseline."""
+    task: str = "stepping-stones"
+    """Task to play."""
+    episodes: int = 20
+    """How many, on the seeds from --seed on."""
+    seed: int = FIRST_SEED
+    """Seed of the first episode."""
+    engine: str = "bullet"
+    """Physics engine."""
+    preset: str = "paper"
+    """Terrain."""
+    episode_seconds: float | None = None
+    """Longest episode, in simulated seconds; default: the preset's."""
+    json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
+
+    def run(self) -> None:
+        """Play and print."""
+        check_task(self.task)
+        if self.episodes < 1:
+            raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}: it must be 0 or more")
+        env = make(Rollouts(self.engine, (self.preset,), self.episode_seconds), self.preset)
+        try:
+            result = self._play(env)
+        finally:
+            env.close()
+        print(json_format.dumps(result) if self.json else _table(result))
+
+    def _play(self, env: Any) -> dict[str, Any]:
+        import numpy as np
+
+        from robopolicy.cli.players import player
+        from robopolicy.training.rollout import run_episode
+
+        act_for, _ = player(self.policy)
+        seeds = list(range(self.seed, self.seed + self.episodes))
+        played = [run_episode(env, act_for(env, seed), seed) for seed in seeds]
+        returns = np.array([episode.total for episode in played])
+        causes = [episode.info["cause"] for episode in played]
+        return {
+            "policy": self.policy,
+            "task": self.task,
+            "preset": self.preset,
+            "engine": self.engine,
+            "episodes": self.episodes,
+            "seeds": seeds,
+            "return_mean": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "success_rate": float(np.mean([episode.info["success"] for episode in played])),
+            "distance_mean": float(np.mean([episode.info["distance"] for episode in played])),
+            "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
+            "returns": returns.tolist(),
+        }
+
+
+def _table(result: dict[str, Any]) -> str:
+    causes = ", ".join(f"{cause} {count}" for cause, count in result["causes"].items())
+    return (
+        f"{result['policy']} on {result['task']} ({result['preset']}, {result['engine']}), "
+        f"{result['episodes']} episodes from seed {result['seeds'][0]}\n"
+        f"  success   {result['success_rate']:7.1%}\n"
+        f"  distance  {result['distance_mean']:7.2f} m\n"
+        f"  return    {result['return_mean']:7.2f}  (spread {result['return_std']:.2f})\n"
+        f"  ended by  {causes}"
+    )

@@ -1,0 +1,52 @@
+"""A RUN as commands take it: a run folder, or the name of a policy that ships with the package."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from robopolicy.policies.base import Policy
+    from robopolicy.policies.iap import IAPConfig
+
+BASELINES = ("oracle", "blind", "random")
+
+
+class Trained(NamedTuple):
+    """A policy as a run left it: its config, its pure functions, flat parameters [P], features, metadata."""
+
+    config: IAPConfig
+    policy: Policy
+    parameters: NDArray[np.float32]
+    features: Any
+    run: dict[str, Any]
+
+
+def find_run(name: str) -> Path:
+    """The folder of a run. Raises FileNotFoundError where there is none."""
+    if Path(name).is_dir():
+        return Path(name)
+    shipped = Path(str(files("robopolicy.assets"))) / "policies"
+    if (shipped / name).is_dir():
+        return shipped / name
+    have = sorted(entry.name for entry in shipped.iterdir()) if shipped.is_dir() else []
+    others = f" or a shipped policy ({', '.join(have)})" if have else ""
+    raise FileNotFoundError(f"run is {name!r}: it must be a run folder{others}")
+
+
+def load_run(name: str) -> Trained:
+    """Load the latest checkpoint of a run. Raises FileNotFoundError or ValueError with one clear line."""
+    from robopolicy.policies.catalogue import policy_of, restore
+    from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_features, load_parameters
+
+    folder = find_run(name)
+    settings = RunFolder(folder).config()
+    if "policy" not in settings:
+        raise CheckpointError(f"{str(folder / 'config.json')!r} describes no policy: this is no run")
+    config = restore(settings["policy"])
+    policy, features = policy_of(config, load_features(folder))
+    return Trained(config, policy, load_parameters(folder), features, settings)

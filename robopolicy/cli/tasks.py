@@ -1,0 +1,69 @@
+"""The tasks by the names that commands know them by."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from robopolicy.policies.iap import IAPConfig
+
+ID = "robopolicy:robopolicy/SteppingStones-v0"
+ACTION_SIZE = 4
+TRAINED_ON = ("painted", "paper")
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """How a task is played: engine, presets (None: the task's own choice), seconds (None: the preset's)."""
+
+    engine: str
+    presets: tuple[str, ...] = ("paper",)
+    episode_seconds: float | None = None
+
+    def settings(self, preset: str) -> dict[str, Any]:
+        """Keyword arguments of `gymnasium.make`."""
+        return {"engine": self.engine, "preset": preset, "episode_seconds": self.episode_seconds}
+
+
+def check_task(name: str) -> None:
+    """Raise ValueError unless `name` is a task."""
+    if name != "stepping-stones":
+        near = difflib.get_close_matches(name, ["stepping-stones"], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"task is {name!r}: it must be one of stepping-stones{hint}")
+
+
+def make(rollouts: Rollouts, preset: str, **more: Any) -> gymnasium.Env[Any, Any]:
+    """The environment of the stepping-stones task; raises ValueError for settings that it does not know."""
+    import gymnasium
+
+    return gymnasium.make(ID, **rollouts.settings(preset), **more)
+
+
+def policy_config(attention: str, **settings: Any) -> IAPConfig:
+    """The policy that this task is trained with, on the mechanism that `attention` specifies."""
+    from robopolicy.attention import canonical
+    from robopolicy.envs.quadruped.stepping_stones import PROPRIOCEPTION
+    from robopolicy.policies.iap import IAPConfig
+
+    return IAPConfig(canonical(attention), PROPRIOCEPTION, **settings)
+
+
+def level_depth(rollouts: Rollouts) -> dict[str, Any]:
+    """What the cameras see over level ground."""
+    env = make(rollouts, rollouts.presets[0])
+    level: dict[str, Any] = env.unwrapped.level_depth()  # type: ignore[attr-defined]
+    env.close()
+    return level
+
+
+def distinct(presets: Sequence[str]) -> tuple[str, ...]:
+    """`presets` as given; raises ValueError where one comes twice."""
+    if len(set(presets)) < len(presets):
+        raise ValueError(f"preset is given as {', '.join(presets)}: each may be named once")
+    return tuple(presets)

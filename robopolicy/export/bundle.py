@@ -1,0 +1,93 @@
+"""The folder that leaves the workstation: the graph, what it was checked on, and what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.export.onnx import export_policy
+from robopolicy.export.verify import compare
+from robopolicy.policies.base import Policy, unflatten
+from robopolicy.policies.catalogue import describe
+from robopolicy.policies.iap import IAPConfig
+from robopolicy.runtime.policy import OnnxPolicy
+
+RECORDED_FROM = 20_000  # first seed of the episodes that observations are recorded in
+TOLERANCE = 1e-5
+
+
+def record(env: Any, act: OnnxPolicy, count: int) -> list[dict[str, NDArray[np.float32]]]:
+    """`count` observations of the policy at work, in as many episodes as it takes."""
+    seen: list[dict[str, NDArray[np.float32]]] = []
+    seed = RECORDED_FROM
+    while len(seen) < count:
+        observation, _ = env.reset(seed=seed)
+        done = False
+        while not done and len(seen) < count:
+            seen.append(observation)
+            observation, _, ended, cut, _ = env.step(act(observation))
+            done = ended or cut
+        seed += 1
+    return seen
+
+
+class Source(Protocol):
+    """What a bundle is made of: a policy's config, its functions, flat parameters, features, and its run."""
+
+    @property
+    def config(self) -> IAPConfig: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def parameters(self) -> NDArray[np.float32]: ...
+    @property
+    def features(self) -> Any: ...
+    @property
+    def run(self) -> dict[str, Any]: ...
+
+
+def write_bundle(out: Path, source: Source, env: Any, observations: int) -> dict[str, Any]:
+    """Write the bundle to the new folder `out`, whole or not at all, and return its manifest.
+
+    Raises ArithmeticError where the graph differs from the JAX policy by more than 1e-5.
+    """
+    policy, parameters = source.policy, source.parameters
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        export_policy(source.config, source.features, partial / "policy.onnx", parameters)
+        graph = OnnxPolicy(partial / "policy.onnx")
+        seen = record(env, graph, observations)
+        parity = compare(policy, unflatten(policy)(parameters), source.features, graph, seen)
+        if max(parity.action_difference, parity.scores_difference) > TOLERANCE:
+            raise ArithmeticError(
+                f"ONNX differs from JAX by {parity.action_difference:.1e} in actions and "
+                f"{parity.scores_difference:.1e} in scores: more than {TOLERANCE:.0e}"
+            )
+        golden = {name: np.stack([observation[name] for observation in seen]) for name in seen[0]}
+        arrays: dict[str, Any] = {**golden, "action": parity.actions}
+        np.savez_compressed(partial / "golden.npz", **arrays)
+        manifest = {
+            "schema": 1,
+            "policy": describe(source.config),
+            "inputs": {name: list(shape) for name, shape in policy.observation_shapes.items()},
+            "outputs": {"action": [policy.action_size]},
+            "parity": {
+                "observations": parity.observations,
+                "action_difference": parity.action_difference,
+                "scores_difference": parity.scores_difference,
+            },
+            "run": source.run,
+        }
+        (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        partial.chmod(0o755)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return manifest

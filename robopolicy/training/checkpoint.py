@@ -1,0 +1,191 @@
+"""Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. Nothing in them is a pickle.
+
+A checkpoint is written by orbax, which moves it into place when it is complete. Since orbax neither checks
+shapes nor dtypes when it reads, both are recorded beside the arrays and checked here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+FEATURES = "features/"
+MEAN = "mean"
+logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells its every step there
+
+
+class CheckpointError(ValueError):
+    """A run folder or a checkpoint that is not what it should be."""
+
+
+@contextlib.contextmanager
+def clear_about_full_disks(path: Path) -> Iterator[None]:
+    """Turn every way in which a full disk shows itself into one OSError that names `path`."""
+    try:
+        yield
+    except Exception as error:
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+            raise OSError(
+                errno.ENOSPC,
+                "the disk is full; what was saved before is intact: free some space and go on with --resume",
+                str(path),
+            ) from error
+        raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path`: the old content or the new, never a part."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with clear_about_full_disks(path.parent), partial.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class RunFolder:
+    """A folder that a training run keeps its results in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def config_path(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        """Begin a new run. Raises FileExistsError, and touches nothing, where the folder holds anything."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise FileExistsError(
+                f"{str(self.path)!r} exists: give another --out, or --resume to go on with it"
+            )
+        with clear_about_full_disks(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+
+    def config(self) -> dict[str, Any]:
+        """What the run was started with. Raises FileNotFoundError or CheckpointError."""
+        if not self.config_path.is_file():
+            raise FileNotFoundError(f"{str(self.path)!r} is no run: it holds no config.json")
+        try:
+            config = json.loads(self.config_path.read_text())
+        except ValueError as error:
+            raise CheckpointError(f"{str(self.config_path)!r} is not JSON: {error}") from error
+        if not isinstance(config, dict):
+            raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
+        return config
+
+    def _manager(self) -> Any:
+        # Imported here: it takes a second, and not every command needs it.
+        import orbax.checkpoint as ocp
+
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=3, enable_async_checkpointing=False, create=False, cleanup_tmp_directories=True
+        )
+        return ocp.CheckpointManager((self.path / "checkpoints").absolute(), options=options)
+
+    def save(self, generation: int, arrays: Arrays) -> None:
+        """Save `arrays` by path as the state after `generation`. Raises OSError on a full disk."""
+        import orbax.checkpoint as ocp
+
+        names = sorted(arrays)
+        index = [{"path": n, "shape": list(arrays[n].shape), "dtype": str(arrays[n].dtype)} for n in names]
+        with clear_about_full_disks(self.path):
+            (self.path / "checkpoints").mkdir(exist_ok=True)
+            with self._manager() as manager:
+                manager.save(
+                    generation,
+                    args=ocp.args.Composite(
+                        index=ocp.args.JsonSave({"generation": generation, "arrays": index}),
+                        arrays=ocp.args.StandardSave({str(i): arrays[n] for i, n in enumerate(names)}),
+                    ),
+                )
+
+    def generations(self) -> list[int]:
+        """The generations that there are checkpoints of, in order."""
+        folder = self.path / "checkpoints"
+        found = folder.iterdir() if folder.is_dir() else ()
+        return sorted(int(entry.name) for entry in found if entry.name.isdigit())
+
+    def load(self, generation: int | None = None) -> tuple[int, Arrays]:
+        """The latest checkpoint, or that of `generation`, as its generation and its arrays by path.
+
+        Raises FileNotFoundError where there is none, CheckpointError where it is damaged or foreign; the
+        message names the last good one before it.
+        """
+        have = self.generations()
+        if not have:
+            raise FileNotFoundError(f"{str(self.path)!r} holds no checkpoint yet")
+        wanted = have[-1] if generation is None else generation
+        if wanted not in have:
+            raise FileNotFoundError(f"{str(self.path)!r} has no checkpoint {wanted}: it has {have}")
+        try:
+            return wanted, self._read(wanted)
+        except CheckpointError as error:
+            good = next((g for g in reversed(have) if g < wanted and self._readable(g)), None)
+            hint = "no good one is left" if good is None else f"the last good one is checkpoints/{good}"
+            raise CheckpointError(f"{error}; {hint}") from error
+
+    def _readable(self, generation: int) -> bool:
+        try:
+            self._read(generation)
+        except CheckpointError:
+            return False
+        return True
+
+    def _read(self, generation: int) -> Arrays:
+        import orbax.checkpoint as ocp
+
+        where = self.path / "checkpoints" / str(generation)
+        try:
+            with self._manager() as manager:
+                stored = manager.restore(
+                    generation,
+                    args=ocp.args.Composite(index=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore()),
+                )
+            index, values = stored["index"]["arrays"], stored["arrays"]
+            arrays = {entry["path"]: np.asarray(values[str(i)]) for i, entry in enumerate(index)}
+        except Exception as error:  # a damaged file may break in any layer of the libraries below
+            raise CheckpointError(
+                f"{str(where)!r} cannot be read: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            ) from error
+        for entry in index:
+            found = arrays[entry["path"]]
+            if list(found.shape) != entry["shape"] or str(found.dtype) != entry["dtype"]:
+                raise CheckpointError(
+                    f"{str(where)!r} holds {entry['path']} as {found.dtype}{list(found.shape)}: "
+                    f"it was saved as {entry['dtype']}{entry['shape']}"
+                )
+        return arrays
+
+
+def load_parameters(run: str | Path) -> NDArray[np.float32]:
+    """The latest flat parameter vector [P] of a run. Raises as `RunFolder.load` does."""
+    _, arrays = RunFolder(Path(run)).load()
+    if MEAN not in arrays:
+        raise CheckpointError(f"{str(run)!r} holds no parameters: it belongs to another program")
+    return np.asarray(arrays[MEAN], np.float32)
+
+
+def load_features(run: str | Path) -> Arrays:
+    """The frozen features of a run's policy, by path. Raises as `RunFolder.load` does."""
+    _, arrays = RunFolder(Path(run)).load()
+    return {name.removeprefix(FEATURES): a for name, a in arrays.items() if name.startswith(FEATURES)}

@@ -1,0 +1,203 @@
+"""Evolution strategies: ask for a population, play it, tell its returns."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robopolicy.policies.catalogue import Arrays, by_path, from_path
+from robopolicy.training.checkpoint import FEATURES, MEAN, CheckpointError, RunFolder
+from robopolicy.training.evaluate import Evaluations, Evaluator
+from robopolicy.training.metrics import MetricsLog, Record
+from robopolicy.training.strategies import Settings, Strategy, sanitised, strategy
+
+STRATEGY = "strategy/"
+BEST, BEST_RETURN = "best", "best_return"
+
+
+@dataclass(frozen=True)
+class ESConfig:
+    """Settings of a run.
+
+    Attributes:
+      generations: how many to run in all.
+      population: candidates a generation.
+      episodes: episodes a candidate on every environment. All candidates of a generation play the same
+        seeds, so that they differ by what they do and not by the terrain; every generation has new ones.
+      strategy: name in `strategies.STRATEGIES`.
+      sigma: standard deviation of candidates around the mean.
+      learning_rate: of Adam.
+      seed: fixes everything, whatever the number of workers.
+      checkpoint_every: generations between two checkpoints; the last one is always saved.
+    """
+
+    generations: int = 100
+    population: int = 48
+    episodes: int = 1
+    strategy: str = "open_es"
+    sigma: float = 0.1
+    learning_rate: float = 0.06
+    seed: int = 0
+    checkpoint_every: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("generations", "episodes", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}: it must be 0 or more")
+        self.make_strategy()
+
+    def make_strategy(self) -> Strategy:
+        """The strategy of this config; raises ValueError for settings that it cannot take."""
+        return strategy(self.strategy, Settings(self.population, self.sigma, self.learning_rate))
+
+
+def generation_seeds(config: ESConfig, generation: int) -> list[int]:
+    """The seeds that every candidate of `generation` plays."""
+    sequence = np.random.SeedSequence([config.seed, generation])
+    return [int(seed) for seed in sequence.generate_state(config.episodes, np.uint32)]
+
+
+def train(
+    config: ESConfig,
+    *,
+    run: RunFolder,
+    initial: ArrayLike,
+    features: Mapping[str, Any],
+    evaluator: Evaluator,
+    resume: bool = False,
+    on_generation: Callable[[Record], None] | None = None,
+    on_episode: Callable[[], None] | None = None,
+) -> Record | None:
+    """Run generations until `config.generations`, saving to `run` as it goes; returns the last record.
+
+    Args:
+      config: settings.
+      run: a folder that `RunFolder.create` has made.
+      initial: flat parameters [P] that the search starts around.
+      features: the policy's frozen features, arrays by path; kept in every checkpoint.
+      evaluator: plays the episodes.
+      resume: go on after the latest checkpoint, to the same bits as if there had been no stop.
+      on_generation, on_episode: told of progress.
+
+    Ctrl-C ends the run after the generation in progress; a second one ends it at once. Raises
+    CheckpointError where a checkpoint to resume from has other shapes than this config.
+    """
+    search = config.make_strategy()
+    key = jax.random.key(config.seed)
+    mean = jnp.asarray(initial, jnp.float32)
+    state = search.init(jax.random.fold_in(key, 0), mean)
+    best, best_return, done = np.asarray(mean), -np.inf, 0
+    if resume:
+        done, arrays = run.load()
+        state = _restored(arrays, state, features, mean.size)
+        best, best_return = arrays[BEST], float(arrays[BEST_RETURN])
+    log = MetricsLog(run.path, after=done)
+    record: Record | None = None
+    with _stop_after_generation() as stopped:
+        for generation in range(done + 1, config.generations + 1):
+            began = time.monotonic()
+            population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
+            candidates = np.asarray(population, np.float32)
+            played = evaluator.evaluate(candidates, generation_seeds(config, generation), on_episode)
+            returns, broken = sanitised(played.returns.mean(axis=(1, 2)))
+            state = search.tell(
+                jax.random.fold_in(key, 2 * generation + 1),
+                population,
+                jnp.asarray(returns, jnp.float32),
+                state,
+            )
+            if returns.max() > best_return:
+                best, best_return = candidates[returns.argmax()], float(returns.max())
+            record = _record(generation, played, returns, broken, time.monotonic() - began)
+            # Logged before it is saved: a resumed run drops what was logged beyond its checkpoint.
+            log.add(record)
+            last = generation == config.generations or stopped()
+            if last or generation % config.checkpoint_every == 0:
+                run.save(
+                    generation,
+                    {
+                        MEAN: np.asarray(search.mean(state), np.float32),
+                        BEST: best,
+                        BEST_RETURN: np.asarray(best_return),
+                        **{FEATURES + path: np.asarray(array) for path, array in features.items()},
+                        **{STRATEGY + path: array for path, array in by_path(state).items()},
+                    },
+                )
+            if on_generation is not None:
+                on_generation(record)
+            if last:
+                break
+    log.close()
+    return record
+
+
+def _restored(arrays: Arrays, like: Any, features: Mapping[str, Any], size: int) -> Any:
+    """The strategy's state from a checkpoint that must belong to this config."""
+    if MEAN not in arrays or arrays[MEAN].shape != (size,):
+        found = list(arrays[MEAN].shape) if MEAN in arrays else "no"
+        raise CheckpointError(f"the checkpoint has {found} parameters: this policy has [{size}]")
+    for path, array in features.items():
+        stored = arrays.get(FEATURES + path)
+        if stored is None or not np.array_equal(stored, array):
+            raise CheckpointError(f"features {path} of the checkpoint are not those of this config")
+    state = {p.removeprefix(STRATEGY): a for p, a in arrays.items() if p.startswith(STRATEGY)}
+    try:
+        return jax.tree.map(jnp.asarray, from_path(like, state))
+    except ValueError as error:
+        raise CheckpointError(f"the strategy's state is another one: {error}") from error
+
+
+def _record(generation: int, played: Evaluations, returns: np.ndarray, broken: int, seconds: float) -> Record:
+    episodes = played.returns.size
+    record: Record = {
+        "generation": generation,
+        "return_mean": float(returns.mean()),
+        "return_best": float(returns.max()),
+        "return_std": float(returns.std()),
+        "not_finite": broken,
+        "episodes": episodes,
+        "steps": sum(e.steps for rows in played.episodes for row in rows for e in row),
+        "seconds": seconds,
+        "episodes_per_second": episodes / seconds,
+    }
+    first = played.episodes[0][0][0].info
+    for name, value in first.items():
+        if isinstance(value, (bool, int, float)):
+            by_environment = played.outcome(name).mean(axis=(0, 2))
+            for label, mean in zip(played.labels, by_environment, strict=True):
+                record[f"{label}/{name}"] = float(mean)
+    for label, mean in zip(played.labels, played.returns.mean(axis=(0, 2)), strict=True):
+        record[f"{label}/return"] = float(mean)
+    return record
+
+
+@contextmanager
+def _stop_after_generation() -> Iterator[Callable[[], bool]]:
+    """Make the first Ctrl-C a request, and give back the second its usual meaning."""
+    asked = False
+
+    def ask(signum: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    try:
+        before = signal.signal(signal.SIGINT, ask)
+    except ValueError:  # not in the main thread, where signals do not arrive
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,50 @@
+"""The log of a run: one JSON line a generation, and the same numbers for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from robopolicy.training.checkpoint import clear_about_full_disks, write_atomically
+
+Record = dict[str, Any]
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a log; an unfinished last line, as a killed run leaves it, is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+class MetricsLog:
+    """Appends records to `metrics.jsonl` and to a TensorBoard file beside it."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        """Continue after generation `after`: what a killed run logged beyond its checkpoint is dropped."""
+        from tensorboardX import SummaryWriter
+
+        self._path = folder / "metrics.jsonl"
+        kept = [record for record in read(self._path) if record["generation"] <= after]
+        write_atomically(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+        with clear_about_full_disks(folder):
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+
+    def add(self, record: Record) -> None:
+        """Log one generation; the line is on the disk when this returns."""
+        with clear_about_full_disks(self._path.parent):
+            with self._path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            for name, value in record.items():
+                if isinstance(value, (int, float)):
+                    self._board.add_scalar(name, value, record["generation"])
+            self._board.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._board.close()

@@ -15,11 +15,11 @@ Record = dict[str, Any]
 class TrainingProgress:
     """Told of episodes and generations, it shows returns, speed and the time that is left."""
 
-    def __init__(self, config: Any, environments: int, title: str) -> None:
+    def __init__(self, config: Any, title: str, goal: str) -> None:
         self._console = Console(file=sys.stderr)
         self._total = config.generations
-        self._per_generation = config.population * config.episodes * environments
-        self._title = title
+        self._per_generation = config.population * config.episodes
+        self._title, self._goal = title, goal
         self._began = time.monotonic()
         self._generations = 0
         self._bar = Progress(
@@ -52,20 +52,27 @@ class TrainingProgress:
 
     def generation(self, record: Record) -> None:
         """One more generation is done."""
-        self._generations += 1
         number = record["generation"]
-        per_generation = (time.monotonic() - self._began) / self._generations
-        left = per_generation * (self._total - number)
-        parts = [f"generation {number:4d}/{self._total}"]
-        parts.append(f"return mean {record['return_mean']:6.2f} best {record['return_best']:6.2f}")
-        for name, value in record.items():
-            if name.endswith("/distance"):
-                parts.append(f"{name.removesuffix('/distance')} {value:.2f} m")
-        parts.append(f"{record['episodes_per_second']:.1f} episodes/s")
-        parts.append(f"left {int(left) // 60}:{int(left) % 60:02d}")
-        self.say("  ".join(parts))
+        if number:
+            self._generations += 1
+            self.say(self._line(record))
+        if "held_out/return" in record:
+            self.say(
+                f"  on held-out {self._goal}: return {record['held_out/return']:.2f}, "
+                f"{record['held_out/distance']:.2f} m, success {record['held_out/success']:.0%}"
+            )
         self._bar.update(
             self._task,
             completed=number * self._per_generation,
             description=f"generation {min(number + 1, self._total)}",
+        )
+
+    def _line(self, record: Record) -> str:
+        per_generation = (time.monotonic() - self._began) / self._generations
+        left = int(per_generation * (self._total - record["generation"]))
+        return (
+            f"generation {record['generation']:3d}/{self._total} ({record['environment']})  "
+            f"return mean {record['return_mean']:6.2f}  best {record['return_best']:6.2f}  "
+            f"{record['distance']:.2f} m  {record['episodes_per_second']:.1f} episodes/s  "
+            f"left {left // 60}:{left % 60:02d}"
         )

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 ACTION_SIZE = 4
-TRAINED_ON = ("painted", "paper")
+CURRICULUM = ("painted", "paper")
+ADVANCE_AT = (3.2,)  # of a painted course's 4 m; a policy that looks at nothing earns 2.3
 
 
 @dataclass(frozen=True)

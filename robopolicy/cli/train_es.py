@@ -11,7 +11,15 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.tasks import TRAINED_ON, Rollouts, check_task, distinct, level_depth, policy_config
+from robopolicy.cli.tasks import (
+    ADVANCE_AT,
+    CURRICULUM,
+    Rollouts,
+    check_task,
+    distinct,
+    level_depth,
+    policy_config,
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,9 @@ class TrainES:
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention mechanism, such as softmax or "positive_antithetic(m=256)"."""
     preset: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Terrain to learn on; repeatable. A candidate plays every one of them. Default: painted and paper."""
+    """Terrain to learn on; repeatable, for a curriculum. Default: painted, then paper."""
+    advance_at: tyro.conf.UseAppendAction[tuple[float, ...]] = ()
+    """Mean return of three generations at which to go on to the next preset; default: 3.2 from painted."""
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
     patch: int = 1
@@ -40,7 +50,9 @@ class TrainES:
     population: int = 48
     """Candidates a generation."""
     episodes: int = 1
-    """Episodes a candidate on every preset."""
+    """Episodes a candidate."""
+    evaluate_every: int = 10
+    """Generations between two evaluations of the policy on ten held-out terrains."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
     workers: int = 2
@@ -71,16 +83,23 @@ class TrainES:
         from robopolicy.training.checkpoint import RunFolder
         from robopolicy.training.es import ESConfig
 
+        presets = distinct(self.preset or CURRICULUM)
+        advance_at = self.advance_at or (ADVANCE_AT if presets == CURRICULUM else ())
+        if len(advance_at) != len(presets) - 1:
+            raise ValueError(
+                f"advance_at is given {len(advance_at)} times: {len(presets)} presets need {len(presets) - 1}"
+            )
         config = ESConfig(
             generations=self.generations,
             population=self.population,
             episodes=self.episodes,
+            advance_at=advance_at,
+            evaluate_every=self.evaluate_every,
             strategy=self.strategy,
             sigma=self.sigma,
             learning_rate=self.learning_rate,
             seed=self.seed,
         )
-        presets = distinct(self.preset or TRAINED_ON)
         rollouts = Rollouts(self.engine, presets, self.episode_seconds)
         policy = policy_config(self.attention, variant=self.variant, patch=self.patch)
         for preset in presets[1:]:
@@ -130,8 +149,10 @@ class TrainES:
         start, draw = jax.random.split(jax.random.key(config.seed + 2**31))
         initial = np.asarray(flatten(policy.init(start)))
         features = policy.init_features(draw)
-        environments = [EnvironmentSpec(ID, rollouts.settings(p), p) for p in rollouts.presets]
-        with TrainingProgress(config, len(environments), f"{self.attention} on {self.task}") as progress:
+        presets = rollouts.presets
+        environments = [EnvironmentSpec(ID, rollouts.settings(p), p) for p in presets]
+        title = f"{self.attention} on {self.task}"
+        with TrainingProgress(config, title, f"{presets[-1]} terrain") as progress:
             progress.say(f"{initial.size} parameters; compiling the policy for the rollout workers")
             with tempfile.TemporaryDirectory() as scratch:
                 export_policy(policy_config, features, Path(scratch) / "policy.onnx")

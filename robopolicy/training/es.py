@@ -21,7 +21,9 @@ from robopolicy.training.metrics import MetricsLog, Record
 from robopolicy.training.strategies import Settings, Strategy, sanitised, strategy
 
 STRATEGY = "strategy/"
-BEST, BEST_RETURN = "best", "best_return"
+STAGE, RECENT = "stage", "recent"
+HELD_OUT_FROM = 8000  # first of the held-out seeds; those of generations are spread over 32 bits
+PATIENCE = 3  # generations whose mean return decides about an advance
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,13 @@ class ESConfig:
     Attributes:
       generations: how many to run in all.
       population: candidates a generation.
-      episodes: episodes a candidate on every environment. All candidates of a generation play the same
-        seeds, so that they differ by what they do and not by the terrain; every generation has new ones.
+      episodes: episodes a candidate. All candidates of a generation play the same seeds, so that they
+        differ by what they do and not by the terrain; every generation has new ones.
+      advance_at: the curriculum. Once the mean return of three generations on environment i reaches
+        advance_at[i], the run goes on to environment i + 1.
+      evaluate_every: generations between two evaluations of the search's mean on held-out seeds of the last
+        environment; the untrained policy and the last generation are always evaluated.
+      held_out: episodes of such an evaluation, the same ones in every run.
       strategy: name in `strategies.STRATEGIES`.
       sigma: standard deviation of candidates around the mean.
       learning_rate: of Adam.
@@ -43,6 +50,9 @@ class ESConfig:
     generations: int = 100
     population: int = 48
     episodes: int = 1
+    advance_at: tuple[float, ...] = ()
+    evaluate_every: int = 10
+    held_out: int = 10
     strategy: str = "open_es"
     sigma: float = 0.1
     learning_rate: float = 0.06
@@ -50,7 +60,7 @@ class ESConfig:
     checkpoint_every: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("generations", "episodes", "checkpoint_every"):
+        for name in ("generations", "episodes", "evaluate_every", "held_out", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
         if self.seed < 0:
@@ -97,39 +107,59 @@ def train(
     key = jax.random.key(config.seed)
     mean = jnp.asarray(initial, jnp.float32)
     state = search.init(jax.random.fold_in(key, 0), mean)
-    best, best_return, done = np.asarray(mean), -np.inf, 0
+    stage, done = 0, 0
+    recent: list[float] = []
     if resume:
         done, arrays = run.load()
         state = _restored(arrays, state, features, mean.size)
-        best, best_return = arrays[BEST], float(arrays[BEST_RETURN])
+        stage, recent = int(arrays[STAGE]), arrays[RECENT].tolist()
+    if len(config.advance_at) != len(evaluator.labels) - 1:
+        raise ValueError(
+            f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
+            f"{len(evaluator.labels) - 1} of it"
+        )
     log = MetricsLog(run.path, after=done)
     record: Record | None = None
+    if not resume:
+        record = {"generation": 0, **_held_out(config, evaluator, np.asarray(mean))}
+        log.add(record)
+        if on_generation is not None:
+            on_generation(record)
     with _stop_after_generation() as stopped:
         for generation in range(done + 1, config.generations + 1):
             began = time.monotonic()
             population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
             candidates = np.asarray(population, np.float32)
-            played = evaluator.evaluate(candidates, generation_seeds(config, generation), on_episode)
-            returns, broken = sanitised(played.returns.mean(axis=(1, 2)))
+            seeds = generation_seeds(config, generation)
+            played = evaluator.evaluate(candidates, seeds, stage, on_episode)
+            returns, broken = sanitised(played.returns.mean(axis=1))
             state = search.tell(
                 jax.random.fold_in(key, 2 * generation + 1),
                 population,
                 jnp.asarray(returns, jnp.float32),
                 state,
             )
-            if returns.max() > best_return:
-                best, best_return = candidates[returns.argmax()], float(returns.max())
-            record = _record(generation, played, returns, broken, time.monotonic() - began)
+            record = {
+                "generation": generation,
+                "environment": evaluator.labels[stage],
+                **_record(played, returns, broken, time.monotonic() - began),
+            }
+            last = generation == config.generations or stopped()
+            if last or generation % config.evaluate_every == 0:
+                record |= _held_out(config, evaluator, np.asarray(search.mean(state), np.float32))
+            recent = [*recent, float(returns.mean())][-PATIENCE:]
+            settled = stage < len(config.advance_at) and len(recent) == PATIENCE
+            if settled and np.mean(recent) >= config.advance_at[stage]:
+                stage, recent = stage + 1, []
             # Logged before it is saved: a resumed run drops what was logged beyond its checkpoint.
             log.add(record)
-            last = generation == config.generations or stopped()
             if last or generation % config.checkpoint_every == 0:
                 run.save(
                     generation,
                     {
                         MEAN: np.asarray(search.mean(state), np.float32),
-                        BEST: best,
-                        BEST_RETURN: np.asarray(best_return),
+                        STAGE: np.asarray(stage),
+                        RECENT: np.asarray(recent, np.float64),
                         **{FEATURES + path: np.asarray(array) for path, array in features.items()},
                         **{STRATEGY + path: array for path, array in by_path(state).items()},
                     },
@@ -158,28 +188,33 @@ def _restored(arrays: Arrays, like: Any, features: Mapping[str, Any], size: int)
         raise CheckpointError(f"the strategy's state is another one: {error}") from error
 
 
-def _record(generation: int, played: Evaluations, returns: np.ndarray, broken: int, seconds: float) -> Record:
+def _record(played: Evaluations, returns: np.ndarray, broken: int, seconds: float) -> Record:
     episodes = played.returns.size
-    record: Record = {
-        "generation": generation,
+    return {
         "return_mean": float(returns.mean()),
         "return_best": float(returns.max()),
         "return_std": float(returns.std()),
         "not_finite": broken,
         "episodes": episodes,
-        "steps": sum(e.steps for rows in played.episodes for row in rows for e in row),
+        "steps": sum(episode.steps for row in played.episodes for episode in row),
         "seconds": seconds,
         "episodes_per_second": episodes / seconds,
+        **_outcomes(played, ""),
     }
-    first = played.episodes[0][0][0].info
-    for name, value in first.items():
-        if isinstance(value, (bool, int, float)):
-            by_environment = played.outcome(name).mean(axis=(0, 2))
-            for label, mean in zip(played.labels, by_environment, strict=True):
-                record[f"{label}/{name}"] = float(mean)
-    for label, mean in zip(played.labels, played.returns.mean(axis=(0, 2)), strict=True):
-        record[f"{label}/return"] = float(mean)
-    return record
+
+
+def _held_out(config: ESConfig, evaluator: Evaluator, mean: np.ndarray) -> Record:
+    """How the search's mean does on seeds that no generation plays, on the last environment."""
+    seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + config.held_out)
+    played = evaluator.evaluate(mean[None], seeds)
+    return {"held_out/return": float(played.returns.mean()), **_outcomes(played, "held_out/")}
+
+
+def _outcomes(played: Evaluations, prefix: str) -> Record:
+    """Means of what the environment says of an episode's end in numbers."""
+    info = played.episodes[0][0].info
+    numbers = [name for name, value in info.items() if isinstance(value, (bool, int, float))]
+    return {prefix + name: float(played.outcome(name).mean()) for name in numbers}
 
 
 @contextmanager

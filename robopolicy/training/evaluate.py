@@ -26,31 +26,35 @@ class EpisodeError(RuntimeError):
 
 
 class Evaluations(NamedTuple):
-    """What a population did: `episodes[n][v][e]` of candidate n, environment v (see `labels`), seed e."""
+    """What a population did: `episodes[n][e]` of candidate n with seed e."""
 
-    labels: tuple[str, ...]
-    episodes: list[list[list[Episode]]]
+    episodes: list[list[Episode]]
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """[N, V, E]."""
-        return np.array([[[e.total for e in row] for row in rows] for rows in self.episodes])
+        """[N, E]."""
+        return np.array([[episode.total for episode in row] for row in self.episodes])
 
     def outcome(self, name: str) -> NDArray[np.float64]:
-        """An entry of the episodes' last info, [N, V, E]."""
-        return np.array([[[float(e.info[name]) for e in row] for row in rows] for rows in self.episodes])
+        """An entry of the episodes' last info, [N, E]."""
+        return np.array([[float(episode.info[name]) for episode in row] for row in self.episodes])
 
 
 class Evaluator(Protocol):
-    """Plays every candidate of a population on every environment with every seed.
+    """Plays every candidate of a population with every seed, on one of its environments.
 
     The result depends on the parameters and the seeds alone, not on how the work was spread.
     """
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The environments, in the order of a curriculum: the last one is what is to be learnt."""
 
     def evaluate(
         self,
         population: NDArray[np.float32],
         seeds: Sequence[int],
+        environment: int = -1,
         on_episode: Callable[[], None] | None = None,
     ) -> Evaluations:
         """Evaluate `population` [N, P]; `on_episode` is called as each episode comes in."""
@@ -116,6 +120,11 @@ class LocalPool:
         self._workers = [_Worker(self._environments, model) for _ in range(workers)]
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """See `Evaluator`."""
+        return tuple(spec.label for spec in self._environments)
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
@@ -124,12 +133,13 @@ class LocalPool:
         self,
         population: NDArray[np.float32],
         seeds: Sequence[int],
+        environment: int = -1,
         on_episode: Callable[[], None] | None = None,
     ) -> Evaluations:
         """See `Evaluator`. Raises EpisodeError for an episode that fails three times."""
         population = np.asarray(population, np.float32)
-        shape = (len(population), len(self._environments), len(seeds))
-        places = list(np.ndindex(shape))
+        environment %= len(self._environments)
+        places = list(np.ndindex((len(population), len(seeds))))
         episodes: list[Episode | None] = [None] * len(places)
         failures = [0] * len(places)
         waiting = deque(range(len(places)))
@@ -138,8 +148,8 @@ class LocalPool:
             for slot, worker in enumerate(self._workers):
                 if worker.task is None and waiting:
                     index = waiting.popleft()
-                    n, v, e = places[index]
-                    self._give(slot, index, Task(v, population[n], int(seeds[e])))
+                    n, e = places[index]
+                    self._give(slot, index, Task(environment, population[n], int(seeds[e])))
             for slot, answer in self._answers():
                 task, self._workers[slot].task = self._workers[slot].task, None
                 index = -1 if task is None else task
@@ -151,15 +161,14 @@ class LocalPool:
                     continue
                 failures[index] += 1
                 if failures[index] == TRIES:
-                    n, v, e = places[index]
+                    n, e = places[index]
                     raise EpisodeError(
                         f"candidate {n} failed {TRIES} times with seed {seeds[e]} "
-                        f"on {self._environments[v].label}: {answer}"
+                        f"on {self._environments[environment].label}: {answer}"
                     )
                 waiting.appendleft(index)
         grouped = iter(episodes)
-        table = [[[_present(next(grouped)) for _ in seeds] for _ in range(shape[1])] for _ in range(shape[0])]
-        return Evaluations(tuple(spec.label for spec in self._environments), table)
+        return Evaluations([[_present(next(grouped)) for _ in seeds] for _ in population])
 
     def _give(self, slot: int, index: int, task: Task) -> None:
         worker = self._workers[slot]

@@ -93,6 +93,25 @@ def test_mpc_carries_the_weight_when_standing_still_and_stays_in_the_friction_co
     np.testing.assert_array_equal(mpc.forces(pose, still, still, 0.379, feet, standing)[0], 0.0)
 
 
+def test_mpc_forces_stay_in_their_pyramids_however_the_robot_is_thrown_about():
+    config = StanceConfig()
+    mpc = ConvexMPC(25.567, np.diag([0.6, 1.27, 1.34]), config)
+    trot = Trot(TrotConfig())
+    nominal = foot_positions(standing_joints(0.42).reshape(4, 3))
+    rng = np.random.default_rng(11)
+    highest = config.force_limits[1] * 25.567 * 9.81 / 4
+    for _ in range(400):
+        pose = rng.normal(size=6) * [0.3, 0.3, 0.3, 0, 0, 0.05] + [0, 0, 0, 0, 0, 0.379]
+        rates = rng.normal(size=6) * [2, 2, 2, 1, 1, 1]
+        start = rng.uniform(0.3, 5.0)
+        standing = np.array([trot.standing(start + 0.04 * k) for k in range(config.steps)])
+        feet = nominal + rng.normal(size=(config.steps, 4, 3)) * 0.05
+        forces = mpc.forces(pose, rates, np.zeros(6), 0.379, feet, standing)
+        assert (np.abs(forces[:, :2]) <= config.friction * forces[:, 2:] + 1.0).all()
+        assert forces[:, 2].max() <= highest + 1.0
+        np.testing.assert_array_equal(forces[~standing[0]], 0.0)
+
+
 def test_terrain_has_the_papers_sizes_and_margin_has_the_right_sign():
     config = TerrainConfig()
     for seed in range(50):

@@ -21,6 +21,7 @@ from proxsuite import proxqp
 from robopolicy.envs.physics.base import Array
 
 FORCE_UNIT = 100.0  # N: the solver works near one
+NO_BOUND = -1e20
 ACTIVE = 1e-9  # multiplier of a constraint that binds; the others are below 1e-12
 GRAVITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -9.81])
 
@@ -64,7 +65,7 @@ class ConvexMPC:
             [[s * (1 - a), s * a, -config.friction] for a in (0, 1) for s in (1.0, -1.0)] + [[0.0, 0.0, 1.0]]
         )
         weight_share = mass * 9.81 / 4 / FORCE_UNIT
-        self._low = np.array([-1e20] * 4 + [config.force_limits[0] * weight_share])
+        self._low = np.array([NO_BOUND] * 4 + [config.force_limits[0] * weight_share])
         self._high = np.array([0.0] * 4 + [config.force_limits[1] * weight_share])
         self.reset()
 
@@ -147,7 +148,8 @@ class ConvexMPC:
         ProxQP's last bits depend on where its buffers lie in memory; which constraints are active does not.
         """
         upper = multipliers > ACTIVE
-        rows = np.flatnonzero(upper | (multipliers < -ACTIVE))
+        # Only the limit on f_z has a lower side; elsewhere a negative multiplier is the solver's residue.
+        rows = np.flatnonzero(upper | ((multipliers < -ACTIVE) & (low > NO_BOUND)))
         size, count = len(q), len(rows)
         system = np.zeros((size + count, size + count))
         system[:size, :size] = P

@@ -9,7 +9,7 @@ import numpy as np
 from robopolicy.envs.physics.base import Array, Box
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
-BANK = 0.8  # half the width of the floor, and of painted ground, m
+BANK = 1.6  # half the width of the floor, and of painted ground, m: beyond what the cameras see
 
 
 @dataclass(frozen=True)

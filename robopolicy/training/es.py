@@ -112,7 +112,7 @@ def train(
     if resume:
         done, arrays = run.load()
         state = _restored(arrays, state, features, mean.size)
-        stage, recent = int(arrays[STAGE]), arrays[RECENT].tolist()
+        stage, recent = int(arrays[STAGE]), [r for r in arrays[RECENT].tolist() if np.isfinite(r)]
     if len(config.advance_at) != len(evaluator.labels) - 1:
         raise ValueError(
             f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
@@ -159,7 +159,7 @@ def train(
                     {
                         MEAN: np.asarray(search.mean(state), np.float32),
                         STAGE: np.asarray(stage),
-                        RECENT: np.asarray(recent, np.float64),
+                        RECENT: np.array([*recent, *[np.nan] * (PATIENCE - len(recent))]),
                         **{FEATURES + path: np.asarray(array) for path, array in features.items()},
                         **{STRATEGY + path: array for path, array in by_path(state).items()},
                     },

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -57,6 +58,10 @@ class BulletConfig:
     velocity_gain: float = 0.8
 
 
+def _disconnect(client: BulletClient) -> None:
+    client.disconnect()
+
+
 class BulletPhysics:
     """Laikago (`laikago_toes_zup_lores.urdf` of pybullet_data) on boxes, behind the `Physics` protocol.
 
@@ -71,6 +76,8 @@ class BulletPhysics:
         with _quiet():
             self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
         self._client.setAdditionalSearchPath(pybullet_data.getDataPath())
+        # Disconnect before the interpreter takes PyBullet's own clean-up apart.
+        self._disconnect = weakref.finalize(self, _disconnect, self._client)
         self._robot = -1
 
     @property
@@ -204,6 +211,5 @@ class BulletPhysics:
         return mass, base.T @ (center - np.array(base_position)), base.T @ inertia @ base
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.disconnect()
-            self._client = None
+        self._disconnect()
+        self._client = None

@@ -126,7 +126,7 @@ class ConvexMPC:
         free = np.linalg.solve(P, -q)
         sides = free.reshape(legs, 3) @ self._pyramid.T
         if (sides >= self._low).all() and (sides <= self._high).all():
-            return free
+            return np.asarray(free)
         low, high = np.tile(self._low, legs), np.tile(self._high, legs)
         solver = self._solvers.get(size)
         if solver is None:

@@ -53,6 +53,8 @@ def serve(connection: Connection, environments: tuple[EnvironmentSpec, ...], mod
                 made[task.environment] = gymnasium.make(spec.id, **spec.settings)
             connection.send(run_episode(made[task.environment], policy, task.seed))
         except Exception as error:  # whatever a user's environment raises is the trainer's to report
+            # An environment that raised may be left half-way: the next try gets a new one.
+            made.pop(task.environment, None)
             connection.send(f"{type(error).__name__}: {error}")
     for env in made.values():
         env.close()

@@ -1,0 +1,131 @@
+"""Run folders: nothing half-written, nothing foreign, nothing lost."""
+
+import errno
+import json
+
+import numpy as np
+import pytest
+
+from robopolicy.training import checkpoint
+from robopolicy.training.checkpoint import (
+    CheckpointError,
+    RunFolder,
+    load_features,
+    load_parameters,
+    write_atomically,
+)
+
+ARRAYS = {
+    "mean": np.arange(4, dtype=np.float32),
+    "stage": np.asarray(1),
+    "recent": np.array([1.5, np.nan, np.nan]),
+    "features/level/front": np.full((2, 3), 0.4, np.float32),
+    "strategy/key": np.array([1, 2], np.uint32),
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"seed": 1})
+    return folder
+
+
+def spoil(run, generation):
+    for file in (run.path / "checkpoints" / str(generation)).rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def test_arrays_come_back_to_the_bit_with_their_dtypes(run):
+    run.save(3, ARRAYS)
+    generation, arrays = run.load()
+    assert generation == 3
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_parameters_and_features_are_those_of_the_latest(run):
+    for generation in (1, 2):
+        run.save(generation, ARRAYS | {"mean": np.full(4, generation, np.float32)})
+    np.testing.assert_array_equal(load_parameters(run.path), np.full(4, 2.0))
+    assert list(load_features(run.path)) == ["level/front"]
+
+
+def test_the_last_three_are_kept(run):
+    for generation in range(1, 6):
+        run.save(generation, ARRAYS)
+    assert run.generations() == [3, 4, 5]
+    assert run.load(4)[0] == 4
+    with pytest.raises(FileNotFoundError, match="no checkpoint 1"):
+        run.load(1)
+
+
+def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_good_one_before(run):
+    for generation in (1, 2, 3):
+        run.save(generation, ARRAYS)
+    spoil(run, 3)
+    with pytest.raises(CheckpointError, match=r"checkpoints/3.*the last good one is checkpoints/2"):
+        run.load()
+    assert run.load(2)[0] == 2
+
+
+def test_a_checkpoint_whose_index_tells_of_other_arrays_is_refused(run):
+    run.save(1, ARRAYS)
+    (index,) = (run.path / "checkpoints" / "1" / "index").rglob("metadata")
+    text = json.loads(index.read_text())
+    for entry in text["arrays"]:
+        if entry["path"] == "mean":
+            entry["shape"] = [5]
+    index.write_text(json.dumps(text))
+    with pytest.raises(CheckpointError, match=r"mean as float32\[4\].*float32\[5\].*no good one is left"):
+        run.load()
+
+
+def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years")
+    with pytest.raises(FileExistsError, match="--resume"):
+        RunFolder(tmp_path / "mine").create({})
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_what_is_no_run_is_said_to_be_none(tmp_path, run):
+    with pytest.raises(FileNotFoundError, match=r"no run.*config\.json"):
+        RunFolder(tmp_path / "nowhere").config()
+    with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
+        run.load()
+    run.config_path.write_text("{")
+    with pytest.raises(CheckpointError, match="not JSON"):
+        run.config()
+
+
+def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch):
+    run.save(1, ARRAYS)
+
+    def full(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "_manager", full)
+    with pytest.raises(OSError, match="disk is full") as caught:
+        run.save(2, ARRAYS)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(run.path)
+    monkeypatch.undo()
+    assert run.load()[0] == 1
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    write_atomically(path, "old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(OSError, match="disk is full"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

@@ -1,0 +1,183 @@
+"""The trainer: what it learns, and that a resumed run is the run."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_parameters
+from robopolicy.training.es import ESConfig, generation_seeds, train
+from robopolicy.training.evaluate import Evaluations
+from robopolicy.training.metrics import read
+from robopolicy.training.rollout import Episode
+
+START = np.ones(5, np.float32)
+FEATURES = {"draws/front": np.arange(3, dtype=np.float32)}
+TIMES = ("seconds", "episodes_per_second")
+
+
+class Quadratic:
+    """Returns that fall with the distance to a point which the seed moves a little, in two environments."""
+
+    def __init__(self, broken: int = 0) -> None:
+        self.labels = ("easy", "real")
+        self._broken = broken
+
+    def evaluate(self, population, seeds, environment=-1, on_episode=None):
+        rows = []
+        for index, parameters in enumerate(population):
+            row = []
+            for seed in seeds:
+                target = np.random.default_rng(seed).normal(size=parameters.size) * 0.01
+                total = -float(np.sum((parameters - target) ** 2))
+                total = float("nan") if index < self._broken and len(population) > 1 else total
+                row.append(Episode(total, 7, {"distance": environment % 2, "success": False, "cause": "x"}))
+                if on_episode is not None:
+                    on_episode()
+            rows.append(row)
+        return Evaluations(rows)
+
+    def close(self):
+        pass
+
+
+def config(**changed):
+    settings = {"generations": 6, "population": 8, "advance_at": (-3.0,), "evaluate_every": 4, "seed": 5}
+    return ESConfig(**{**settings, **changed})
+
+
+def run(path, evaluator=None, *, resume=False, initial=START, features=FEATURES, told=None, **changed):
+    folder = RunFolder(path)
+    if not resume:
+        folder.create({})
+    train(
+        config(**changed),
+        run=folder,
+        initial=initial,
+        features=features,
+        evaluator=evaluator or Quadratic(),
+        resume=resume,
+        on_generation=told,
+    )
+    return folder
+
+
+def log(folder):
+    return [{k: v for k, v in r.items() if k not in TIMES} for r in read(folder.metrics_path)]
+
+
+def without_held_out(record):
+    return {name: value for name, value in record.items() if not name.startswith("held_out")}
+
+
+@pytest.mark.slow
+def test_returns_rise_and_are_logged(tmp_path):
+    folder = run(tmp_path / "run", generations=30, learning_rate=0.1)
+    records = read(folder.metrics_path)
+    assert [r["generation"] for r in records] == list(range(31))
+    assert records[-1]["return_mean"] > records[1]["return_mean"] / 4
+    assert records[-1]["held_out/return"] > records[0]["held_out/return"] / 4
+    assert records[1]["episodes"] == 8
+    assert records[1]["steps"] == 56
+    assert any((folder.path / "tensorboard").iterdir())
+
+
+@pytest.mark.slow
+def test_a_curriculum_goes_on_when_three_generations_reach_its_mark(tmp_path):
+    records = read(run(tmp_path / "run", generations=30, learning_rate=0.1).metrics_path)[1:]
+    played = [r["environment"] for r in records]
+    moved = played.index("real")
+    assert played == ["easy"] * moved + ["real"] * (30 - moved)
+    assert np.mean([r["return_mean"] for r in records[moved - 3 : moved]]) >= -3.0
+    assert np.mean([r["return_mean"] for r in records[moved - 4 : moved - 1]]) < -3.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["open_es", "evojax_pgpe"])
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, strategy):
+    settings = {"strategy": strategy, "learning_rate": 0.2, "generations": 14}
+    through = run(tmp_path / "through", **settings)
+    assert {r.get("environment") for r in log(through)} == {None, "easy", "real"}
+    stopped = run(tmp_path / "stopped", **{**settings, "generations": 5}, evaluate_every=5)
+    # As if the run had been killed between logging a generation and saving it.
+    with stopped.metrics_path.open("a") as file:
+        file.write(json.dumps({"generation": 6, "return_mean": 99.0}) + "\n" + '{"generation": 7, "ret')
+    run(tmp_path / "stopped", resume=True, **settings)
+    np.testing.assert_array_equal(load_parameters(through.path), load_parameters(stopped.path))
+    common = [
+        [{k: v for k, v in r.items() if not k.startswith("held_out")} for r in log(f)]
+        for f in (through, stopped)
+    ]
+    assert common[0] == common[1]
+
+
+def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
+    folder = run(tmp_path / "run")
+    before = log(folder)
+    run(tmp_path / "run", resume=True)
+    assert log(folder) == before
+
+
+@pytest.mark.slow
+def test_returns_that_are_not_finite_are_counted_and_do_not_win(tmp_path):
+    folder = run(tmp_path / "run", Quadratic(broken=3), generations=30, learning_rate=0.1)
+    records = read(folder.metrics_path)
+    assert {r["not_finite"] for r in records[1:]} == {3}
+    assert records[-1]["return_mean"] > records[1]["return_mean"] / 2
+
+
+def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
+    def interrupt(record):
+        if record["generation"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    folder = run(tmp_path / "run", told=interrupt)
+    assert log(folder)[-1]["generation"] == 3
+    assert folder.generations()[-1] == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"initial": np.ones(6, np.float32)}, r"\[5\] parameters: this policy has \[6\]"),
+        ({"features": {"draws/front": np.zeros(3, np.float32)}}, "features draws/front"),
+        ({"strategy": "snes"}, "strategy's state is another one"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, words):
+    folder = run(tmp_path / "run", generations=2)
+    before = load_parameters(folder.path)
+    with pytest.raises(CheckpointError, match=words):
+        run(tmp_path / "run", resume=True, **changed)
+    np.testing.assert_array_equal(load_parameters(folder.path), before)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"generations": 0}, "generations is 0"),
+        ({"episodes": 0}, "episodes is 0"),
+        ({"held_out": 0}, "held_out is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"population": 7}, "population is 7"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(changed, words):
+    with pytest.raises(ValueError, match=words):
+        config(**changed)
+
+
+def test_a_curriculum_needs_one_mark_a_step(tmp_path):
+    with pytest.raises(ValueError, match="2 environments need 1"):
+        run(tmp_path / "run", advance_at=())
+
+
+def test_seeds_are_those_of_the_config_and_new_in_every_generation():
+    four = config(episodes=4)
+    assert generation_seeds(four, 1) == generation_seeds(config(episodes=4), 1)
+    drawn = [seed for generation in range(20) for seed in generation_seeds(four, generation)]
+    assert len(set(drawn)) == 80
+    assert generation_seeds(config(episodes=4, seed=6), 1) != generation_seeds(four, 1)

@@ -1,0 +1,74 @@
+"""A small environment, importable by rollout workers, and the graph of a policy for it."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+ID = "toy:Toy-v0"
+PARAMETERS = 3
+
+
+class Toy(gymnasium.Env):
+    """Rewards an action by its nearness to a point that the seed draws; `misdeed` happens on one seed."""
+
+    observation_space: ClassVar = gymnasium.spaces.Dict(
+        {"point": gymnasium.spaces.Box(-1.0, 1.0, (PARAMETERS,), np.float32)}
+    )
+    action_space: ClassVar = gymnasium.spaces.Box(-np.inf, np.inf, (PARAMETERS,), np.float32)
+
+    def __init__(self, misdeed: str = "", seed: int = -1, marker: str = "") -> None:
+        self._misdeed, self._seed, self._marker = misdeed, seed, marker
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed == self._seed and not self._already():
+            if self._misdeed == "raise":
+                raise RuntimeError("the toy is broken")
+            if self._misdeed == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self._misdeed == "hang":
+                time.sleep(600)
+        self._steps = 0
+        self._point = self.np_random.uniform(-1, 1, PARAMETERS).astype(np.float32)
+        return {"point": self._point.copy()}, {}
+
+    def _already(self) -> bool:
+        """Whether the misdeed has happened before; without a marker it happens every time."""
+        if not self._marker:
+            return False
+        marker = Path(self._marker)
+        if marker.exists():
+            return True
+        marker.touch()
+        return False
+
+    def step(self, action):
+        self._steps += 1
+        reward = -float(np.sum((action - self._point) ** 2))
+        info = {"distance": float(self._steps), "success": True, "jax": "jax" in sys.modules}
+        return {"point": self._point.copy()}, reward, self._steps == 3, False, info
+
+
+gymnasium.register(id="Toy-v0", entry_point=Toy)
+
+
+def policy_graph() -> bytes:
+    """action = parameters * point."""
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [PARAMETERS])
+        for name in ("parameters", "point")
+    ]
+    outputs = [helper.make_tensor_value_info("action", TensorProto.FLOAT, [PARAMETERS])]
+    node = helper.make_node("Mul", ["parameters", "point"], ["action"])
+    graph = helper.make_graph([node], "toy", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()

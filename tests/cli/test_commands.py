@@ -1,0 +1,181 @@
+"""One battery over all commands, then the whole path once, small."""
+
+import json
+
+import pytest
+
+from robopolicy.cli import main
+
+COMMANDS = (("train", "es"), ("evaluate",), ("rollout",), ("flops",), ("export",))
+TINY = (
+    "--population",
+    "2",
+    "--generations",
+    "1",
+    "--episode-seconds",
+    "0.5",
+    "--workers",
+    "1",
+    "--patch",
+    "4",
+)
+
+
+def refused(capsys, *words: str) -> str:
+    """Run a command that must be refused; returns the one line that it says."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    return err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_shows_an_example(capsys, command):
+    assert main([*command, "--help"]) == 0
+    assert f"Example: robopolicy {' '.join(command)}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_an_unknown_option_is_one_line(capsys, command):
+    assert "--nonsense" in refused(capsys, *command, "--nonsense", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("walk",), "walk"),
+        (("train",), "train es"),
+        (("train", "es"), "--out"),
+        (("evaluate", "oracle", "--episods", "3"), "did you mean --episodes?"),
+        (("evaluate", "oracle", "--episodes", "many"), "many"),
+        (("evaluate", "oracle", "--episodes", "0"), "episodes is 0"),
+        (("evaluate", "oracle", "--task", "steping-stones"), "did you mean 'stepping-stones'?"),
+        (("evaluate", "oracle", "--preset", "papr"), "did you mean 'paper'?"),
+        (("evaluate", "oracle", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("evaluate", "oracle", "--seed", "-1"), "seed is -1"),
+        (("evaluate", "nobody"), "run is 'nobody'"),
+        (("flops", "--attention", "angular_hybird(m=8, n=8)"), "did you mean 'angular_hybrid'"),
+        (("flops", "--attention", "angular_hybrid(m=8, k=8)"), "k"),
+        (("flops", "--attention", "positive(m=0)"), "m"),
+        (("flops", "--patch", "7"), "patch is 7"),
+        (("flops", "nobody"), "run is 'nobody'"),
+        (("rollout", "oracle", "--video", "walk.avi"), ".mp4"),
+        (("rollout", "oracle", "--video", "nowhere/walk.mp4"), "nowhere"),
+        (("rollout", "oracle", "--video", "walk.mp4", "--size", "321", "240"), "size"),
+        (("export", "nobody", "--out", "bundle"), "run is 'nobody'"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(capsys, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, *words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--attention", "softmx"), "did you mean 'softmax'"),
+        (("--population", "7"), "population is 7"),
+        (("--population", "0"), "population is 0"),
+        (("--generations", "0"), "generations is 0"),
+        (("--strategy", "opn_es"), "did you mean 'open_es'?"),
+        (("--workers", "0"), "workers is 0"),
+        (("--episode-seconds", "0"), "episode_seconds is 0"),
+        (("--preset", "painted", "--preset", "painted"), "painted, painted"),
+        (
+            ("--preset", "painted", "--preset", "paper", "--advance-at", "1", "--advance-at", "2"),
+            "advance_at",
+        ),
+        (("--variant", "msk"), "did you mean 'mask'?"),
+        (("--evaluator", "cloud"), "evaluator is 'cloud'"),
+        (("--seed", "-2"), "seed is -2"),
+        (("--sigma", "0"), "sigma is 0"),
+        (("--resume",), "no run"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_its_folder_is_made(capsys, tmp_path, words, said):
+    assert said in refused(capsys, "train", "es", "--out", str(tmp_path / "run"), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_exists_is_not_overwritten(capsys, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years")
+    assert "--resume" in refused(capsys, "train", "es", "--out", str(tmp_path / "run"))
+    assert "exists" in refused(capsys, "export", str(tmp_path / "run"), "--out", str(tmp_path / "run"))
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_flops_as_json(capsys):
+    assert main(["flops", "--attention", "trigonometric(m=4)", "--patch", "4", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["attention"] for row in rows] == ["trigonometric(m=4)", "softmax"]
+    for row in rows:
+        assert sum(row["by_component"].values()) == row["total"]
+
+
+def test_the_papers_claim_holds_for_a_whole_policy_step(capsys):
+    assert main(["flops", "--json"]) == 0
+    totals = {row["attention"]: row["total"] for row in json.loads(capsys.readouterr().out)}
+    assert totals["positive_antithetic(m=256)"] >= 3 * totals["angular_hybrid(m=8, n=8)"]
+    assert "softmax" in totals
+
+
+@pytest.mark.slow
+def test_train_evaluate_price_film_and_export(capsys, tmp_path):
+    run = str(tmp_path / "run")
+    assert main(["train", "es", "--out", run, *TINY, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["generation"] == 1
+    assert record["episodes"] == 2
+    assert "exists" in refused(capsys, "train", "es", "--out", run, *TINY)
+    assert "sigma is 0.2: the run to resume has 0.1" in refused(
+        capsys, "train", "es", "--out", run, *TINY, "--sigma", "0.2", "--resume"
+    )
+    assert main(["train", "es", "--out", run, *TINY, "--generations", "2", "--resume"]) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["generation"] for line in lines] == [0, 1, 2]
+    capsys.readouterr()
+
+    played = []
+    for _ in range(2):
+        command = ["evaluate", run, "--episodes", "2", "--episode-seconds", "1", "--json"]
+        assert main(command) == 0
+        played.append(json.loads(capsys.readouterr().out))
+    assert played[0] == played[1]
+    for name in ("episodes", "seeds", "return_mean", "success_rate", "distance_mean"):
+        assert name in played[0]
+
+    assert main(["flops", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["attention"] == "angular_hybrid(m=8, n=8)"
+
+    video = tmp_path / "walk.mp4"
+    assert (
+        main(["rollout", run, "--video", str(video), "--episode-seconds", "0.3", "--size", "320", "240"]) == 0
+    )
+    assert video.stat().st_size > 1000
+    capsys.readouterr()
+
+    assert main(["export", run, "--out", str(tmp_path / "bundle"), "--observations", "20", "--json"]) == 0
+    parity = json.loads(capsys.readouterr().out)
+    assert parity["observations"] == 20
+    assert parity["action_difference"] <= 1e-5
+    assert parity["scores_difference"] <= 1e-5
+
+
+@pytest.mark.parametrize(("baseline", "least"), [("oracle", 0.5), ("blind", 0.3), ("random", 0.0)])
+def test_baselines_walk(capsys, baseline, least):
+    words = [
+        "evaluate",
+        baseline,
+        "--episodes",
+        "1",
+        "--episode-seconds",
+        "2",
+        "--preset",
+        "painted",
+        "--json",
+    ]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["distance_mean"] > least

@@ -1,0 +1,243 @@
+"""The Implicit Attention Policy, over mechanisms, variants and heads."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from robopolicy.policies.base import flatten, parameter_count, parameter_shapes, unflatten
+from robopolicy.policies.baselines import blind, random
+from robopolicy.policies.catalogue import by_path, describe, from_path, policy_of, restore
+from robopolicy.policies.iap import IAPConfig, iap
+
+LEGS = ("FR", "FL", "RR", "RL")
+NAMES = (
+    "roll",
+    "velocity_x",
+    "velocity_y",
+    "pitch",
+    *(f"nominal_landing_{leg}" for leg in LEGS),
+    *(f"foot_{leg}_y" for leg in LEGS),
+)
+LEVEL = {camera: np.full((24, 32), 0.4, np.float32) for camera in ("front_depth", "belly_depth")}
+KEY = jax.random.key(4)
+EVERY_INPUT = ("velocity_x", "nominal_landing_{leg}", "pitch", "roll", "velocity_y", "foot_{leg}_y")
+
+
+def config(spec="angular_hybrid(m=8, n=8)", **changed):
+    return IAPConfig(spec, NAMES, **changed)
+
+
+def observation(seed=0):
+    """Level ground with a gap across each image, lopsided, and some noise."""
+    rng = np.random.default_rng(seed)
+    seen = {}
+    for camera, level in LEVEL.items():
+        image = level + rng.normal(size=level.shape).astype(np.float32) * 0.005
+        row = rng.integers(2, 18)
+        image[row : row + 5, : rng.integers(16, 32)] += 0.5
+        seen[camera] = image.astype(np.float32)
+    return {**seen, "proprioception": rng.normal(size=len(NAMES)).astype(np.float32)}
+
+
+def swapped(array):
+    """The legs of the other side."""
+    return array[np.array([1, 0, 3, 2])]
+
+
+def mirrored(seen):
+    felt = dict(zip(NAMES, seen["proprioception"], strict=True))
+    other = {}
+    for name in NAMES:
+        twin = name
+        for leg, mirror in zip(LEGS, ("FL", "FR", "RL", "RR"), strict=True):
+            if f"_{leg}" in name:
+                twin = name.replace(leg, mirror)
+                break
+        sign = -1.0 if name in ("roll", "velocity_y") or name.startswith("foot_") else 1.0
+        other[name] = sign * felt[twin]
+    images = {camera: seen[camera][:, ::-1].copy() for camera in LEVEL}
+    return {**images, "proprioception": np.array([other[name] for name in NAMES], np.float32)}
+
+
+def trained_like(policy, seed=1):
+    """Parameters away from their start, so that every one of them matters."""
+    start = flatten(policy.init(KEY))
+    noise = jax.random.normal(jax.random.key(seed), start.shape)
+    return unflatten(policy)(start + 0.3 * noise)
+
+
+@pytest.mark.parametrize("head", ["choice", "tanh"])
+@pytest.mark.parametrize("variant", ["mask", "rank", "trans"])
+@pytest.mark.parametrize("spec", ["angular_hybrid(m=8, n=8)", "positive_antithetic(m=16)", "softmax"])
+def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
+    policy = iap(config(spec, variant=variant, head=head, patch=4, keep=0.25, hidden=5), LEVEL)
+    parameters, features = trained_like(policy), policy.init_features(KEY)
+    traces = []
+
+    def counted(*arguments):
+        traces.append(1)
+        return policy.act(*arguments)
+
+    act = jax.jit(counted)
+    actions = np.stack([act(parameters, features, observation(seed)) for seed in range(5)])
+    assert len(traces) == 1
+    assert actions.shape == (5, 4)
+    assert np.isfinite(actions).all()
+    assert np.abs(actions).max() <= 1.0
+    if head == "choice":
+        assert set(np.unique(actions)) <= {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize("patch", [1, 2])
+def test_exactly_the_asked_share_is_kept_and_the_rest_has_no_influence(patch):
+    policy = iap(config(keep=0.5, patch=patch), LEVEL)
+    parameters, features = trained_like(policy), policy.init_features(KEY)
+    inspect = jax.jit(policy.inspect)
+    compared = 0
+    for seed in range(8):
+        seen = observation(seed)
+        shown = inspect(parameters, features, seen)
+        kept = {camera: np.asarray(shown[f"kept/{camera}"]) for camera in LEVEL}
+        assert [mask.sum() for mask in kept.values()] == [24 * 32 // 2] * 2
+        # Masked-out pixels may be anything that leaves the mask as it is, here exactly level ground.
+        hidden = {camera: np.where(kept[camera], seen[camera], LEVEL[camera]) for camera in LEVEL}
+        flat = inspect(parameters, features, {**seen, **hidden})
+        if all((flat[f"kept/{camera}"] == kept[camera]).all() for camera in LEVEL):
+            np.testing.assert_allclose(flat["scores"], shown["scores"], atol=1e-5)
+            compared += 1
+    assert compared
+    seen = observation()
+    everything = iap(config(keep=1.0, patch=patch), LEVEL)
+    assert all(everything.inspect(parameters, features, seen)[f"kept/{c}"].all() for c in LEVEL)
+
+
+def test_ties_are_broken_in_favour_of_the_earlier_pixel():
+    policy = iap(config("softmax", keep=0.25), LEVEL)
+    parameters = jax.tree.map(jnp.zeros_like, policy.init(KEY))  # all queries and keys alike
+    kept = policy.inspect(parameters, policy.init_features(KEY), observation())["kept/front_depth"]
+    np.testing.assert_array_equal(np.flatnonzero(kept), np.arange(24 * 32 // 4))
+
+
+def test_at_its_start_the_policy_walks_on_and_looks_at_the_gaps():
+    for seed in range(5):
+        policy = iap(config(), LEVEL)
+        shown = policy.inspect(
+            policy.init(jax.random.key(seed)), policy.init_features(KEY), observation(seed)
+        )
+        np.testing.assert_array_equal(shown["action"], 0.0)
+        gap = observation(seed)["front_depth"] > 0.6
+        assert np.asarray(shown["kept/front_depth"])[gap].mean() > 0.9
+
+
+@pytest.mark.parametrize("variant", ["mask", "trans"])
+def test_a_mirrored_scene_gives_the_other_sides_scores(variant):
+    policy = iap(config("softmax", variant=variant, leg_inputs=EVERY_INPUT), LEVEL)
+    parameters, features = trained_like(policy), policy.init_features(KEY)
+    for seed in range(3):
+        here = policy.inspect(parameters, features, observation(seed))["scores"]
+        there = policy.inspect(parameters, features, mirrored(observation(seed)))["scores"]
+        np.testing.assert_allclose(there, swapped(np.asarray(here)), atol=2e-4)
+        assert np.abs(here - swapped(np.asarray(here))).max() > 1e-3
+
+
+def test_gaps_move_the_scores_of_the_legs_that_see_them():
+    policy = iap(config(), LEVEL)
+    parameters, features = trained_like(policy), policy.init_features(KEY)
+    seen = observation()
+    before = policy.inspect(parameters, features, seen)["scores"]
+    after = policy.inspect(parameters, features, {**seen, "front_depth": LEVEL["front_depth"]})["scores"]
+    assert np.abs(after[:2] - before[:2]).max() > 1e-3
+    np.testing.assert_array_equal(after[2:], before[2:])
+
+
+def test_parameters_are_a_few_hundred_and_survive_being_flat():
+    policy = iap(config(), LEVEL)
+    parameters = policy.init(KEY)
+    flat = flatten(parameters)
+    assert parameter_count(policy) == flat.size == sum(np.prod(s) for s in parameter_shapes(policy).values())
+    assert 200 < flat.size < 1000
+    for path, array in by_path(unflatten(policy)(flat)).items():
+        np.testing.assert_array_equal(array, by_path(parameters)[path])
+    np.testing.assert_array_equal(flat, flatten(policy.init(KEY)))
+    assert (flat != flatten(policy.init(jax.random.key(5)))).any()
+
+
+def test_features_are_drawn_by_key_and_are_no_parameters():
+    policy = iap(config(), LEVEL)
+    once, again = by_path(policy.init_features(KEY)), by_path(policy.init_features(KEY))
+    other = by_path(policy.init_features(jax.random.key(9)))
+    draws = [path for path in once if path.startswith("draws/")]
+    assert draws
+    for path in once:
+        np.testing.assert_array_equal(once[path], again[path])
+        assert (path in draws) == (once[path] != other[path]).any()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"spec": "softmx"}, "softmx.*softmax"),
+        ({"patch": 5}, "patch is 5"),
+        ({"patch": 0}, "patch is 0"),
+        ({"keep": 0.0}, "keep is 0.0"),
+        ({"keep": 1.5}, "keep is 1.5"),
+        ({"variant": "maks"}, "variant is 'maks'.*did you mean 'mask'"),
+        ({"head": "choise"}, "head is 'choise'.*did you mean 'choice'"),
+        ({"leg_inputs": ("velocty_x",)}, "leg_inputs is 'velocty_x'.*did you mean 'velocity_x'"),
+        ({"head_dim": 0}, "head_dim is 0"),
+        ({"hidden": -1}, "hidden is -1"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(changed, words):
+    with pytest.raises(ValueError, match=words):
+        config(**changed)
+
+
+def test_level_depth_of_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"belly_depth has shape \(12, 32\)"):
+        iap(config(), {**LEVEL, "belly_depth": np.zeros((12, 32), np.float32)})
+
+
+def test_a_policy_written_down_is_the_policy_read_back():
+    wanted = config(variant="rank", keep=0.05, hidden=3)
+    assert restore(json.loads(json.dumps(describe(wanted)))) == wanted
+    policy = iap(wanted, LEVEL)
+    features = policy.init_features(KEY)
+    again, read_back = policy_of(wanted, by_path(features))
+    parameters = trained_like(policy)
+    seen = observation()
+    np.testing.assert_array_equal(
+        policy.inspect(parameters, features, seen)["scores"],
+        again.inspect(parameters, read_back, seen)["scores"],
+    )
+
+
+def test_what_was_written_by_something_else_is_refused():
+    with pytest.raises(ValueError, match="kind is 'mlp'"):
+        restore({"kind": "mlp"})
+    with pytest.raises(ValueError, match="'colour'"):
+        restore({**describe(config()), "colour": "red"})
+    like = {"a": np.zeros(3, np.float32)}
+    for arrays, words in (
+        ({"a": np.zeros(4, np.float32)}, r"a is float32\[4\].*float32\[3\]"),
+        ({"a": np.zeros(3, np.float64)}, r"a is float64\[3\]"),
+        ({"b": np.zeros(3, np.float32)}, "a, b"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            from_path(like, arrays)
+    with pytest.raises(ValueError, match="features lack level/belly_depth"):
+        policy_of(config(), {})
+
+
+def test_baselines_look_at_nothing():
+    seen = observation()
+    np.testing.assert_array_equal(blind(4)(seen), np.zeros(4))
+    first, second, other = random(4, 1), random(4, 1), random(4, 2)
+    drawn = np.stack([first(seen) for _ in range(50)])
+    np.testing.assert_array_equal(drawn, np.stack([second(seen) for _ in range(50)]))
+    assert (drawn[0] != other(seen)).any()
+    assert np.abs(drawn).max() <= 1.0
+    assert drawn.std() > 0.4

@@ -1,0 +1,69 @@
+"""Pictures and videos."""
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from robopolicy.viz.overlay import BAND, MARGIN, compose, depth_picture
+from robopolicy.viz.video import open_video
+
+LEVEL = np.full((24, 32), 0.4, np.float32)
+
+
+def test_just_the_masked_out_pixels_are_red():
+    kept = np.random.default_rng(0).random((24, 32)) > 0.5
+    depth = LEVEL + np.linspace(0, 0.5, 32, dtype=np.float32)
+    picture = depth_picture(depth, LEVEL, kept, 4).astype(int)
+    assert picture.shape == (96, 128, 3)
+    red = (picture[..., 0] > picture[..., 1] + 30)[::4, ::4]
+    np.testing.assert_array_equal(red, ~kept)
+    grey = depth_picture(depth, LEVEL, None, 1).astype(int)
+    assert (grey[..., 0] == grey[..., 2]).all()
+    assert (np.diff(grey[0, :, 0]) <= 0).all()
+
+
+def test_panels_and_captions_lie_inside_the_frame():
+    frame = np.full((360, 640, 3), 200, np.uint8)
+    panel = np.full((96, 128, 3), 90, np.uint8)
+    out = compose(frame, {"front camera": panel, "belly camera": panel}, ["one line", "another"])
+    assert out.shape == frame.shape
+    np.testing.assert_array_equal(out[MARGIN + BAND : MARGIN + BAND + 96, MARGIN : MARGIN + 128], panel)
+    assert (frame == 200).all()
+    assert (out[200, 320] == 200).all()
+    assert out[-40:].max() > 200
+    assert out[-40:].min() < 100
+
+
+def test_a_video_has_the_asked_size_rate_and_frames(tmp_path):
+    path = tmp_path / "walk.mp4"
+    with open_video(path, 20) as video:
+        for shade in range(30):
+            video.add(np.full((90, 162, 3), shade * 8, np.uint8))
+    reader = imageio_ffmpeg.read_frames(str(path))
+    meta = next(reader)
+    reader.close()
+    assert meta["size"] == (162, 90)
+    assert meta["fps"] == 20
+    assert meta["codec"] == "h264"
+    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (30, pytest.approx(1.5, abs=0.06))
+    assert [p.name for p in tmp_path.iterdir()] == ["walk.mp4"]
+
+
+def test_a_video_that_fails_leaves_nothing(tmp_path):
+    def film():
+        with open_video(tmp_path / "walk.mp4", 20) as video:
+            video.add(np.zeros((90, 160, 3), np.uint8))
+            raise ArithmeticError("the robot is gone")
+
+    with pytest.raises(ArithmeticError):
+        film()
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_cannot_be_written_are_refused_before_any_work(tmp_path):
+    for path, words in (
+        (tmp_path / "walk.avi", r"\.mp4"),
+        (tmp_path / "nowhere" / "walk.mp4", "does not exist"),
+    ):
+        with pytest.raises(ValueError, match=words), open_video(path, 20):
+            pass

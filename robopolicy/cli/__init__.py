@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
         return _complain(_words(error), BAD_INPUT if error.errno == errno.ENOSPC else FAILED)
-    except (RuntimeError, FloatingPointError) as error:
+    except (RuntimeError, ArithmeticError) as error:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
@@ -71,14 +71,20 @@ def _parse(words: list[str]) -> tuple[Any, int]:
     except SystemExit as end:
         if not end.code:
             return None, DONE
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", complaint.getvalue())
-        lines = [line.strip("│╭╰╮╯─ ") for line in plain.splitlines()]
-        lines = [line for line in lines if line and not line.startswith("For full helptext")]
-        title, said = lines[:1], lines[1:]
-        near = [line for line in said if line.startswith("--")][:1]
-        first = (said or title or ["cannot be read"])[0]
-        hint = f"; did you mean {near[0].split()[0]}?" if "nrecognized" in first and near else ""
-        return None, _complain(f"{first}{hint} (see --help)", BAD_INPUT)
+        return None, _complain(_parser_words(complaint.getvalue()), BAD_INPUT)
+
+
+def _parser_words(box: str) -> str:
+    """What the parser says in a box of several lines, in one."""
+    lines = [line.strip().strip("│|").strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    # The title stands in the upper border, or above it where the terminal has no box characters.
+    border = [index for index, line in enumerate(lines) if re.match(r"[╭╰─]|-{3}", line)]
+    rest = [line for index, line in enumerate(lines) if border and index > border[0] and index not in border]
+    said = [line for line in rest if line and not line.startswith("For full helptext")]
+    first = said[0] if said else "the command cannot be read"
+    near = [line.split()[0] for line in said[1:] if line.startswith("--")][:1]
+    hint = f"; did you mean {near[0]}?" if near and first.startswith("Unrecognized") else ""
+    return f"{first}{hint} (see --help)"
 
 
 def _words(error: BaseException) -> str:

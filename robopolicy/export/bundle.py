@@ -85,9 +85,11 @@ def write_bundle(out: Path, source: Source, env: Any, observations: int) -> dict
             },
             "run": source.run,
         }
-        (partial / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        text = json.dumps(manifest, indent=2)
+        (partial / "manifest.json").write_text(text + "\n")
         partial.chmod(0o755)
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return manifest
+    written: dict[str, Any] = json.loads(text)
+    return written

@@ -48,6 +48,8 @@ class IAPConfig:
       patch: side of a token, in pixels.
       head_dim: width of queries and keys.
       keep: share of the tokens that `mask` and `rank` keep.
+      fade: how far above the last kept rank a token counts in full; a token attended to like any other has
+        rank one.
       columns: the image columns [first, last) that the encoder of a left leg reads.
       depth_scale: depth beyond level ground that counts as one, metres.
       leg_inputs: proprioception that a leg's encoder is given; {leg} is the leg's name.
@@ -64,6 +66,7 @@ class IAPConfig:
     patch: int = 1
     head_dim: int = 8
     keep: float = 0.5
+    fade: float = 0.05
     columns: tuple[int, int] = (4, 16)
     depth_scale: float = 0.2
     leg_inputs: tuple[str, ...] = ("velocity_x", "nominal_landing_{leg}", "pitch")
@@ -82,6 +85,8 @@ class IAPConfig:
             )
         if not 0.0 < self.keep <= 1.0:
             raise ValueError(f"keep is {self.keep}: it must be a share of the tokens in (0, 1]")
+        if not self.fade > 0.0:
+            raise ValueError(f"fade is {self.fade}: it must be above 0")
         if self.head_dim < 1:
             raise ValueError(f"head_dim is {self.head_dim}: it must be 1 or more")
         if self.hidden < 0:
@@ -260,13 +265,18 @@ def _attended(
         return mechanism.apply(draw, q, k, v), jnp.ones(config.image, bool)
     ranking = mechanism.rank(draw, q, k)
     with jax.named_scope("mask"):
-        _, top = jax.lax.top_k(ranking, config.kept)
+        leading, top = jax.lax.top_k(ranking, config.kept)
         kept = jnp.zeros(len(pixels)).at[top].set(1.0)
         rows, columns = config.grid
-        by_pixel = jnp.repeat(jnp.repeat(kept.reshape(rows, columns), config.patch, 0), config.patch, 1)
+        by_pixel = jnp.repeat(jnp.repeat(kept.reshape(rows, columns), config.patch, 0), config.patch, 1) > 0.5
         if config.variant == "rank":
-            return jnp.concatenate([pixels, places], axis=1)[top], by_pixel > 0.5
-        return pixels * kept[:, None], by_pixel > 0.5
+            return jnp.concatenate([pixels, places], axis=1)[top], by_pixel
+        if config.kept == len(pixels):
+            return pixels, by_pixel
+        # Just above the last rank a token fades in. Which of two nearly equal tokens is the last one to be
+        # kept differs with the rounding of a backend; so that nothing else does, it must weigh nothing.
+        weight = jnp.clip((ranking - leading[-1]) / config.fade, 0.0, 1.0)
+        return pixels * weight[:, None], by_pixel
 
 
 def _unit(vectors: Array) -> Array:

@@ -102,13 +102,17 @@ def test_exactly_the_asked_share_is_kept_and_the_rest_has_no_influence(patch):
         shown = inspect(parameters, features, seen)
         kept = {camera: np.asarray(shown[f"kept/{camera}"]) for camera in LEVEL}
         assert [mask.sum() for mask in kept.values()] == [24 * 32 // 2] * 2
-        # Masked-out pixels may be anything that leaves the mask as it is, here exactly level ground.
-        hidden = {camera: np.where(kept[camera], seen[camera], LEVEL[camera]) for camera in LEVEL}
-        flat = inspect(parameters, features, {**seen, **hidden})
-        if all((flat[f"kept/{camera}"] == kept[camera]).all() for camera in LEVEL):
-            np.testing.assert_allclose(flat["scores"], shown["scores"], atol=1e-5)
-            compared += 1
-    assert compared
+        # A masked-out pixel may be anything that leaves the mask as it is; a kept one may not.
+        for mask, influence in ((~kept["front_depth"], False), (kept["front_depth"], True)):
+            middle = np.flatnonzero(mask[:, 8:12])[20]
+            moved = seen["front_depth"].copy()
+            moved[middle // 4, 8 + middle % 4] = seen["front_depth"][middle // 4, 8 + middle % 4] + 0.004
+            other = inspect(parameters, features, {**seen, "front_depth": moved})
+            if (np.asarray(other["kept/front_depth"]) == kept["front_depth"]).all():
+                difference = np.abs(other["scores"] - shown["scores"]).max()
+                assert (difference > 1e-5) == influence
+                compared += 1
+    assert compared > 8
     seen = observation()
     everything = iap(config(keep=1.0, patch=patch), LEVEL)
     assert all(everything.inspect(parameters, features, seen)[f"kept/{c}"].all() for c in LEVEL)

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-RUN ?= runs/demo
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: install demo test quick lint types clean
 
@@ -11,13 +11,31 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
-	  || { echo "robopolicy needs Python 3.11 (PyBullet ships no wheel for later ones); found $$($(PYTHON) -V). Try: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	  || { echo "robopolicy needs Python 3.11, since PyBullet has no wheel for later ones. Try: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
+	@echo "Installing into $(VENV), a minute or two"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
 	@touch $@
 
 demo: $(STAMP)
-	@bash benchmarks/demo.sh $(RUN)
+	@mkdir -p $(dir $(DEMO))
+	@echo "1/4  Training a vision policy by evolution strategies"
+	@$(BIN)/robopolicy train es --task stepping-stones --attention "angular_hybrid(m=8, n=8)" \
+	  --population 32 --generations 18 --evaluate-every 6 --seed 0 --out $(DEMO)
+	@echo; echo "2/4  What a step of it costs"
+	@$(BIN)/robopolicy flops $(DEMO) --attention "positive_antithetic(m=256)" --attention softmax
+	@echo; echo "3/4  Filming it"
+	@$(BIN)/robopolicy rollout $(DEMO) --video $(DEMO)/rollout.mp4 --size 640 360
+	@echo; echo "4/4  Exporting it"
+	@$(BIN)/robopolicy export $(DEMO) --out $(DEMO)/bundle
+	@echo; echo "The run     $(DEMO)/              (config.json, metrics.jsonl, tensorboard/, checkpoints/)"
+	@echo "The video   $(DEMO)/rollout.mp4"
+	@echo "The policy  $(DEMO)/bundle/policy.onnx"
+	@echo; echo "Next:"
+	@echo "  . $(BIN)/activate"
+	@echo "  robopolicy evaluate $(DEMO) --episodes 20"
+	@echo "  robopolicy train es --resume --generations 60 --population 32 --evaluate-every 6 --out $(DEMO)"
+	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
 test: $(STAMP)
 	$(BIN)/pytest
@@ -33,4 +51,4 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) runs dist
+	rm -rf $(VENV) dist

@@ -82,6 +82,8 @@ def _parser_words(box: str) -> str:
     rest = [line for index, line in enumerate(lines) if border and index > border[0] and index not in border]
     said = [line for line in rest if line and not line.startswith("For full helptext")]
     first = said[0] if said else "the command cannot be read"
+    if first.endswith(":") and len(said) > 1:
+        first = f"{first} {said[1].split('  ')[0]}"
     near = [line.split()[0] for line in said[1:] if line.startswith("--")][:1]
     hint = f"; did you mean {near[0]}?" if near and first.startswith("Unrecognized") else ""
     return f"{first}{hint} (see --help)"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json as json_format
+import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,7 +56,7 @@ class TrainES:
     """Generations between two evaluations of the policy on ten held-out terrains."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
-    workers: int = 2
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Rollout processes; the result does not depend on their number."""
     engine: str = "bullet"
     """Physics engine."""

@@ -99,7 +99,6 @@ class Walker:
         self.offsets = np.zeros(4)
         self.reading = Reading(physics.state())
         self.landings = self.reading.feet_world.copy()  # world targets of the present or last swing
-        self.latched = np.zeros(4)  # the offsets of the present or last swing
         self._lift_offs = self.reading.feet_world.copy()
         self._standing = np.ones(4, bool)
         self._forces = np.zeros((4, 3))
@@ -157,7 +156,6 @@ class Walker:
         )[0]
         hips_x = reading.position[0] + (reading.hips @ reading.to_yaw)[:, 0]
         self._lift_offs[lifting] = reading.feet_world[lifting]
-        self.latched[lifting] = self.offsets[lifting]
         self.landings[lifting, 0] = (hips_x + ahead + self.offsets)[lifting]
 
     def _swing_joints(self) -> Array:

@@ -38,10 +38,10 @@ demo: $(STAMP)
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 quick: $(STAMP)
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -n auto -m 'not slow'
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -80,11 +80,12 @@ class Rollout:
 
         act_for, trained = player(self.policy)
         level = env.unwrapped.level_depth()
+        largest = env.unwrapped.config.largest_offset
         inspect, title, tree = None, self.policy, None
         if trained is not None:
             inspect = jax.jit(trained.policy.inspect)
             tree = unflatten(trained.policy)(trained.parameters)
-            title = f"{self.policy}: {trained.config.attention}"
+            title = f"{Path(self.policy).name}: {trained.config.attention}"
         scale = max(1, self.size[0] // 160)
 
         def film(step: Step) -> None:
@@ -98,13 +99,13 @@ class Rollout:
                 )
                 for name in level
             }
-            info, offsets = step.info, zip(LEGS, step.action, strict=True)
-            chosen = "  ".join(f"{leg} {offset:+.2f}" for leg, offset in offsets)
-            legend = "   red: masked out by the attention" if kept else ""
+            info, offsets = step.info, zip(LEGS, 100 * largest * step.action, strict=True)
             lines = [
-                f"{title}   {info['distance']:.2f} m   return {step.total:.2f}   {info['cause']}",
-                f"foothold offsets / 0.15 m:  {chosen}{legend}",
+                f"{title}    {info['distance']:.2f} m    return {step.total:.2f}    {info['cause']}",
+                "footholds  " + "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in offsets),
             ]
+            if kept:
+                lines.append("red: masked out by the attention")
             video.add(compose(env.render(), panels, lines))
 
         return run_episode(env, act_for(env, self.seed), self.seed, film)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ class VideoWriter:
             self._pipe = imageio_ffmpeg.write_frames(
                 str(self._path), (width, height), fps=self._rate, codec="libx264", macro_block_size=2
             )
-            self._pipe.send(None)
+            with warnings.catch_warnings():
+                # JAX warns of forks; this one only starts ffmpeg.
+                warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+                self._pipe.send(None)
         self._pipe.send(np.ascontiguousarray(picture))
         self.frames += 1
 

@@ -156,7 +156,7 @@ class View(nnx.Module):
     def _look_for_gaps(self, config: IAPConfig, rngs: nnx.Rngs) -> None:
         """Start with keys of deep tokens along what every query asks for, and keys of level ones against it.
 
-        From random projections half of all policies mask the gaps out, and are blind.
+        From random projections it is luck whether a policy sees the gaps at all.
         """
         direction = jax.random.normal(rngs.params(), (config.head_dim,))
         direction = direction / jnp.linalg.norm(direction)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, NamedTuple, Protocol
@@ -73,7 +75,7 @@ class _Worker:
         self.process: SpawnProcess = context.Process(
             target=serve, args=(far, environments, model), daemon=True
         )
-        with _one_thread_each():
+        with _one_thread_each(), _ctrl_c_kept_away():
             self.process.start()
         far.close()
         self.task: int | None = None
@@ -101,6 +103,20 @@ def _one_thread_each() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _ctrl_c_kept_away() -> Iterator[None]:
+    """Ctrl-C reaches the whole group of processes, and the trainer decides what it means.
+
+    A mask is inherited, so it holds from a worker's first instruction on.
+    """
+    resource_tracker.ensure_running()  # started later, by the worker's start, it would lift the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class LocalPool:
@@ -137,7 +153,24 @@ class LocalPool:
         on_episode: Callable[[], None] | None = None,
     ) -> Evaluations:
         """See `Evaluator`. Raises EpisodeError for an episode that fails three times."""
-        population = np.asarray(population, np.float32)
+        try:
+            return self._evaluate(np.asarray(population, np.float32), seeds, environment, on_episode)
+        except BaseException:
+            # Answers that are still to come belong to nobody.
+            for slot, worker in enumerate(self._workers):
+                if worker.task is not None:
+                    worker.process.kill()
+                    self._replaced(slot)
+                    self._workers[slot].task = None
+            raise
+
+    def _evaluate(
+        self,
+        population: NDArray[np.float32],
+        seeds: Sequence[int],
+        environment: int,
+        on_episode: Callable[[], None] | None,
+    ) -> Evaluations:
         environment %= len(self._environments)
         places = list(np.ndindex((len(population), len(seeds))))
         episodes: list[Episode | None] = [None] * len(places)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -35,14 +38,13 @@ class Task(NamedTuple):
 
 def serve(connection: Connection, environments: tuple[EnvironmentSpec, ...], model: bytes) -> None:
     """Answer every Task on `connection` with an Episode, or with the words of the error that ended it."""
-    # Ctrl-C reaches the whole group of processes; the trainer decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
     made: dict[int, gymnasium.Env[Any, Any]] = {}
     policy = None
     while True:
         try:
             task: Task = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # the trainer is gone, or done
             break
         try:
             if policy is None:
@@ -51,10 +53,23 @@ def serve(connection: Connection, environments: tuple[EnvironmentSpec, ...], mod
             if task.environment not in made:
                 spec = environments[task.environment]
                 made[task.environment] = gymnasium.make(spec.id, **spec.settings)
-            connection.send(run_episode(made[task.environment], policy, task.seed))
+            # Pickled here, so that an `info` which cannot be is an error like any other.
+            answer = ForkingPickler.dumps(run_episode(made[task.environment], policy, task.seed))
         except Exception as error:  # whatever a user's environment raises is the trainer's to report
             # An environment that raised may be left half-way: the next try gets a new one.
             made.pop(task.environment, None)
-            connection.send(f"{type(error).__name__}: {error}")
+            answer = ForkingPickler.dumps(f"{type(error).__name__}: {error}")
+        try:
+            connection.send_bytes(answer)
+        except OSError:
+            break
     for env in made.values():
         env.close()
+
+
+def _end_with_the_trainer() -> None:
+    """However the trainer ends, and whatever the episode is doing."""
+    trainer = parent_process()
+    if trainer is not None:
+        wait([trainer.sentinel])
+        os._exit(1)

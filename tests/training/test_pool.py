@@ -1,8 +1,13 @@
 """The pool of rollout workers: its results, and what it does when workers die."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -83,6 +88,71 @@ def test_an_episode_that_always_fails_is_named(misdeed, words):
         EpisodeError, match=rf"candidate \d failed 3 times with seed {SEEDS[0]} on toy: .*{words}"
     ):
         evaluated(2, misdeed=misdeed, seed=SEEDS[0])
+
+
+def test_a_pool_is_as_new_after_an_error(expected):
+    made = pool(2, misdeed="raise", seed=99)
+    try:
+        with pytest.raises(EpisodeError):
+            made.evaluate(POPULATION, [99, 1])
+        np.testing.assert_array_equal(made.evaluate(POPULATION, SEEDS).returns, expected)
+    finally:
+        made.close()
+
+
+def test_an_error_of_the_caller_leaves_no_answers_behind(expected):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    made = pool(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            made.evaluate(POPULATION, [1, 2], on_episode=interrupt)
+        np.testing.assert_array_equal(made.evaluate(POPULATION, SEEDS).returns, expected)
+    finally:
+        made.close()
+
+
+def test_workers_leave_ctrl_c_to_the_trainer(expected):
+    made = pool(2)
+    try:
+        before = made.pids
+        for _ in range(10):  # from their start on, over the first half second
+            for pid in before:
+                os.kill(pid, signal.SIGINT)
+            time.sleep(0.05)
+        np.testing.assert_array_equal(made.evaluate(POPULATION, SEEDS).returns, expected)
+        assert made.pids == before
+    finally:
+        made.close()
+
+
+def gone(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def test_workers_end_with_a_trainer_that_is_killed_even_in_mid_episode():
+    code = (
+        "import json, numpy, test_pool, toy\n"
+        "if __name__ == '__main__':\n"
+        "    made = test_pool.pool(2, misdeed='hang', seed=7)\n"
+        "    made.evaluate(test_pool.POPULATION, [1])\n"
+        "    print(json.dumps(made.pids), flush=True)\n"
+        "    made.evaluate(test_pool.POPULATION, [7])\n"
+    )
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pids = json.loads(trainer.stdout.readline())
+    trainer.kill()
+    _, said = trainer.communicate()  # to the end of what the workers, too, have to say
+    for _ in range(200):
+        if all(gone(pid) for pid in pids):
+            break
+        time.sleep(0.05)
+    assert all(gone(pid) for pid in pids)
+    assert said == ""
 
 
 def test_a_pool_needs_a_worker():

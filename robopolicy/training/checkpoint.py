@@ -1,7 +1,8 @@
 """Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. Nothing in them is a pickle.
 
-A checkpoint is written by orbax, which moves it into place when it is complete. Since orbax neither checks
-shapes nor dtypes when it reads, both are recorded beside the arrays and checked here.
+A checkpoint is written by orbax, which moves it into place when it is complete. Since orbax checks neither
+shapes nor dtypes when it reads, and a flipped bit only in some of its files, all of these and a checksum are
+recorded beside the arrays and checked here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 
 FEATURES = "features/"
 MEAN = "mean"
-logging.getLogger("absl").setLevel(logging.ERROR)  # orbax tells its every step there
+BEST = "best"
 
 
 class CheckpointError(ValueError):
@@ -42,6 +44,20 @@ def clear_about_full_disks(path: Path) -> Iterator[None]:
                 str(path),
             ) from error
         raise
+
+
+@contextlib.contextmanager
+def _quiet_orbax() -> Iterator[None]:
+    """Orbax logs every step, and tracebacks from its threads; what goes wrong is raised anyway."""
+    loggers = [logging.getLogger(name) for name in ("absl", "concurrent.futures", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -93,12 +109,17 @@ class RunFolder:
             raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
         return config
 
-    def _manager(self) -> Any:
+    def _manager(self, *, writing: bool) -> Any:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
 
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=3, enable_async_checkpointing=False, create=False, cleanup_tmp_directories=True
+        # Only the trainer may clean up: to a reader, what another process is writing looks like a left-over.
+        options = (
+            ocp.CheckpointManagerOptions(
+                max_to_keep=3, enable_async_checkpointing=False, create=False, cleanup_tmp_directories=True
+            )
+            if writing
+            else ocp.CheckpointManagerOptions(read_only=True, create=False, save_interval_steps=0)
         )
         return ocp.CheckpointManager((self.path / "checkpoints").absolute(), options=options)
 
@@ -107,10 +128,10 @@ class RunFolder:
         import orbax.checkpoint as ocp
 
         names = sorted(arrays)
-        index = [{"path": n, "shape": list(arrays[n].shape), "dtype": str(arrays[n].dtype)} for n in names]
-        with clear_about_full_disks(self.path):
+        index = [{"path": name, **_description(arrays[name])} for name in names]
+        with clear_about_full_disks(self.path), _quiet_orbax():
             (self.path / "checkpoints").mkdir(exist_ok=True)
-            with self._manager() as manager:
+            with self._manager(writing=True) as manager:
                 manager.save(
                     generation,
                     args=ocp.args.Composite(
@@ -156,33 +177,53 @@ class RunFolder:
 
         where = self.path / "checkpoints" / str(generation)
         try:
-            with self._manager() as manager:
+            with _quiet_orbax(), self._manager(writing=False) as manager:
                 stored = manager.restore(
                     generation,
                     args=ocp.args.Composite(index=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore()),
                 )
             index, values = stored["index"]["arrays"], stored["arrays"]
-            arrays = {entry["path"]: np.asarray(values[str(i)]) for i, entry in enumerate(index)}
+            saved = {entry.pop("path"): entry for entry in map(dict, index)}
+            arrays = {name: np.asarray(values[str(i)]) for i, name in enumerate(saved)}
         except Exception as error:  # a damaged file may break in any layer of the libraries below
             raise CheckpointError(
                 f"{str(where)!r} cannot be read: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
             ) from error
-        for entry in index:
-            found = arrays[entry["path"]]
-            if list(found.shape) != entry["shape"] or str(found.dtype) != entry["dtype"]:
+        for name, array in arrays.items():
+            found, was = _description(array), saved[name]
+            if any(found[part] != was.get(part) for part in ("shape", "dtype")):
                 raise CheckpointError(
-                    f"{str(where)!r} holds {entry['path']} as {found.dtype}{list(found.shape)}: "
-                    f"it was saved as {entry['dtype']}{entry['shape']}"
+                    f"{str(where)!r} holds {name} as {found['dtype']}{found['shape']}: "
+                    f"it was saved as {was.get('dtype')}{was.get('shape')}"
                 )
+            if was.get("crc32", found["crc32"]) != found["crc32"]:
+                raise CheckpointError(f"{str(where)!r} is damaged: {name} is not what was saved")
         return arrays
+
+
+def _description(array: NDArray[Any]) -> dict[str, Any]:
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "crc32": zlib.crc32(np.ascontiguousarray(array).tobytes()),
+    }
 
 
 def load_parameters(run: str | Path) -> NDArray[np.float32]:
     """The latest flat parameter vector [P] of a run. Raises as `RunFolder.load` does."""
+    return _vector(run, MEAN)
+
+
+def load_best(run: str | Path) -> NDArray[np.float32]:
+    """The flat parameters [P] that did best on held-out seeds so far. Raises as `RunFolder.load` does."""
+    return _vector(run, BEST)
+
+
+def _vector(run: str | Path, name: str) -> NDArray[np.float32]:
     _, arrays = RunFolder(Path(run)).load()
-    if MEAN not in arrays:
-        raise CheckpointError(f"{str(run)!r} holds no parameters: it belongs to another program")
-    return np.asarray(arrays[MEAN], np.float32)
+    if name not in arrays:
+        raise CheckpointError(f"{str(run)!r} holds no parameters {name!r}: it belongs to another program")
+    return np.asarray(arrays[name], np.float32)
 
 
 def load_features(run: str | Path) -> Arrays:

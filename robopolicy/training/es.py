@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
-from robopolicy.training.checkpoint import FEATURES, MEAN, CheckpointError, RunFolder
+from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, CheckpointError, RunFolder
 from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.metrics import MetricsLog, Record
 from robopolicy.training.strategies import Settings, Strategy, sanitised, strategy
 
 STRATEGY = "strategy/"
-STAGE, RECENT = "stage", "recent"
+STAGE, RECENT, BEST_RETURN = "stage", "recent", "best_return"
 HELD_OUT_FROM = 8000  # first of the held-out seeds; those of generations are spread over 32 bits
+HELD_OUT_RETURN = "held_out/return"
 PATIENCE = 3  # generations whose mean return decides about an advance
 
 
@@ -38,7 +39,8 @@ class ESConfig:
       advance_at: the curriculum. Once the mean return of three generations on environment i reaches
         advance_at[i], the run goes on to environment i + 1.
       evaluate_every: generations between two evaluations of the search's mean on held-out seeds of the last
-        environment; the untrained policy and the last generation are always evaluated.
+        environment; the untrained policy and the last generation are always evaluated. The mean that did
+        best at a multiple of `evaluate_every` is kept in every checkpoint.
       held_out: episodes of such an evaluation, the same ones in every run.
       strategy: name in `strategies.STRATEGIES`.
       sigma: standard deviation of candidates around the mean.
@@ -97,35 +99,39 @@ def train(
       initial: flat parameters [P] that the search starts around.
       features: the policy's frozen features, arrays by path; kept in every checkpoint.
       evaluator: plays the episodes.
-      resume: go on after the latest checkpoint, to the same bits as if there had been no stop.
+      resume: go on after the latest checkpoint, to the same bits as if there had been no stop; from the
+        beginning where the run was stopped before its first one.
       on_generation, on_episode: told of progress.
 
     Ctrl-C ends the run after the generation in progress; a second one ends it at once. Raises
     CheckpointError where a checkpoint to resume from has other shapes than this config.
     """
+    if len(config.advance_at) != len(evaluator.labels) - 1:
+        raise ValueError(
+            f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
+            f"{len(evaluator.labels) - 1} of it"
+        )
     search = config.make_strategy()
     key = jax.random.key(config.seed)
     mean = jnp.asarray(initial, jnp.float32)
     state = search.init(jax.random.fold_in(key, 0), mean)
     stage, done = 0, 0
     recent: list[float] = []
-    if resume:
+    best, best_return = np.asarray(mean), -np.inf
+    if resume and run.generations():
         done, arrays = run.load()
         state = _restored(arrays, state, features, mean.size)
         stage, recent = int(arrays[STAGE]), [r for r in arrays[RECENT].tolist() if np.isfinite(r)]
-    if len(config.advance_at) != len(evaluator.labels) - 1:
-        raise ValueError(
-            f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
-            f"{len(evaluator.labels) - 1} of it"
-        )
-    log = MetricsLog(run.path, after=done)
+        best, best_return = arrays[BEST], float(arrays[BEST_RETURN])
+    log = MetricsLog(run.path, after=done if done else -1)
     record: Record | None = None
-    if not resume:
-        record = {"generation": 0, **_held_out(config, evaluator, np.asarray(mean))}
-        log.add(record)
-        if on_generation is not None:
-            on_generation(record)
-    with _stop_after_generation() as stopped:
+    with closing(log), _stop_after_generation() as stopped:
+        if not done:
+            record = {"generation": 0, **_held_out(config, evaluator, best)}
+            best_return = float(np.nan_to_num(record[HELD_OUT_RETURN], nan=-np.inf))
+            log.add(record)
+            if on_generation is not None:
+                on_generation(record)
         for generation in range(done + 1, config.generations + 1):
             began = time.monotonic()
             population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
@@ -145,8 +151,13 @@ def train(
                 **_record(played, returns, broken, time.monotonic() - began),
             }
             last = generation == config.generations or stopped()
-            if last or generation % config.evaluate_every == 0:
-                record |= _held_out(config, evaluator, np.asarray(search.mean(state), np.float32))
+            centre = np.asarray(search.mean(state), np.float32)
+            planned = generation % config.evaluate_every == 0
+            if last or planned:
+                record |= _held_out(config, evaluator, centre)
+            # What a stop evaluates besides must leave no trace in a run that goes on.
+            if planned and record[HELD_OUT_RETURN] > best_return:
+                best, best_return = centre, record[HELD_OUT_RETURN]
             recent = [*recent, float(returns.mean())][-PATIENCE:]
             settled = stage < len(config.advance_at) and len(recent) == PATIENCE
             if settled and np.mean(recent) >= config.advance_at[stage]:
@@ -157,7 +168,9 @@ def train(
                 run.save(
                     generation,
                     {
-                        MEAN: np.asarray(search.mean(state), np.float32),
+                        MEAN: centre,
+                        BEST: best,
+                        BEST_RETURN: np.asarray(best_return),
                         STAGE: np.asarray(stage),
                         RECENT: np.array([*recent, *[np.nan] * (PATIENCE - len(recent))]),
                         **{FEATURES + path: np.asarray(array) for path, array in features.items()},
@@ -168,7 +181,6 @@ def train(
                 on_generation(record)
             if last:
                 break
-    log.close()
     return record
 
 
@@ -177,6 +189,9 @@ def _restored(arrays: Arrays, like: Any, features: Mapping[str, Any], size: int)
     if MEAN not in arrays or arrays[MEAN].shape != (size,):
         found = list(arrays[MEAN].shape) if MEAN in arrays else "no"
         raise CheckpointError(f"the checkpoint has {found} parameters: this policy has [{size}]")
+    for name in (STAGE, RECENT, BEST, BEST_RETURN):
+        if name not in arrays:
+            raise CheckpointError(f"the checkpoint holds no {name!r}: another version made it")
     for path, array in features.items():
         stored = arrays.get(FEATURES + path)
         if stored is None or not np.array_equal(stored, array):
@@ -207,13 +222,13 @@ def _held_out(config: ESConfig, evaluator: Evaluator, mean: np.ndarray) -> Recor
     """How the search's mean does on seeds that no generation plays, on the last environment."""
     seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + config.held_out)
     played = evaluator.evaluate(mean[None], seeds)
-    return {"held_out/return": float(played.returns.mean()), **_outcomes(played, "held_out/")}
+    return {HELD_OUT_RETURN: float(played.returns.mean()), **_outcomes(played, "held_out/")}
 
 
 def _outcomes(played: Evaluations, prefix: str) -> Record:
     """Means of what the environment says of an episode's end in numbers."""
-    info = played.episodes[0][0].info
-    numbers = [name for name, value in info.items() if isinstance(value, (bool, int, float))]
+    infos = [episode.info for row in played.episodes for episode in row]
+    numbers = [n for n in infos[0] if all(isinstance(info.get(n), (bool, int, float)) for info in infos)]
     return {prefix + name: float(played.outcome(name).mean()) for name in numbers}
 
 

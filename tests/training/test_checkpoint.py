@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from robopolicy.training import checkpoint
 from robopolicy.training.checkpoint import (
     CheckpointError,
     RunFolder,
+    load_best,
     load_features,
     load_parameters,
     write_atomically,
@@ -17,6 +19,7 @@ from robopolicy.training.checkpoint import (
 
 ARRAYS = {
     "mean": np.arange(4, dtype=np.float32),
+    "best": np.arange(4, 8, dtype=np.float32),
     "stage": np.asarray(1),
     "recent": np.array([1.5, np.nan, np.nan]),
     "features/level/front": np.full((2, 3), 0.4, np.float32),
@@ -51,6 +54,7 @@ def test_parameters_and_features_are_those_of_the_latest(run):
     for generation in (1, 2):
         run.save(generation, ARRAYS | {"mean": np.full(4, generation, np.float32)})
     np.testing.assert_array_equal(load_parameters(run.path), np.full(4, 2.0))
+    np.testing.assert_array_equal(load_best(run.path), ARRAYS["best"])
     assert list(load_features(run.path)) == ["level/front"]
 
 
@@ -70,6 +74,38 @@ def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_good_one_before(ru
     with pytest.raises(CheckpointError, match=r"checkpoints/3.*the last good one is checkpoints/2"):
         run.load()
     assert run.load(2)[0] == 2
+
+
+def test_a_flipped_bit_in_any_file_never_gives_other_arrays(run):
+    run.save(1, ARRAYS | {"mean": np.random.default_rng(0).normal(size=500).astype(np.float32)})
+    _, saved = run.load()
+    refused = 0
+    for file in sorted(p for p in (run.path / "checkpoints" / "1").rglob("*") if p.is_file()):
+        whole = file.read_bytes()
+        spoilt = bytearray(whole)
+        spoilt[len(whole) // 2] ^= 0x10
+        file.write_bytes(spoilt)
+        try:
+            _, arrays = run.load()
+        except CheckpointError:
+            refused += 1
+        else:
+            for name, array in saved.items():
+                np.testing.assert_array_equal(arrays[name], array, err_msg=str(file))
+        file.write_bytes(whole)
+    assert refused >= 2
+
+
+def test_reading_a_run_leaves_alone_what_its_trainer_is_writing(run):
+    run.save(1, ARRAYS)
+    unfinished = run.path / "checkpoints" / "2.orbax-checkpoint-tmp"
+    unfinished.mkdir()
+    (unfinished / "part").write_text("x")
+    load_parameters(run.path)
+    assert (unfinished / "part").read_text() == "x"
+    run.save(2, ARRAYS)  # while the trainer, once it is back, takes the place
+    assert run.load()[0] == 2
+    assert not unfinished.exists()
 
 
 def test_a_checkpoint_whose_index_tells_of_other_arrays_is_refused(run):
@@ -102,10 +138,11 @@ def test_what_is_no_run_is_said_to_be_none(tmp_path, run):
         run.config()
 
 
-def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch):
+def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch, caplog):
     run.save(1, ARRAYS)
 
-    def full(self):
+    def full(self, *, writing):
+        logging.getLogger("absl").error("a traceback of a thread of orbax")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(RunFolder, "_manager", full)
@@ -113,6 +150,7 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch):
         run.save(2, ARRAYS)
     assert caught.value.errno == errno.ENOSPC
     assert caught.value.filename == str(run.path)
+    assert not caplog.records
     monkeypatch.undo()
     assert run.load()[0] == 1
 

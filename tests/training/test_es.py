@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
 import pytest
+import toy
 
-from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_parameters
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
 from robopolicy.training.es import ESConfig, generation_seeds, train
-from robopolicy.training.evaluate import Evaluations
+from robopolicy.training.evaluate import Evaluations, LocalPool
 from robopolicy.training.metrics import read
 from robopolicy.training.rollout import Episode
+from robopolicy.training.worker import EnvironmentSpec
 
 START = np.ones(5, np.float32)
 FEATURES = {"draws/front": np.arange(3, dtype=np.float32)}
@@ -111,6 +114,62 @@ def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, st
         for f in (through, stopped)
     ]
     assert common[0] == common[1]
+
+
+def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(tmp_path):
+    through = run(tmp_path / "through", generations=2)
+    killed = run(tmp_path / "killed", generations=1)
+    shutil.rmtree(killed.path / "checkpoints")
+    run(tmp_path / "killed", resume=True, generations=2)
+    assert log(killed) == log(through)
+    np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
+
+
+def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path):
+    trained = []
+    for workers in (1, 3):
+        made = LocalPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), workers)
+        try:
+            folder = run(
+                tmp_path / str(workers),
+                made,
+                initial=np.zeros(toy.PARAMETERS, np.float32),
+                generations=3,
+                episodes=2,
+                advance_at=(),
+            )
+        finally:
+            made.close()
+        trained.append((load_parameters(folder.path), log(folder)))
+    np.testing.assert_array_equal(trained[0][0], trained[1][0])
+    assert trained[0][1] == trained[1][1]
+
+
+def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path):
+    # Steps so large that the search overshoots: its last mean is not its best.
+    settings = {"learning_rate": 0.5, "evaluate_every": 2, "advance_at": (1.0,)}
+    through = run(tmp_path / "through", generations=6, **settings)
+    held_out = {r["generation"]: r["held_out/return"] for r in log(through) if "held_out/return" in r}
+    best = max(held_out, key=held_out.get)
+    assert 0 < best < 6
+    stopped = run(tmp_path / "stopped", generations=best, **settings)
+    np.testing.assert_array_equal(load_best(stopped.path), load_parameters(stopped.path))
+    at_best = load_parameters(stopped.path)
+    run(tmp_path / "stopped", resume=True, generations=6, **settings)
+    for folder in (through, stopped):
+        np.testing.assert_array_equal(load_best(folder.path), at_best)
+        assert not np.array_equal(load_parameters(folder.path), at_best)
+
+
+def test_an_outcome_that_only_some_episodes_tell_of_is_left_out(tmp_path):
+    class Forgetful(Quadratic):
+        def evaluate(self, population, seeds, environment=-1, on_episode=None):
+            told = super().evaluate(population, seeds, environment, on_episode)
+            told.episodes[-1][-1].info.pop("distance")
+            return told
+
+    records = log(run(tmp_path / "run", Forgetful(), generations=1))
+    assert all("success" in r and "distance" not in r for r in records[1:])
 
 
 def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):

@@ -145,6 +145,7 @@ def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path):
     assert trained[0][1] == trained[1][1]
 
 
+@pytest.mark.slow
 def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path):
     # Steps so large that the search overshoots: its last mean is not its best.
     settings = {"learning_rate": 0.5, "evaluate_every": 2, "advance_at": (1.0,)}

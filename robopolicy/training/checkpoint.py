@@ -222,7 +222,7 @@ def load_best(run: str | Path) -> NDArray[np.float32]:
 def _vector(run: str | Path, name: str) -> NDArray[np.float32]:
     _, arrays = RunFolder(Path(run)).load()
     if name not in arrays:
-        raise CheckpointError(f"{str(run)!r} holds no parameters {name!r}: it belongs to another program")
+        raise CheckpointError(f"{str(run)!r} holds no {name!r}: another program or version made it")
     return np.asarray(arrays[name], np.float32)
 
 

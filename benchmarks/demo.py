@@ -8,9 +8,10 @@ Each seed is the training command of `make demo`, with another --seed:
 `python benchmarks/demo.py runs/demo-0 runs/demo-1 runs/demo-2` keeps the curve of each run as a JSON in
 benchmarks/demo/; without arguments it prints them and checks the claim.
 
-Expected: the mean return at the last generation is above that at the first by more than the spread between
-seeds (their standard deviation), both for the population on the terrain that it trains on and for the
-search's mean on ten held-out courses of real stones.
+Expected: the policy's mean return on ten held-out courses of real stones is higher at the last generation
+than before the first by more than the spread between seeds (their standard deviation). The population's own
+mean is printed too, but no claim rests on it: it starts on painted stones, whose returns are higher, and ends
+on real ones.
 """
 
 import json
@@ -41,20 +42,18 @@ def check() -> bool:
     for run in runs:
         trained = [r for r in run["curve"] if "return_mean" in r]
         held_out = [r for r in run["curve"] if "held_out/return" in r]
+        ends = [f"{r['return_mean']:.2f} ({r['environment']})" for r in (trained[0], trained[-1])]
+        returns = " -> ".join(f"{r['held_out/return']:.2f}" for r in held_out)
+        last = held_out[-1]
         print(
-            f"seed {run['seed']}: population {trained[0]['return_mean']:.2f} ({trained[0]['environment']}) -> "
-            f"{trained[-1]['return_mean']:.2f} ({trained[-1]['environment']});  held-out "
-            + " -> ".join(f"{r['held_out/return']:.2f}" for r in held_out)
-            + f", {held_out[-1]['held_out/distance']:.1f} m, {held_out[-1]['held_out/success']:.0%} crossed"
+            f"seed {run['seed']}: population {' -> '.join(ends)};  held-out {returns}, "
+            f"{last['held_out/distance']:.1f} m, {last['held_out/success']:.0%} crossed"
         )
-    holds = True
-    for title, name in (("population", "return_mean"), ("held-out", "held_out/return")):
-        curves = [[r[name] for r in run["curve"] if name in r] for run in runs]
-        first, last = np.array([c[0] for c in curves]), np.array([c[-1] for c in curves])
-        rise, spread = last.mean() - first.mean(), max(first.std(ddof=1), last.std(ddof=1))
-        holds &= bool(rise > spread)
-        print(f"{title}: rise {rise:.2f}, spread between seeds {spread:.2f}")
-    return holds
+    curves = [[r["held_out/return"] for r in run["curve"] if "held_out/return" in r] for run in runs]
+    first, last = np.array([c[0] for c in curves]), np.array([c[-1] for c in curves])
+    rise, spread = last.mean() - first.mean(), max(first.std(ddof=1), last.std(ddof=1))
+    print(f"held-out: {first.mean():.2f} -> {last.mean():.2f}, a rise of {rise:.2f}; spread {spread:.2f}")
+    return bool(rise > spread)
 
 
 if __name__ == "__main__":

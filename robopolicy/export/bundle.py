@@ -19,7 +19,9 @@ from robopolicy.policies.iap import IAPConfig
 from robopolicy.runtime.policy import OnnxPolicy
 
 RECORDED_FROM = 20_000  # first seed of the episodes that observations are recorded in
-TOLERANCE = 1e-5
+ACTION_TOLERANCE = 1e-5
+# Scores grow with training and carry the rounding of the whole ranking; a wrong graph is off by far more.
+SCORES_TOLERANCE = 1e-4
 
 
 def record(env: Any, act: OnnxPolicy, count: int) -> list[dict[str, NDArray[np.float32]]]:
@@ -55,7 +57,8 @@ class Source(Protocol):
 def write_bundle(out: Path, source: Source, env: Any, observations: int) -> dict[str, Any]:
     """Write the bundle to the new folder `out`, whole or not at all, and return its manifest.
 
-    Raises ArithmeticError where the graph differs from the JAX policy by more than 1e-5.
+    Raises ArithmeticError where the graph differs from the JAX policy by more than 1e-5 in an action, or
+    1e-4 in what it was chosen by.
     """
     policy, parameters = source.policy, source.parameters
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -65,10 +68,12 @@ def write_bundle(out: Path, source: Source, env: Any, observations: int) -> dict
         graph = OnnxPolicy(partial / "policy.onnx")
         seen = record(env, graph, observations)
         parity = compare(policy, unflatten(policy)(parameters), source.features, graph, seen)
-        if max(parity.action_difference, parity.scores_difference) > TOLERANCE:
+        off = parity.action_difference > ACTION_TOLERANCE, parity.scores_difference > SCORES_TOLERANCE
+        if any(off):
             raise ArithmeticError(
                 f"ONNX differs from JAX by {parity.action_difference:.1e} in actions and "
-                f"{parity.scores_difference:.1e} in scores: more than {TOLERANCE:.0e}"
+                f"{parity.scores_difference:.1e} in scores: allowed are {ACTION_TOLERANCE:.0e} and "
+                f"{SCORES_TOLERANCE:.0e}"
             )
         golden = {name: np.stack([observation[name] for observation in seen]) for name in seen[0]}
         arrays: dict[str, Any] = {**golden, "action": parity.actions}

@@ -110,7 +110,7 @@ def test_a_bundle_proves_itself_and_appears_only_whole(tmp_path, monkeypatch):
         for index in (0, 30, 59):
             observation = {name: golden[name][index] for name in policy.shapes}
             np.testing.assert_allclose(policy(observation), golden["action"][index], atol=1e-5)
-    monkeypatch.setattr("robopolicy.export.bundle.TOLERANCE", -1.0)
+    monkeypatch.setattr("robopolicy.export.bundle.ACTION_TOLERANCE", -1.0)
     with pytest.raises(ArithmeticError, match="ONNX differs from JAX"):
         write_bundle(tmp_path / "second", source, env, 5)
     assert [p.name for p in tmp_path.iterdir()] == ["bundle"]

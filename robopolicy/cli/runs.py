@@ -40,6 +40,7 @@ def find_run(name: str) -> Path:
 
 def load_run(name: str) -> Trained:
     """Load the latest checkpoint of a run. Raises FileNotFoundError or ValueError with one clear line."""
+    from robopolicy.policies.base import parameter_count
     from robopolicy.policies.catalogue import policy_of, restore
     from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_features, load_parameters
 
@@ -49,4 +50,10 @@ def load_run(name: str) -> Trained:
         raise CheckpointError(f"{str(folder / 'config.json')!r} describes no policy: this is no run")
     config = restore(settings["policy"])
     policy, features = policy_of(config, load_features(folder))
-    return Trained(config, policy, load_parameters(folder), features, settings)
+    parameters = load_parameters(folder)
+    if parameters.shape != (parameter_count(policy),):
+        raise CheckpointError(
+            f"the checkpoint has {list(parameters.shape)} parameters: the policy in config.json has "
+            f"[{parameter_count(policy)}]"
+        )
+    return Trained(config, policy, parameters, features, settings)

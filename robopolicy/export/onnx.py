@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -50,8 +51,8 @@ def export_policy(config: IAPConfig, features: Any, path: Path, parameters: Arra
                 env={**os.environ, "JAX_PLATFORMS": "cpu"},
             )
             if run.returncode:
-                words = (run.stderr.strip() or "it said nothing").splitlines()[-1]
-                raise RuntimeError(f"conversion to ONNX failed: {words}")
+                said = re.findall(r"^\w[\w.]*(?:Error|Exception)\b.*", run.stderr, re.MULTILINE)
+                raise RuntimeError(f"conversion to ONNX failed: {said[-1] if said else 'it said nothing'}")
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

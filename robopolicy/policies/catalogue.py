@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict
+from typing import Any, get_origin, get_type_hints
 
 import jax
 import numpy as np
@@ -27,10 +27,17 @@ def restore(description: Mapping[str, Any]) -> IAPConfig:
     kind = settings.pop("kind", None)
     if kind != "iap":
         raise ValueError(f"policy kind is {kind!r}: it must be 'iap'")
-    known = {field.name for field in fields(IAPConfig)}
-    if settings.keys() - known:
-        raise ValueError(f"policy has settings {sorted(settings.keys() - known)}: known are {sorted(known)}")
+    known = get_type_hints(IAPConfig)
+    if settings.keys() != known.keys():
+        odd = sorted(settings.keys() ^ known.keys())
+        raise ValueError(
+            f"policy has settings {sorted(settings)}: it must have {sorted(known)}, so look at {odd}"
+        )
     tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
+    for name, value in tuples.items():
+        wanted = get_origin(known[name]) or known[name]
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise ValueError(f"policy setting {name} is {value!r}: it must be of type {wanted.__name__}")
     return IAPConfig(**tuples)
 
 

@@ -67,6 +67,8 @@ class ESConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
+        if not np.isfinite(self.advance_at).all():
+            raise ValueError(f"advance_at is {self.advance_at}: it must be finite returns")
         self.make_strategy()
 
     def make_strategy(self) -> Strategy:

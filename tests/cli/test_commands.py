@@ -145,6 +145,12 @@ def test_train_evaluate_price_film_and_export(capsys, tmp_path):
     assert [json.loads(line)["generation"] for line in lines] == [0, 1, 2]
     capsys.readouterr()
 
+    config = tmp_path / "run" / "config.json"
+    kept = config.read_text()
+    config.write_text(kept.replace('"hidden": 0', '"hidden": 7'))
+    assert "parameters: the policy in config.json has" in refused(capsys, "evaluate", run)
+    config.write_text(kept)
+
     played = []
     for _ in range(2):
         command = ["evaluate", run, "--episodes", "2", "--episode-seconds", "1", "--json"]

@@ -224,8 +224,13 @@ def test_a_policy_written_down_is_the_policy_read_back():
 def test_what_was_written_by_something_else_is_refused():
     with pytest.raises(ValueError, match="kind is 'mlp'"):
         restore({"kind": "mlp"})
+    written = json.loads(json.dumps(describe(config())))
     with pytest.raises(ValueError, match="'colour'"):
-        restore({**describe(config()), "colour": "red"})
+        restore({**written, "colour": "red"})
+    with pytest.raises(ValueError, match="'attention'"):
+        restore({name: value for name, value in written.items() if name != "attention"})
+    with pytest.raises(ValueError, match="patch is 'two': it must be of type int"):
+        restore({**written, "patch": "two"})
     like = {"a": np.zeros(3, np.float32)}
     for arrays, words in (
         ({"a": np.zeros(4, np.float32)}, r"a is float32\[4\].*float32\[3\]"),

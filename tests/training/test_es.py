@@ -223,6 +223,7 @@ def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, w
         ({"held_out": 0}, "held_out is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"population": 7}, "population is 7"),
+        ({"advance_at": (float("nan"),)}, "advance_at is"),
     ],
 )
 def test_bad_settings_are_refused_by_name(changed, words):

@@ -38,10 +38,10 @@ demo: $(STAMP)
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
 test: $(STAMP)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest
 
 quick: $(STAMP)
-	$(BIN)/pytest -n auto -m 'not slow'
+	$(BIN)/pytest -m 'not slow'
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

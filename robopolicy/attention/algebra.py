@@ -2,8 +2,8 @@
 
 Two levels. On the features of one side, drawn already, `concatenate`, `outer` and `signed` do the
 arithmetic and cost next to nothing: products stay factored and sums keep a block each. On maps, `add`,
-`multiply` and `scale` lift them, and every map draws from a key of its own. Maps that must share a draw
-(hybrid.py) use the first level.
+`multiply`, `scale` and `warp` lift them, and every map draws from a key of its own. Maps that must share a
+draw (hybrid.py) use the first level.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.base import Block, FeatureMap, Features, ScaledFeatures
+from robopolicy.attention.base import Block, FeatureMap, Features, ScaledFeatures, fit
 
 
 def concatenate(*parts: ScaledFeatures) -> ScaledFeatures:
@@ -57,33 +57,52 @@ def _multiplied(c: float, block: Block) -> Block:
 
 def add(f: FeatureMap, g: FeatureMap) -> FeatureMap:
     """The map of K_f + K_g. Its features are the pair of theirs, drawn independently."""
-    return FeatureMap(
-        _both(f, g),
-        lambda features, x: concatenate(f.apply_q(features[0], x), g.apply_q(features[1], x)),
-        lambda features, y: concatenate(f.apply_k(features[0], y), g.apply_k(features[1], y)),
-    )
+    return _pair(f, g, concatenate)
 
 
 def multiply(f: FeatureMap, g: FeatureMap) -> FeatureMap:
     """The map of K_f * K_g, unbiased as the draws are independent. Its features are the pair of theirs."""
-    return FeatureMap(
-        _both(f, g),
-        lambda features, x: outer(f.apply_q(features[0], x), g.apply_q(features[1], x)),
-        lambda features, y: outer(f.apply_k(features[0], y), g.apply_k(features[1], y)),
-    )
+    return _pair(f, g, outer)
 
 
 def scale(c: float, f: FeatureMap) -> FeatureMap:
     """The map of c * K_f, for c of either sign. Its features are those of f."""
-    return FeatureMap(f.init, lambda features, x: signed(c, f.apply_q(features, x)), f.apply_k)
+    return f._replace(apply_q=lambda features, x: signed(c, f.apply_q(features, x)))
 
 
-def _both(f: FeatureMap, g: FeatureMap) -> Callable[[Array, int], tuple[Features, Features]]:
+def warp(f: FeatureMap, queries: float | Array, keys: float | Array) -> FeatureMap:
+    """The map of K_f(M x, N y) for M = queries and N = keys, numbers or matrices [D, D]."""
+
+    def seen(matrix: float | Array, x: Array) -> Array:
+        return x * matrix if jnp.ndim(matrix) == 0 else x @ jnp.asarray(matrix).T
+
+    return FeatureMap(
+        f.init,
+        lambda features, x: f.apply_q(features, seen(queries, x)),
+        lambda features, y: f.apply_k(features, seen(keys, y)),
+        lambda features, x, y, mask: f.adapt(features, seen(queries, x), seen(keys, y), mask),
+        lambda key, x, y: fit(f, key, seen(queries, x), seen(keys, y)),
+    )
+
+
+def _pair(f: FeatureMap, g: FeatureMap, combine: Callable[..., ScaledFeatures]) -> FeatureMap:
+    """Two maps, drawn independently, with their features combined."""
+
     def init(key: Array, dim: int) -> tuple[Features, Features]:
         key_f, key_g = jax.random.split(key)
         return f.init(key_f, dim), g.init(key_g, dim)
 
-    return init
+    def fit_both(key: Array, x: Array, y: Array) -> tuple[Features, Features]:
+        key_f, key_g = jax.random.split(key)
+        return fit(f, key_f, x, y), fit(g, key_g, x, y)
+
+    return FeatureMap(
+        init,
+        lambda features, x: combine(f.apply_q(features[0], x), g.apply_q(features[1], x)),
+        lambda features, y: combine(f.apply_k(features[0], y), g.apply_k(features[1], y)),
+        lambda features, x, y, mask: (f.adapt(features[0], x, y, mask), g.adapt(features[1], x, y, mask)),
+        fit_both,
+    )
 
 
 def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Array) -> Array:
@@ -97,6 +116,7 @@ def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Ar
     Returns:
       [T, S]; for maps of the softmax kernel an unbiased estimate of exp(x.y), overflowing where that does.
     """
+    features = feature_map.adapt(features, x, y, None)
     queries, keys = feature_map.apply_q(features, x), feature_map.apply_k(features, y)
     return reduce(jnp.add, [_dots(a, b) for a, b in zip(queries.blocks, keys.blocks, strict=True)])
 

@@ -54,6 +54,11 @@ class ScaledFeatures(NamedTuple):
         return cls((Block((values,), log_scale),))
 
     @property
+    def tokens(self) -> int:
+        """How many tokens these are the features of."""
+        return self.blocks[0].factors[0].shape[0]
+
+    @property
     def log_scale(self) -> Array:
         """[...]: the largest scale of any block, a constant to differentiation."""
         common = _common_scale(self.blocks)
@@ -91,18 +96,42 @@ def _common_scale(blocks: tuple[Block, ...]) -> Array | None:
     return jax.lax.stop_gradient(reduce(jnp.maximum, scales))
 
 
+Fit = Callable[[Array, Array, Array], Features]
+"""(key, x[T, D], y[S, D]) -> features drawn for queries and keys like x and y."""
+
+
+def kept(features: Features, x: Array, y: Array, mask: Array | None) -> Features:
+    """The `adapt` of maps that need not know their data."""
+    return features
+
+
 class FeatureMap(NamedTuple):
-    """An unbiased estimator of a kernel K(x, y) as a dot product of features, three pure functions.
+    """An unbiased estimator of a kernel K(x, y) as a dot product of features, as pure functions.
 
     Attributes:
-      init: (key, dim) -> features, the random draws for tokens of width `dim`.
+      init: (key, dim) -> features, the random draws for tokens of width `dim` and about unit length.
       apply_q: (features, x[T, D]) -> ScaledFeatures of the queries.
       apply_k: (features, y[S, D]) -> ScaledFeatures of keys, in blocks and factors as wide as queries'.
+      adapt: (features, x[T, D], y[S, D], mask) -> features with the constants that suit these tokens. Part of
+        attention and cheap; unbiased with or without. Masked keys have no say.
+      fit: (key, x[T, D], y[S, D]) -> features drawn for data like these, by any means that take their time;
+        None for maps that gain nothing by it. See `fit`.
     """
 
     init: Callable[[Array, int], Features]
     apply_q: Callable[[Features, Array], ScaledFeatures]
     apply_k: Callable[[Features, Array], ScaledFeatures]
+    adapt: Callable[[Features, Array, Array, Array | None], Features] = kept
+    fit: Fit | None = None
+
+
+def fit(feature_map: FeatureMap, key: Array, x: Array, y: Array) -> Features:
+    """Draw features for data like x [T, D] and y [S, D]; as `init` does where data change nothing.
+
+    Not to be compiled: it may run k-means or an optimiser. Raises ValueError for data of the wrong shape.
+    """
+    check_inputs(x, y, None, None)
+    return feature_map.fit(key, x, y) if feature_map.fit else feature_map.init(key, x.shape[1])
 
 
 class Apply(Protocol):
@@ -115,6 +144,10 @@ class Rank(Protocol):
     def __call__(self, features: Features, q: Array, k: Array, mask: Array | None = None) -> Array: ...
 
 
+class Denominators(Protocol):
+    def __call__(self, features: Features, q: Array, k: Array, mask: Array | None = None) -> Array: ...
+
+
 class Attention(NamedTuple):
     """Row-normalised attention of one head, exact or estimated.
 
@@ -122,6 +155,11 @@ class Attention(NamedTuple):
       init: (key, head_dim) -> features; `()` for exact softmax. A new key redraws.
       apply: (features, q[T, D], k[S, D], v[S, V], mask=None) -> [T, V]; the weights of a row sum to one.
       rank: (features, q[T, D], k[S, D], mask=None) -> [S]; column sums of the row-normalised matrix.
+      causal: like `apply` with T = S, but query i attends to keys 0 to i only.
+      denominators: (features, q[T, D], k[S, D], mask=None) -> [T]; what rows are divided by, each on a
+      positive
+        scale of its own. One that is not above zero tells of an estimate that has failed.
+      fit: (key, q[T, D], k[S, D]) -> features drawn for data like these.
 
     `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With
     every key masked, all results are 0. Wrong shapes raise ValueError.
@@ -130,6 +168,9 @@ class Attention(NamedTuple):
     init: Callable[[Array, int], Features]
     apply: Apply
     rank: Rank
+    causal: Apply
+    denominators: Denominators
+    fit: Fit
 
 
 def check_inputs(q: Array, k: Array, v: Array | None, mask: Array | None) -> None:
@@ -147,3 +188,10 @@ def check_inputs(q: Array, k: Array, v: Array | None, mask: Array | None) -> Non
         raise ValueError(
             f"mask is {mask.dtype}{list(mask.shape)}; it must be bool[{k.shape[0]}], one entry per key"
         )
+
+
+def check_causal(q: Array, k: Array, v: Array, mask: Array | None) -> None:
+    """Raise ValueError, in one line, unless q, k, v and mask are the arrays of one causal head."""
+    check_inputs(q, k, v, mask)
+    if len(q) != len(k):
+        raise ValueError(f"q has {len(q)} tokens and k has {len(k)}; causal attention needs as many of both")

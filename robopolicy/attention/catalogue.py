@@ -11,17 +11,30 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from robopolicy.attention.base import Attention, FeatureMap
-from robopolicy.attention.hybrid import angular_hybrid
+from robopolicy.attention.clustered import (
+    COMPLEX,
+    REAL,
+    Matrices,
+    clustered_hybrid,
+    gaussian_mixture_hybrid,
+)
+from robopolicy.attention.discrete import geometric, geometric_positive, poisson, poisson_positive
+from robopolicy.attention.estimator import Estimator
+from robopolicy.attention.exponential import complex_exponential, generalized_exponential
+from robopolicy.attention.hybrid import angular_hybrid, gaussian_hybrid
 from robopolicy.attention.linear import linear
 from robopolicy.attention.positive import (
+    optimal_positive,
+    optimal_positive_estimator,
     positive,
     positive_antithetic,
-    positive_antithetic_features,
-    positive_features,
+    positive_antithetic_estimator,
+    positive_estimator,
 )
-from robopolicy.attention.projections import Coupling, Estimator, iid, orthogonal
+from robopolicy.attention.projections import Coupling, halton, iid, orthogonal, simplex, simplex_plus
 from robopolicy.attention.softmax import softmax
-from robopolicy.attention.trigonometric import trigonometric
+from robopolicy.attention.structured import fast_simplex, hadamard
+from robopolicy.attention.trigonometric import trigonometric, trigonometric_phase
 
 
 class Choice(NamedTuple):
@@ -31,6 +44,22 @@ class Choice(NamedTuple):
     default: str
 
 
+class Number(NamedTuple):
+    """An argument that is a number.
+
+    Attributes:
+      read: str -> the number; raises ValueError for what is none.
+      kind: what it must be, for error messages.
+      default: what it is when left out; None leaves it to the mechanism.
+      required: whether it must be given.
+    """
+
+    read: Callable[[str], Any]
+    kind: str
+    default: Any = None
+    required: bool = False
+
+
 class Mechanism(NamedTuple):
     """A factory and the arguments that its specs take.
 
@@ -38,28 +67,97 @@ class Mechanism(NamedTuple):
       factory: called with every argument by keyword.
       counts: names of required positive integers.
       choices: named options, each with a default.
-      example: a spec, for error messages.
+      numbers: named numbers.
+      example: a spec, for error messages, pictures and tests.
     """
 
     factory: Callable[..., FeatureMap]
     counts: tuple[str, ...]
     choices: Mapping[str, Choice]
+    numbers: Mapping[str, Number]
     example: str
 
 
-COUPLINGS: dict[str, Coupling] = {"iid": iid, "orthogonal": orthogonal}
-POSITIVE_BASES: dict[str, Estimator] = {
-    "positive": positive_features,
-    "positive_antithetic": positive_antithetic_features,
+COUPLINGS: dict[str, Coupling] = {
+    "iid": iid,
+    "orthogonal": orthogonal,
+    "hadamard": hadamard,
+    "simplex": simplex,
+    "fast_simplex": fast_simplex,
+    "simplex_plus": simplex_plus,
+    "halton": halton,
 }
+POSITIVE_BASES: dict[str, Estimator] = {
+    "positive": positive_estimator,
+    "positive_antithetic": positive_antithetic_estimator,
+    "optimal_positive": optimal_positive_estimator,
+}
+MATRICES: dict[str, Matrices] = {"real": REAL, "complex": COMPLEX}
+
 _COUPLING = {"coupling": Choice(COUPLINGS, "orthogonal")}
-_ANGULAR = {**_COUPLING, "base": Choice(POSITIVE_BASES, "positive_antithetic")}
+_HYBRID = {**_COUPLING, "base": Choice(POSITIVE_BASES, "positive_antithetic")}
+_CLUSTERED = {**_COUPLING, "matrices": Choice(MATRICES, "complex")}
+_CLUSTERS = ("query_clusters", "key_clusters")
+
+
+def _positive_number(default: float | None = None) -> Number:
+    return Number(float, "a number", default)
+
 
 MECHANISMS: dict[str, Mechanism] = {
-    "trigonometric": Mechanism(trigonometric, ("m",), _COUPLING, "trigonometric(m=256)"),
-    "positive": Mechanism(positive, ("m",), _COUPLING, "positive(m=256)"),
-    "positive_antithetic": Mechanism(positive_antithetic, ("m",), _COUPLING, "positive_antithetic(m=256)"),
-    "angular_hybrid": Mechanism(angular_hybrid, ("m", "n"), _ANGULAR, "angular_hybrid(m=8, n=8)"),
+    "trigonometric": Mechanism(trigonometric, ("m",), _COUPLING, {}, "trigonometric(m=256)"),
+    "trigonometric_phase": Mechanism(
+        trigonometric_phase, ("m",), _COUPLING, {}, "trigonometric_phase(m=256)"
+    ),
+    "positive": Mechanism(positive, ("m",), _COUPLING, {}, "positive(m=256)"),
+    "positive_antithetic": Mechanism(
+        positive_antithetic, ("m",), _COUPLING, {}, "positive_antithetic(m=256)"
+    ),
+    "optimal_positive": Mechanism(optimal_positive, ("m",), _COUPLING, {}, "optimal_positive(m=256)"),
+    "generalized_exponential": Mechanism(
+        generalized_exponential,
+        ("m",),
+        _COUPLING,
+        {"A": Number(complex, "a complex number such as -0.1+0.2j"), "s": Number(int, "1 or -1")},
+        "generalized_exponential(m=128)",
+    ),
+    "complex_exponential": Mechanism(
+        complex_exponential,
+        ("m",),
+        _COUPLING,
+        {"A": Number(complex, "a complex number such as 0.9+0.5j", required=True)},
+        "complex_exponential(m=128, A=0.9+0.5j)",
+    ),
+    "poisson": Mechanism(poisson, ("m",), {}, {"rate": _positive_number()}, "poisson(m=256)"),
+    "poisson_positive": Mechanism(
+        poisson_positive, ("m",), {}, {"rate": _positive_number()}, "poisson_positive(m=256)"
+    ),
+    "geometric": Mechanism(geometric, ("m",), {}, {"p": _positive_number()}, "geometric(m=256)"),
+    "geometric_positive": Mechanism(
+        geometric_positive, ("m",), {}, {"p": _positive_number()}, "geometric_positive(m=256)"
+    ),
+    "angular_hybrid": Mechanism(angular_hybrid, ("m", "n"), _HYBRID, {}, "angular_hybrid(m=8, n=8)"),
+    "gaussian_hybrid": Mechanism(
+        gaussian_hybrid,
+        ("m", "n"),
+        _HYBRID,
+        {"sigma": _positive_number(1.0), "radius": _positive_number(1.0)},
+        "gaussian_hybrid(m=8, n=8)",
+    ),
+    "clustered_hybrid": Mechanism(
+        clustered_hybrid,
+        ("m", *_CLUSTERS),
+        _CLUSTERED,
+        {},
+        "clustered_hybrid(m=64, query_clusters=3, key_clusters=2)",
+    ),
+    "gaussian_mixture_hybrid": Mechanism(
+        gaussian_mixture_hybrid,
+        ("m", "n", *_CLUSTERS),
+        _CLUSTERED,
+        {"width": _positive_number(1.0)},
+        "gaussian_mixture_hybrid(m=8, n=8, query_clusters=2, key_clusters=2)",
+    ),
 }
 """Every mechanism with random features. `softmax`, which has none, is known to `attention` alone."""
 
@@ -91,19 +189,23 @@ def canonical(spec: str) -> str:
     name, arguments = _parse(spec)
     if name == "softmax":
         return name
-    choices = MECHANISMS[name].choices
-    kept = [f"{k}={v}" for k, v in arguments.items() if k not in choices or v != choices[k].default]
+    mechanism = MECHANISMS[name]
+    defaults = {a: choice.default for a, choice in mechanism.choices.items()}
+    defaults |= {a: number.default for a, number in mechanism.numbers.items()}
+    kept = [f"{a}={_written(v)}" for a, v in arguments.items() if a not in defaults or v != defaults[a]]
     return f"{name}({', '.join(kept)})"
 
 
-def _build(name: str, arguments: Mapping[str, str]) -> FeatureMap:
-    mechanism = MECHANISMS[name]
-    counts = {argument: int(arguments[argument]) for argument in mechanism.counts}
-    chosen = {argument: c.options[arguments[argument]] for argument, c in mechanism.choices.items()}
-    return mechanism.factory(**counts, **chosen)
+def _build(name: str, arguments: Mapping[str, Any]) -> FeatureMap:
+    choices = MECHANISMS[name].choices
+    chosen = {a: choices[a].options[v] if a in choices else v for a, v in arguments.items()}
+    try:
+        return MECHANISMS[name].factory(**chosen)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
-def _parse(spec: str) -> tuple[str, dict[str, str]]:
+def _parse(spec: str) -> tuple[str, dict[str, Any]]:
     """The name, and all arguments in the mechanism's order, defaults filled in and values checked."""
     call = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", spec)
     if call is None:
@@ -119,13 +221,15 @@ def _parse(spec: str) -> tuple[str, dict[str, str]]:
             raise ValueError(f"softmax takes no arguments, got {inside!r}")
         return name, {}
     mechanism = MECHANISMS[name]
-    known = [*mechanism.counts, *mechanism.choices]
+    known = [*mechanism.counts, *mechanism.numbers, *mechanism.choices]
     for argument in given:
         if argument not in known:
             raise ValueError(f"{name} has no argument {argument!r}{_nearest(argument, known)}")
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for argument in mechanism.counts:
         arguments[argument] = _count(name, argument, given.get(argument), mechanism.example)
+    for argument, number in mechanism.numbers.items():
+        arguments[argument] = _number(name, argument, given.get(argument), number, mechanism.example)
     for argument, choice in mechanism.choices.items():
         value = given.get(argument, choice.default)
         if value not in choice.options:
@@ -148,12 +252,27 @@ def _arguments(spec: str, inside: str) -> dict[str, str]:
     return given
 
 
-def _count(name: str, argument: str, value: str | None, example: str) -> str:
+def _count(name: str, argument: str, value: str | None, example: str) -> int:
     if value is None:
         raise ValueError(f"{name} needs {argument}, a positive integer, as in {example}")
     if not re.fullmatch(r"[0-9]+", value) or int(value) == 0:
         raise ValueError(f"{name}: {argument} is {value!r}; it must be a positive integer, as in {example}")
-    return str(int(value))
+    return int(value)
+
+
+def _number(name: str, argument: str, value: str | None, number: Number, example: str) -> Any:
+    if value is None:
+        if number.required:
+            raise ValueError(f"{name} needs {argument}, {number.kind}, as in {example}")
+        return number.default
+    try:
+        return number.read(value)
+    except ValueError:
+        raise ValueError(f"{name}: {argument} is {value!r}; it must be {number.kind}") from None
+
+
+def _written(value: Any) -> str:
+    return str(value).strip("()") if isinstance(value, complex) else f"{value}"
 
 
 def _nearest(value: str, allowed: Iterable[str]) -> str:

@@ -3,22 +3,24 @@
     SM^(x, y) = sum_k lambda_k(x, y) SM_k(x, y) + (1 - sum_k lambda_k(x, y)) SM_last(x, y)        (HRF Eq. 8)
 
 with every lambda_k a constant plus a kernel. It is unbiased whenever the base estimators are, and precise
-wherever each lambda puts its weight on an estimator that is precise there.
+wherever each lambda puts its weight on an estimator that is precise there. Clustered hybrids, whose
+estimators are made for the data, are in clustered.py.
 """
 
-from collections.abc import Callable, Sequence
-from math import sqrt
+from collections.abc import Sequence
+from math import expm1, isfinite, sqrt
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.algebra import concatenate, constant_k, constant_q, outer, scale, signed
-from robopolicy.attention.base import FeatureMap, Features, ScaledFeatures
-from robopolicy.attention.positive import positive_antithetic_features
-from robopolicy.attention.projections import Coupling, Estimator, along, orthogonal, project
-from robopolicy.attention.trigonometric import trigonometric_features
+from robopolicy.attention.algebra import concatenate, constant_k, constant_q, outer, scale, signed, warp
+from robopolicy.attention.base import FeatureMap, Features, ScaledFeatures, fit
+from robopolicy.attention.estimator import Estimator, Estimators, shared
+from robopolicy.attention.positive import positive_antithetic_estimator
+from robopolicy.attention.projections import Coupling, Projection, along, check_counts, orthogonal
+from robopolicy.attention.trigonometric import trigonometric_estimator
 
 
 class Coefficient(NamedTuple):
@@ -28,35 +30,11 @@ class Coefficient(NamedTuple):
     kernel: FeatureMap
 
 
-class Estimators(NamedTuple):
-    """Base estimators of one kernel, evaluated together so that they may share draws and projections.
-
-    Attributes:
-      init: (key, dim) -> features.
-      apply_q: (features, x[T, D]) -> the features of every estimator, in order.
-      apply_k: (features, y[S, D]) -> the same for keys.
-    """
-
-    init: Callable[[Array, int], Features]
-    apply_q: Callable[[Features, Array], tuple[ScaledFeatures, ...]]
-    apply_k: Callable[[Features, Array], tuple[ScaledFeatures, ...]]
-
-
 class HybridFeatures(NamedTuple):
     """What a hybrid draws: one set of features a coefficient, and those of the base estimators."""
 
     coefficients: tuple[Features, ...]
     estimators: Features
-
-
-def shared(estimators: Sequence[Estimator], m: int, coupling: Coupling) -> Estimators:
-    """Estimators that see a token through the same m vectors, drawn and projected on once."""
-
-    def apply(omega: Array, x: Array) -> tuple[ScaledFeatures, ...]:
-        projected = project(omega, x)
-        return tuple(estimator(projected) for estimator in estimators)
-
-    return Estimators(lambda key, dim: coupling(key, m, dim), apply, apply)
 
 
 def hybrid(coefficients: Sequence[Coefficient], estimators: Estimators) -> FeatureMap:
@@ -65,31 +43,53 @@ def hybrid(coefficients: Sequence[Coefficient], estimators: Estimators) -> Featu
     Each lambda is drawn once and used both in its own term and in the remainder. Its features are
     HybridFeatures; coefficients and base estimators are drawn independently of one another.
     """
+    constants = [c.constant for c in coefficients]
+    kernels = [c.kernel for c in coefficients]
 
     def init(key: Array, dim: int) -> HybridFeatures:
-        estimators_key, *keys = jax.random.split(key, 1 + len(coefficients))
-        kernels = tuple(c.kernel.init(k, dim) for c, k in zip(coefficients, keys, strict=True))
-        return HybridFeatures(kernels, estimators.init(estimators_key, dim))
+        estimators_key, *keys = jax.random.split(key, 1 + len(kernels))
+        drawn = tuple(kernel.init(k, dim) for kernel, k in zip(kernels, keys, strict=True))
+        return HybridFeatures(drawn, estimators.init(estimators_key, dim))
+
+    def fit_all(key: Array, x: Array, y: Array) -> HybridFeatures:
+        estimators_key, *keys = jax.random.split(key, 1 + len(kernels))
+        drawn = tuple(fit(kernel, k, x, y) for kernel, k in zip(kernels, keys, strict=True))
+        return HybridFeatures(drawn, estimators.fit(estimators_key, x, y))
+
+    def adapt(features: HybridFeatures, x: Array, y: Array, mask: Array | None) -> HybridFeatures:
+        each = zip(kernels, features.coefficients, strict=True)
+        adapted = tuple(kernel.adapt(f, x, y, mask) for kernel, f in each)
+        return HybridFeatures(adapted, estimators.adapt(features.estimators, x, y, mask))
 
     def apply_q(features: HybridFeatures, x: Array) -> ScaledFeatures:
-        rhos = [c.kernel.apply_q(f, x) for c, f in zip(coefficients, features.coefficients, strict=True)]
-        # 1 - sum(a_k + rho_k) as one constant and the negated kernels: HRF Lemma 2.3, groups 3 and 4.
-        lambdas = [
-            _affine(constant_q(c.constant, len(x)), r) for c, r in zip(coefficients, rhos, strict=True)
-        ]
-        rest = _affine(constant_q(remainder, len(x)), *(signed(-1.0, r) for r in rhos))
-        return _weighted(lambdas, rest, estimators.apply_q(features.estimators, x))
+        rhos = [kernel.apply_q(f, x) for kernel, f in zip(kernels, features.coefficients, strict=True)]
+        return combine_q(constants, rhos, estimators.apply_q(features.estimators, x))
 
     def apply_k(features: HybridFeatures, y: Array) -> ScaledFeatures:
-        rhos = [c.kernel.apply_k(f, y) for c, f in zip(coefficients, features.coefficients, strict=True)]
-        lambdas = [
-            _affine(constant_k(c.constant, len(y)), r) for c, r in zip(coefficients, rhos, strict=True)
-        ]
-        rest = _affine(constant_k(remainder, len(y)), *rhos)
-        return _weighted(lambdas, rest, estimators.apply_k(features.estimators, y))
+        rhos = [kernel.apply_k(f, y) for kernel, f in zip(kernels, features.coefficients, strict=True)]
+        return combine_k(constants, rhos, estimators.apply_k(features.estimators, y))
 
-    remainder = 1.0 - sum(c.constant for c in coefficients)
-    return FeatureMap(init, apply_q, apply_k)
+    return FeatureMap(init, apply_q, apply_k, adapt, fit_all)
+
+
+def combine_q(
+    constants: Sequence[float], rhos: Sequence[ScaledFeatures], estimates: Sequence[ScaledFeatures]
+) -> ScaledFeatures:
+    """The query side of Eq. 8, from lambda_k = constants[k] + rhos[k] and features of the base estimators."""
+    tokens = estimates[0].tokens
+    lambdas = [_affine(constant_q(c, tokens), rho) for c, rho in zip(constants, rhos, strict=True)]
+    # 1 - sum(a_k + rho_k) as one constant and the negated kernels: HRF Lemma 2.3, groups 3 and 4.
+    rest = _affine(constant_q(1.0 - sum(constants), tokens), *(signed(-1.0, rho) for rho in rhos))
+    return _weighted(lambdas, rest, estimates)
+
+
+def combine_k(
+    constants: Sequence[float], rhos: Sequence[ScaledFeatures], estimates: Sequence[ScaledFeatures]
+) -> ScaledFeatures:
+    """The key side of Eq. 8."""
+    tokens = estimates[0].tokens
+    lambdas = [_affine(constant_k(c, tokens), rho) for c, rho in zip(constants, rhos, strict=True)]
+    return _weighted(lambdas, _affine(constant_k(1.0 - sum(constants), tokens), *rhos), estimates)
 
 
 def _affine(constant: ScaledFeatures, *kernels: ScaledFeatures) -> ScaledFeatures:
@@ -98,7 +98,7 @@ def _affine(constant: ScaledFeatures, *kernels: ScaledFeatures) -> ScaledFeature
 
 
 def _weighted(
-    lambdas: Sequence[ScaledFeatures], rest: ScaledFeatures, estimates: tuple[ScaledFeatures, ...]
+    lambdas: Sequence[ScaledFeatures], rest: ScaledFeatures, estimates: Sequence[ScaledFeatures]
 ) -> ScaledFeatures:
     """sum_k lambda_k K_k + rest K_last, on the features of one side."""
     *first, last = estimates
@@ -108,15 +108,27 @@ def _weighted(
 
 def signs(n: int, coupling: Coupling = orthogonal) -> FeatureMap:
     """sgn(tau.x) / sqrt(2n), n features: the kernel 1/2 - angle(x, y)/pi (HRF Eq. 42)."""
+    check_counts(n=n)
 
-    def apply(tau: Array, x: Array) -> ScaledFeatures:
+    def apply(tau: Projection, x: Array) -> ScaledFeatures:
         return ScaledFeatures.of(jnp.sign(along(tau, x)) / sqrt(2 * n))
 
     return FeatureMap(lambda key, dim: coupling(key, n, dim), apply, apply)
 
 
+def waves(n: int, coupling: Coupling = orthogonal) -> FeatureMap:
+    """[sin(tau.x), cos(tau.x)] / sqrt(n), 2n features: the Gaussian kernel exp(-|x - y|^2/2) (HRF Eq. 70)."""
+    check_counts(n=n)
+
+    def apply(tau: Projection, x: Array) -> ScaledFeatures:
+        angles = along(tau, x)
+        return ScaledFeatures.of(jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1) / sqrt(n))
+
+    return FeatureMap(lambda key, dim: coupling(key, n, dim), apply, apply)
+
+
 def angular_hybrid(
-    m: int, n: int, coupling: Coupling = orthogonal, base: Estimator = positive_antithetic_features
+    m: int, n: int, coupling: Coupling = orthogonal, base: Estimator = positive_antithetic_estimator
 ) -> FeatureMap:
     """The angular hybrid: lambda = angle/pi on the positive estimator, the rest on the trigonometric one.
 
@@ -127,10 +139,47 @@ def angular_hybrid(
       m: vectors omega, shared by the two base estimators (HRF Theorem 3.1, second part).
       n: vectors tau of lambda, drawn independently of omega.
       coupling: how the vectors of each set depend on one another.
-      base: the positive estimator; positive_antithetic_features makes 4m(n + 1) features of the whole,
-        positive_features 3m(n + 1).
+      base: the positive estimator; positive_antithetic_estimator makes 4m(n + 1) features of the whole,
+        one-sided ones 3m(n + 1).
 
     Source: HRF Eq. 12 and 19, section 2.4.
     """
     angle = Coefficient(0.5, scale(-1.0, signs(n, coupling)))
-    return hybrid([angle], shared([base, trigonometric_features], m, coupling))
+    return hybrid([angle], shared([base, trigonometric_estimator], m, coupling))
+
+
+def gaussian_hybrid(
+    m: int,
+    n: int,
+    coupling: Coupling = orthogonal,
+    base: Estimator = positive_antithetic_estimator,
+    sigma: float = 1.0,
+    radius: float = 1.0,
+) -> FeatureMap:
+    """The normalised Gaussian hybrid: lambda = (1 - exp(-sigma^2 |x - y|^2/2)) / rho on the positive one.
+
+    rho = 1 - exp(-2 sigma^2 radius^2) makes lambda 1 for opposite vectors of length `radius`. With lambda
+    made of trigonometric features, the variance is zero at angle 0 but not at pi. 4m(2n + 1) features with a
+    two-sided base. Vectors of other lengths are estimated as well, without bias.
+
+    Raises ValueError for a sigma or radius that is not positive and finite.
+
+    Source: HRF Eq. 67 to 70, Appendix F.
+    """
+    for name, value in (("sigma", sigma), ("radius", radius)):
+        if not (isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value}: it must be a finite number above 0")
+    rho = -expm1(-2 * (sigma * radius) ** 2)
+    away = Coefficient(1 / rho, scale(-1 / rho, warp(waves(n, coupling), sigma, sigma)))
+    return hybrid([away], shared([base, trigonometric_estimator], m, coupling))
+
+
+def gaussian_coefficient(n: int, M: float | Array, c: float, coupling: Coupling = orthogonal) -> Coefficient:
+    """lambda(x, y) = exp(-|x + M y|^2 / (2 c^2)), which is 1 where x = -M y (HRF Eq. 20).
+
+    Estimated by trigonometric features, 2n of them, which never leave [-1, 1]. M is a number or a matrix [D,
+    D]. Raises ValueError for a c that is not positive.
+    """
+    if not (isfinite(c) and c > 0):
+        raise ValueError(f"c is {c}: it must be a finite number above 0")
+    return Coefficient(0.0, warp(waves(n, coupling), 1 / c, -M / c))

@@ -27,9 +27,12 @@ from robopolicy.attention.base import (
     FeatureMap,
     Features,
     ScaledFeatures,
+    check_causal,
     check_inputs,
+    fit,
     outer_values,
 )
+from robopolicy.attention.causal import causal_sums
 
 
 class _Weighted(NamedTuple):
@@ -49,25 +52,44 @@ class _Weighted(NamedTuple):
 def linear(feature_map: FeatureMap) -> Attention:
     """Attention with the kernel of `feature_map`; its features are the map's."""
 
-    def weighted(
+    def mapped(
         features: Features, q: Array, k: Array, mask: Array | None
-    ) -> tuple[list[_Weighted], list[_Weighted]]:
-        with jax.named_scope("query map"):
-            queries = _on_row_scale(feature_map.apply_q(features, q))
+    ) -> tuple[ScaledFeatures, ScaledFeatures]:
         with jax.named_scope("key map"):
             # Padding may hold anything, NaN included: it stops here.
             k = k if mask is None else jnp.where(mask[:, None], k, 0)
-            keys = _on_common_scale(feature_map.apply_k(features, k), mask)
-        return queries, keys
+            features = feature_map.adapt(features, q, k, mask)
+        with jax.named_scope("query map"):
+            queries = feature_map.apply_q(features, q)
+        with jax.named_scope("key map"):
+            return queries, feature_map.apply_k(features, k)
+
+    def weighted(
+        features: Features, q: Array, k: Array, mask: Array | None
+    ) -> tuple[list[_Weighted], list[_Weighted]]:
+        queries, keys = mapped(features, q, k, mask)
+        with jax.named_scope("query map"):
+            on_rows = _on_row_scale(queries)
+        with jax.named_scope("key map"):
+            return on_rows, _on_common_scale(keys, mask)
 
     def apply(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, v, mask)
         queries, keys = weighted(features, q, k, mask)
         with jax.named_scope("contraction"):
-            v = v if mask is None else jnp.where(mask[:, None], v, 0)
-            # The column of ones sums the features themselves, so D comes with the numerators.
-            sums = _sums(keys, jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1))
-            read = _read(queries, sums)
+            read = _read(queries, _sums(keys, _with_ones(v, mask)))
+            return read[:, :-1] / _guarded(read[:, -1:])
+
+    def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+        check_causal(q, k, v, mask)
+        # Constants that follow the data would carry news of the future: those of the draw stay.
+        with jax.named_scope("query map"):
+            queries = feature_map.apply_q(features, q)
+        with jax.named_scope("key map"):
+            k = k if mask is None else jnp.where(mask[:, None], k, 0)
+            keys = feature_map.apply_k(features, k)
+        with jax.named_scope("contraction"):
+            read = causal_sums(queries.joined(), keys.joined(), _with_ones(v, mask), mask)
             return read[:, :-1] / _guarded(read[:, -1:])
 
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
@@ -77,7 +99,22 @@ def linear(feature_map: FeatureMap) -> Attention:
             row_sums = _read(queries, _sums(keys, jnp.ones_like(k[:, :1])))
             return _read(keys, _sums(queries, 1 / _guarded(row_sums)))[:, 0]
 
-    return Attention(feature_map.init, apply, rank)
+    def denominators(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
+        check_inputs(q, k, None, mask)
+        queries, keys = weighted(features, q, k, mask)
+        with jax.named_scope("contraction"):
+            return _read(queries, _sums(keys, jnp.ones_like(k[:, :1])))[:, 0]
+
+    def fit_map(key: Array, q: Array, k: Array) -> Features:
+        return fit(feature_map, key, q, k)
+
+    return Attention(feature_map.init, apply, rank, causal, denominators, fit_map)
+
+
+def _with_ones(v: Array, mask: Array | None) -> Array:
+    """Values, and a column of ones that sums the features themselves: D comes with the numerators."""
+    v = v if mask is None else jnp.where(mask[:, None], v, 0)
+    return jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1)
 
 
 def _on_row_scale(queries: ScaledFeatures) -> list[_Weighted]:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.base import Attention, Features, check_inputs
+from robopolicy.attention.base import Attention, Features, check_causal, check_inputs
 
 
 def softmax() -> Attention:
@@ -13,9 +13,13 @@ def softmax() -> Attention:
     def apply(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, v, mask)
         with jax.named_scope("contraction"):
-            weights, row_sums = _rows(q, k, mask)
-            v = v if mask is None else jnp.where(mask[:, None], v, 0)
-            return weights @ v / row_sums
+            return _average(*_rows(q, k, mask), v, mask)
+
+    def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+        check_causal(q, k, v, mask)
+        with jax.named_scope("contraction"):
+            past = jnp.tril(jnp.ones((len(q), len(k)), bool))
+            return _average(*_rows(q, k, mask, past), v, mask)
 
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
@@ -23,15 +27,36 @@ def softmax() -> Attention:
             weights, row_sums = _rows(q, k, mask)
             return ((1 / row_sums).T @ weights)[0]
 
-    return Attention(lambda key, head_dim: (), apply, rank)
+    def denominators(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
+        check_inputs(q, k, None, mask)
+        with jax.named_scope("contraction"):
+            return _rows(q, k, mask)[1][:, 0]
+
+    def init(key: Array, head_dim: int) -> Features:
+        return ()
+
+    return Attention(init, apply, rank, causal, denominators, lambda key, q, k: ())
 
 
-def _rows(q: Array, k: Array, mask: Array | None) -> tuple[Array, Array]:
-    """exp(q.k) [T, S] and its row sums [T, 1], on a scale per row that cancels between them."""
+def _average(weights: Array, row_sums: Array, v: Array, mask: Array | None) -> Array:
+    return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0)) / row_sums
+
+
+def _rows(q: Array, k: Array, mask: Array | None, pairs: Array | bool = True) -> tuple[Array, Array]:
+    """exp(q.k) [T, S] and its row sums [T, 1], on a scale per row that cancels between them.
+
+    Masked keys, and `pairs` [T, S] that are False, weigh nothing.
+    """
     logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0)).T
-    logits = logits if mask is None else jnp.where(mask, logits, -jnp.inf)
-    peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
-    weights = jnp.exp(logits - (peak if mask is None else jnp.where(jnp.any(mask), peak, 0)))
+    whole = mask is None and pairs is True
+    if whole:
+        peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
+    else:
+        seen = pairs if mask is None else pairs & mask
+        logits = jnp.where(seen, logits, -jnp.inf)
+        peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
+        peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    weights = jnp.exp(logits - peak)
     row_sums = jnp.sum(weights, axis=1, keepdims=True)
     # At least one where any key is left; without keys, the numerators are zero and so is the result.
     return weights, jnp.maximum(row_sums, 1)

@@ -1,68 +1,229 @@
-"""Closed-form mean squared errors of estimators of SM(x, y) = exp(x.y), for independent projection vectors.
+"""Closed-form mean squared errors of estimators of SM(x, y) = exp(x.y).
 
-All take x and y as [..., D], broadcast against each other, work in double precision, and return [...]. HRF is
-Choromanski et al., Hybrid Random Features, ICLR 2022. Every estimator here is unbiased, so an MSE is a
-variance.
+All take x and y as [..., D], broadcast against each other, work in double precision, and return [...]. Every
+estimator here is unbiased, so an MSE is a variance. Projection vectors are independent unless a function says
+otherwise. For the Gaussian kernel, multiply by exp(-|x|^2 - |y|^2).
+
+HRF is Choromanski et al. 2022, CRT Likhosherstov et al. 2022, SimRF Reid et al. 2023, ORF Yu et al. 2016.
+Errors of orthogonal and simplex vectors are in conformity.py.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-Mse = Callable[[ArrayLike, ArrayLike, int], NDArray[np.float64]]
+Doubles = NDArray[np.float64]
+Mse = Callable[[ArrayLike, ArrayLike, int], Doubles]
 """(x, y, m) -> mean squared error of a base estimator on m vectors."""
 
 
-def trigonometric_mse(x: ArrayLike, y: ArrayLike, m: int) -> NDArray[np.float64]:
-    """Of `trigonometric(m)`, HRF Lemma 2.2."""
+def trigonometric_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """Of `trigonometric(m)`, HRF Lemma 2.2; for the Gaussian kernel, ORF Lemma 1."""
     x, y = _double(x, y)
     return np.exp(_square(x) + _square(y)) * np.expm1(-_square(x - y)) ** 2 / (2 * m)
 
 
-def positive_antithetic_mse(x: ArrayLike, y: ArrayLike, m: int) -> NDArray[np.float64]:
+def trigonometric_phase_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """Of `trigonometric_phase(m)`: E[2 cos^2(a) cos^2(b)] and the like over the phase, by hand."""
+    x, y = _double(x, y)
+    return np.exp(_square(x) + _square(y)) * (1 + np.expm1(-_square(x - y)) ** 2) / (2 * m)
+
+
+def positive_antithetic_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
     """Of `positive_antithetic(m)`, HRF Lemma 2.2."""
     x, y = _double(x, y)
     z = _square(x + y)
-    return np.exp(z) * _kernel(x, y) ** 2 * np.expm1(-z) ** 2 / (2 * m)
+    return np.exp(z) * kernel(x, y) ** 2 * np.expm1(-z) ** 2 / (2 * m)
 
 
-def positive_mse(x: ArrayLike, y: ArrayLike, m: int) -> NDArray[np.float64]:
+def positive_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
     """Of the one-sided `positive(m)`: SM^2 (exp(|x + y|^2) - 1) / m (FAVOR+, Performer Lemma 2)."""
     x, y = _double(x, y)
-    return _kernel(x, y) ** 2 * np.expm1(_square(x + y)) / m
+    return kernel(x, y) ** 2 * np.expm1(_square(x + y)) / m
+
+
+def generalized_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: complex, s: int) -> Doubles:
+    """Of `generalized_exponential(m, A=A, s=s)`, CRT Theorem 3.2 times exp(|x|^2 + |y|^2)."""
+    x, y = _double(x, y)
+    dim, square = x.shape[-1], _square(x + s * y)
+    a, b = 1 - 8 * A, 1 - 8 * A.real
+    # alpha_1 as it is derived (CRT Eq. 20): the root of the printed fraction has the wrong sign for some A.
+    first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * square
+    slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
+    second = dim / 2 * np.log(1 + 16 * abs(A) ** 2 / b) + slope * square
+    lengths = s * (_square(x) + _square(y))
+    moment = (np.exp(first - lengths).real + np.exp(second - lengths)) / 2
+    return (moment - kernel(x, y) ** 2) / m
+
+
+def optimal_positive_mse(x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike | None = None) -> Doubles:
+    """Of `optimal_positive(m)` whose constant suits the mean |x + y|^2 = square, or each pair for itself.
+
+    CRT Theorems 3.2 and 3.3.
+    """
+    x, y = _double(x, y)
+    own = _square(x + y)
+    A = optimal_constant(own if square is None else np.asarray(square, np.float64), x.shape[-1])
+    dim, a = x.shape[-1], 1 - 8 * A
+    log_moment = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (1 + 1 / a) * own - _square(x) - _square(y)
+    return (np.exp(log_moment) - kernel(x, y) ** 2) / m
+
+
+def optimal_constant(square: ArrayLike, dim: int) -> Doubles:
+    """The real A of least variance for s = 1 and |x + y|^2 = square, CRT Theorem 3.3."""
+    v = np.asarray(square, np.float64)
+    return (1 - (np.sqrt((2 * v + dim) ** 2 + 8 * dim * v) + 2 * v + dim) / (2 * dim)) / 8
+
+
+def complex_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: ArrayLike) -> Doubles:
+    """Of `complex_exponential(m, A)`, by E[exp(omega.z)] = exp(z.z / 2) (HRF Lemma 2.4) for z and 2 Re z."""
+    x, y = _double(x, y)
+    matrix = np.asarray(A, np.complex128)
+    matrix = matrix * np.eye(x.shape[-1]) if not matrix.ndim else matrix
+    u, w = x @ matrix.T, y @ np.linalg.inv(matrix)
+    z = u + w
+    shift = -np.sum(u * u + w * w, axis=-1)
+    squared = np.exp(shift + 2 * np.sum(z * z, axis=-1)).real
+    modulus = np.exp(shift.real + 2 * _square(z.real))
+    return (squared + modulus) / (2 * m) - kernel(x, y) ** 2 / m
+
+
+def poisson_mse(x: ArrayLike, y: ArrayLike, m: int, rate: float) -> Doubles:
+    """Of `poisson(m, rate=rate)`, CRT Theorem 3.4."""
+    x, y = _double(x, y)
+    log_moment = rate * x.shape[-1] + _square(x * y) / rate
+    return (np.exp(log_moment) - kernel(x, y) ** 2) / m
+
+
+def geometric_mse(x: ArrayLike, y: ArrayLike, m: int, p: float) -> Doubles:
+    """Of `geometric(m, p=p)`, CRT Theorem 3.5."""
+    x, y = _double(x, y)
+    z = 2 * np.abs(x * y) / np.sqrt(1 - p)
+    log_moment = np.sum(np.log(special.i0e(z)) + z - np.log(p), axis=-1)
+    return (np.exp(log_moment) - kernel(x, y) ** 2) / m
+
+
+def shifted(mse: Mse, x: ArrayLike, y: ArrayLike, m: int, shift: ArrayLike) -> Doubles:
+    """Of a map on x - shift and y - shift, brought back by the Gaussian kernel (CRT 3.2.3).
+
+    `mse` is that of the map, with its parameter filled in.
+    """
+    x, y = _double(x, y)
+    c = np.asarray(shift, np.float64)
+    moved_x, moved_y = x - c, y - c
+    back = _square(x) + _square(y) - _square(moved_x) - _square(moved_y)
+    return np.exp(back) * mse(moved_x, moved_y, m)
+
+
+def bipolar_hybrid_mse(
+    x: ArrayLike,
+    y: ArrayLike,
+    m: int,
+    mean: Doubles,
+    square: Doubles,
+    base_mse: Mse = positive_antithetic_mse,
+    share: bool = True,
+) -> Doubles:
+    """Of lambda * positive + (1 - lambda) * trigonometric, HRF Theorem 3.1.
+
+    Args:
+      mean, square: E[lambda] and E[lambda^2].
+      base_mse: that of the positive estimator.
+      share: whether the two bases use the same omega (Eq. 23) or independent ones (Eq. 22). The covariance is
+        the same for one- and two-sided positive features: averaging over omega and -omega leaves
+        E[exp(omega.(x + y)) cos(omega.(x - y))] as it is (Eq. 37).
+    """
+    x, y = _double(x, y)
+    apart = square * base_mse(x, y, m) + (1 - 2 * mean + square) * trigonometric_mse(x, y, m)
+    if not share:
+        return apart
+    lengths = 1 - np.cos(_square(x) - _square(y))
+    return apart - 2 / m * kernel(x, y) ** 2 * lengths * (mean - square)
 
 
 def angular_hybrid_mse(
-    x: ArrayLike, y: ArrayLike, m: int, n: int, base_mse: Mse = positive_antithetic_mse
-) -> NDArray[np.float64]:
-    """Of `angular_hybrid(m, n)` with omega shared by its bases, HRF Eq. 46 (Theorem 3.1, Lemma 3.2).
-
-    `base_mse` is that of its positive base. The covariance of the two bases is the same for the one-sided
-    base, since averaging over omega and -omega leaves E[exp(omega.(x + y)) cos(omega.(x - y))] as it is
-    (Eq. 37).
-    """
-    x, y = _double(x, y)
-    mean = _angle(x, y) / np.pi
+    x: ArrayLike,
+    y: ArrayLike,
+    m: int,
+    n: int,
+    base_mse: Mse = positive_antithetic_mse,
+    share: bool = True,
+) -> Doubles:
+    """Of `angular_hybrid(m, n)`, HRF Theorem D.1: Eq. 46 with shared omega, Eq. 45 without."""
+    mean = angle(x, y) / np.pi
+    # HRF Lemma 3.2.
     square = mean * (mean - mean / n + 1 / n)
-    shared = 2 / m * _kernel(x, y) ** 2 * (1 - np.cos(_square(x) - _square(y))) * (mean - square)
-    rest = (1 - 2 * mean + square) * trigonometric_mse(x, y, m)
-    return square * base_mse(x, y, m) + rest - shared
+    return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, share)
 
 
-def _double(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.asarray(x, np.float64), np.asarray(y, np.float64)
+def gaussian_hybrid_mse(
+    x: ArrayLike,
+    y: ArrayLike,
+    m: int,
+    n: int,
+    sigma: float = 1.0,
+    radius: float = 1.0,
+    base_mse: Mse = positive_antithetic_mse,
+) -> Doubles:
+    """Of `gaussian_hybrid(m, n, sigma, radius)`, HRF Theorem F.1, for vectors of any lengths.
+
+    Theorem F.1 leaves out the covariance of bases with shared omega, which is zero for equal lengths only.
+    """
+    a, b = _double(x, y)
+    rho = -np.expm1(-2 * (sigma * radius) ** 2)
+    away = sigma**2 * _square(a - b)
+    mean = -np.expm1(-away / 2) / rho
+    square = mean**2 + np.expm1(-away) ** 2 / (2 * n * rho**2)
+    return bipolar_hybrid_mse(x, y, m, mean, square, base_mse)
 
 
-def _square(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.sum(x * x, axis=-1)
+def relative_error(mse: Doubles, x: ArrayLike, y: ArrayLike) -> Doubles:
+    """sqrt(MSE) / SM, HRF Definition 3.3."""
+    return np.sqrt(mse) / kernel(*_double(x, y))
 
 
-def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def largest_relative_error(radius: float, m: int) -> float:
+    """Of `trigonometric(m)` and `positive_antithetic(m)` over vectors of one length (HRF Eq. 26)."""
+    return float(np.sqrt(1 / (2 * m)) * _w(radius))
+
+
+def relative_error_on_sphere(theta: ArrayLike, radius: float, m: int) -> Doubles:
+    """Of `trigonometric(m)` at angle theta, of `positive_antithetic(m)` at pi - theta (HRF Eq. 25)."""
+    half = np.sin(np.asarray(theta, np.float64) / 2) ** 2
+    return -np.expm1(-4 * radius**2 * half) * np.exp(2 * radius**2 * half) / np.sqrt(2 * m)
+
+
+def angular_hybrid_bound(radius: float, m: int, n: int) -> float:
+    """An upper bound on the relative error of `angular_hybrid(m, n)` on a sphere of radius 1 or more.
+
+    HRF Theorem 3.5, with the constants that its proof gives (Eq. 48 to 64).
+    """
+    terms = 1 / np.pi - 1 / (n * np.pi) + radius / (n * np.sqrt(np.pi))
+    return float(np.sqrt(terms / (2 * m)) * _w(radius) / radius)
+
+
+def kernel(x: ArrayLike, y: ArrayLike) -> Doubles:
+    """SM(x, y) = exp(x.y)."""
+    x, y = _double(x, y)
     return np.exp(np.sum(x * y, axis=-1))
 
 
-def _angle(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def angle(x: ArrayLike, y: ArrayLike) -> Doubles:
+    """Between x and y, in [0, pi]."""
     # From half-angles: the arc cosine loses all digits near 0 and pi, where the theory is sharpest.
-    u, w = (a / np.sqrt(_square(a))[..., None] for a in (x, y))
+    u, w = (a / np.sqrt(_square(a))[..., None] for a in _double(x, y))
     return 2 * np.arctan2(np.sqrt(_square(u - w)), np.sqrt(_square(u + w)))
+
+
+def _w(radius: float) -> float:
+    return float(np.exp(2 * radius**2) * -np.expm1(-4 * radius**2))
+
+
+def _double(x: ArrayLike, y: ArrayLike) -> tuple[Doubles, Doubles]:
+    return np.asarray(x, np.float64), np.asarray(y, np.float64)
+
+
+def _square(x: Doubles) -> Doubles:
+    return np.sum(x * x, axis=-1)

@@ -1,0 +1,59 @@
+"""Causal attention in time linear in tokens: sums of features over the past, carried from chunk to chunk.
+
+Within a chunk of tokens the weights are written out, chunk by chunk in size; across chunks the past is one
+matrix [R, V]. Keys are taken relative to the largest scale so far, never to one that comes later, so that
+nothing a query gets depends on the future: neither its value nor how it is rounded.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from robopolicy.attention.base import ScaledFeatures
+
+CHUNK = 64
+
+
+def causal_sums(queries: ScaledFeatures, keys: ScaledFeatures, values: Array, mask: Array | None) -> Array:
+    """For every query i, sum over keys j <= i of (features_i . features_j) * values_j.
+
+    Args:
+      queries, keys: features of T tokens each.
+      values: [T, V].
+      mask: bool [T]; keys that are False weigh nothing.
+
+    Returns:
+      [T, V], each row on a positive scale of its own.
+    """
+    tokens = len(values)
+    chunks = -(-tokens // CHUNK)
+    scales = keys.log_scale if mask is None else jnp.where(mask, keys.log_scale, -jnp.inf)
+    # What rows are divided by cancels when they are normalised, so it needs no derivative.
+    largest = jax.lax.cummax(jax.lax.stop_gradient(scales))
+
+    def chunked(array: Array, filling: float = 0.0) -> Array:
+        padding = ((0, chunks * CHUNK - tokens), *((0, 0),) * (array.ndim - 1))
+        padded = jnp.pad(array, padding, constant_values=filling)
+        return padded.reshape(chunks, CHUNK, *array.shape[1:])
+
+    past = jnp.tril(jnp.ones((CHUNK, CHUNK), bool))
+
+    def step(carry: tuple[Array, Array], chunk: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
+        state, scale = carry
+        q, k, v, log_scale, so_far = chunk
+        finite = jnp.where(jnp.isfinite(so_far), so_far, 0.0)
+        weights = jnp.exp(jnp.where(past, log_scale - finite[:, None], -jnp.inf))
+        here = (weights * (q @ k.T)) @ v
+        read = here + jnp.exp(scale - finite)[:, None] * (q @ state)
+        share = jnp.exp(log_scale - finite[-1])
+        state = jnp.exp(scale - finite[-1]) * state + (share[:, None] * k).T @ v
+        return (state, so_far[-1]), read
+
+    q, k = queries.values, keys.values
+    start = (jnp.zeros((k.shape[1], values.shape[1]), values.dtype), jnp.full((), -jnp.inf, values.dtype))
+    # Padding repeats the last scale, so that it changes none.
+    ends = chunked(largest, -jnp.inf)
+    ends = jax.lax.cummax(ends.reshape(-1)).reshape(ends.shape)
+    inputs = (chunked(q), chunked(k), chunked(values), chunked(scales, -jnp.inf), ends)
+    _, read = jax.lax.scan(step, start, inputs)
+    return read.reshape(-1, values.shape[1])[:tokens]

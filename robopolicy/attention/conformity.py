@@ -1,0 +1,114 @@
+"""Closed-form errors of coupled projection vectors: orthogonal blocks and simplex blocks.
+
+Two vectors of one block meet at a fixed angle and have independent chi norms. What such a pair adds to the
+variance is known by its conformity, the mean of exp(omega_1.v) exp(omega_2.v), here for |v|^2 = square; real
+v for positive features and imaginary v, a negative square, for trigonometric ones. Source: SimRF sections 3
+and 4.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from robopolicy.attention.theory import (
+    Doubles,
+    Mse,
+    kernel,
+    positive_antithetic_mse,
+    positive_mse,
+    trigonometric_mse,
+)
+
+ORTHOGONAL = "orthogonal"
+SIMPLEX = "simplex"
+
+
+def conformity(square: ArrayLike, dim: int, cosine: float) -> Doubles:
+    """E[exp(omega_1.v) exp(omega_2.v)] for vectors at an angle of that cosine (SimRF Eq. 21).
+
+    The series of Eq. 23 for cosine 0 and of Eq. 24 for -1/(d - 1), summed: 1F1(d; d/2; v^2 (1 + cosine sin
+    phi)/2) averaged over phi with density proportional to sin(phi)^(d - 1).
+
+    Args:
+      square: |v|^2, any shape; negative for imaginary v.
+      dim: d.
+      cosine: of the angle between the two vectors.
+    """
+    # Gauss-Gegenbauer nodes in cos(phi): exact for polynomials, and the rest converges geometrically.
+    nodes, weights = special.roots_gegenbauer(64, (dim - 1) / 2)
+    sines = np.sqrt(1 - nodes**2)
+    v = np.asarray(square, np.float64)[..., None]
+    values = special.hyp1f1(dim, dim / 2, v * (1 + cosine * sines) / 2)
+    return values @ (weights / weights.sum())
+
+
+def iid_conformity(square: ArrayLike) -> Doubles:
+    """E[exp(omega_1.v) exp(omega_2.v)] = exp(v^2) of independent vectors (SimRF Eq. 19)."""
+    return np.exp(np.asarray(square, np.float64))
+
+
+def cosine_of(coupling: str, dim: int) -> float:
+    """Of the angle between two vectors of a block: 0 for `orthogonal`, -1/(d - 1) for `simplex`."""
+    if coupling == ORTHOGONAL or dim == 1:
+        return 0.0
+    if coupling == SIMPLEX:
+        return -1 / (dim - 1)
+    raise ValueError(f"coupling is {coupling!r}: there are closed forms for {ORTHOGONAL} and {SIMPLEX}")
+
+
+def coupled_mse(base: str, coupling: str, x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """MSE of m vectors in blocks of D, for x and y [..., D].
+
+    SimRF Theorem 3.2 (Eq. 11) for `positive`; Theorem 4.5 (Eq. 26) for `trigonometric`, which holds for any
+    angle once both omega_1 + omega_2 and omega_1 - omega_2 are counted, as it does for `positive_antithetic`.
+
+    Args:
+      base: `positive`, `positive_antithetic` or `trigonometric`.
+      coupling: `orthogonal` or `simplex`.
+
+    Raises ValueError for any other base or coupling.
+    """
+    a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if base not in BASES:
+        raise ValueError(f"base is {base!r}: there are closed forms for {', '.join(BASES)}")
+    iid_mse, sign, both = BASES[base]
+    dim = a.shape[-1]
+    cosine = cosine_of(coupling, dim)
+    square = sign * np.sum((a + sign * b) ** 2, axis=-1)
+    mean = conformity(square, dim, cosine)
+    if both:
+        mean = (mean + conformity(square, dim, -cosine)) / 2
+    # Both estimators are scale * exp(omega.v) on average over omega, and SM = scale * exp(v^2 / 2).
+    scale = kernel(a, b) ** 2 / iid_conformity(square)
+    full, rest = divmod(m, dim)
+    pairs = full * dim * (dim - 1) + rest * (rest - 1)
+    return iid_mse(a, b, m) + pairs / m**2 * scale * (mean - iid_conformity(square))
+
+
+BASES: dict[str, tuple[Mse, int, bool]] = {
+    "positive": (positive_mse, 1, False),
+    "positive_antithetic": (positive_antithetic_mse, 1, True),
+    "trigonometric": (trigonometric_mse, -1, True),
+}
+"""MSE of independent vectors, the sign s of v^2 = s |x + s y|^2, and whether -omega counts as omega does."""
+
+
+def orthogonal_variance_ratio(z: ArrayLike, m: int, dim: int) -> Doubles:
+    """Variance of orthogonal over independent sin/cos features at |x - y| = z, large d (ORF Eq. 3)."""
+    square = np.asarray(z, np.float64) ** 2
+    return 1 - (m - 1) * np.exp(-square) * square**2 / (dim * np.expm1(-square) ** 2)
+
+
+def simplex_coefficient(dim: int) -> float:
+    """MSE of simplex over that of independent vectors in the limit |x + y| -> 0, for m = d (SimRF 5.1)."""
+    log_sine = 2 * special.gammaln((dim + 1) / 2) - special.gammaln(dim / 2 + 1) - special.gammaln(dim / 2)
+    return float(-np.expm1(log_sine))
+
+
+def empirical_conformity(vectors: ArrayLike, v: float) -> float:
+    """SimRF Eq. 10 of one set of vectors [m, D], averaged over all rotations of it, at |x + y| = v."""
+    omega = np.asarray(vectors, np.float64)
+    m, dim = omega.shape
+    sums = omega[:, None] + omega[None, :]
+    squares = np.sum(sums**2, axis=-1)[~np.eye(m, dtype=bool)]
+    return float(np.mean(special.hyp0f1(dim / 2, v**2 * squares / 4)))

@@ -155,7 +155,7 @@ MECHANISMS: dict[str, Mechanism] = {
         gaussian_mixture_hybrid,
         ("m", "n", *_CLUSTERS),
         _CLUSTERED,
-        {"width": _positive_number(1.0)},
+        {"width": _positive_number(0.5)},
         "gaussian_mixture_hybrid(m=8, n=8, query_clusters=2, key_clusters=2)",
     ),
 }

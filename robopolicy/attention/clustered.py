@@ -31,8 +31,9 @@ from robopolicy.attention.projections import (
     orthogonal,
 )
 
-# Diagonal entries of A stay between 1 / CLIP and CLIP: where one of two centres has a coordinate of zero
-# there is # no best one, and a large one costs more off the centre than it gains at it.
+# Diagonal entries of A stay between 1 / CLIP and CLIP. Where a centre has a coordinate of nearly zero the best
+# entry for the centre is a huge one, which costs far more at the points around it; on clustered data like that of
+# HRF Table 3, errors were least for 3 to 5.
 CLIP = 4.0
 
 
@@ -159,7 +160,7 @@ def gaussian_mixture_hybrid(
     key_clusters: int,
     coupling: Coupling = orthogonal,
     matrices: Matrices = COMPLEX,
-    width: float = 1.0,
+    width: float = 0.5,
 ) -> FeatureMap:
     """One estimator a pair of clusters, weighted by exp(-|A x + inverse(A) y|^2 / (2 width^2)).
 
@@ -259,4 +260,5 @@ def _estimate(
 def _where(mine: Array, features: ScaledFeatures) -> Block:
     """The one block of `features`, weighing nothing except where a token is `mine` [T]."""
     (block,) = features.blocks
-    return block._replace(log_scale=jnp.where(mine, features.log_scale, -jnp.inf))
+    assert block.log_scale is not None
+    return block._replace(log_scale=jnp.where(mine, block.log_scale, -jnp.inf))

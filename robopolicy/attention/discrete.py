@@ -104,8 +104,8 @@ def _shifted(m: int, distribution: Distribution, parameter: float | None) -> Fea
     check_counts(m=m)
 
     def init(key: Array, dim: int) -> Powers:
-        # Few coordinates of random unit vectors lie below this, and none below -1; seen from there, their
-        # mean # is `reach` and their mean square 1/d more than its square.
+        # Few coordinates of random unit vectors lie below this, and none below -1. Seen from there their mean
+        # is `reach`, and their mean square 1/d more than its square.
         reach = min(1.0, 3 / math.sqrt(dim)) + MARGIN
         size, square = np.full(dim, reach), np.full(dim, (reach**2 + 1 / dim) ** 2)
         drawn = _draw(key, m, dim, distribution, parameter or distribution.best(size, size, square))

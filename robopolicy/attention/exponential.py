@@ -168,7 +168,7 @@ def complex_exponential(m: int, A: ArrayLike, coupling: Coupling = orthogonal) -
     if matrix.ndim and (matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]):
         raise ValueError(f"A has shape {matrix.shape}: it must be a number or a square matrix [D, D]")
     square = np.atleast_2d(matrix)
-    if not np.all(np.isfinite(square)) or np.linalg.cond(square) > 1e6:
+    if not np.all(np.isfinite(square)) or not np.linalg.cond(square) < 1e6:
         raise ValueError(
             f"A is {_shown(matrix)}: it must be finite and invertible, with a condition below 1e6"
         )

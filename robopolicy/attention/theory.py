@@ -124,23 +124,39 @@ def bipolar_hybrid_mse(
     mean: Doubles,
     square: Doubles,
     base_mse: Mse = positive_antithetic_mse,
-    share: bool = True,
+    cross: Mse | None = None,
 ) -> Doubles:
     """Of lambda * positive + (1 - lambda) * trigonometric, HRF Theorem 3.1.
 
     Args:
       mean, square: E[lambda] and E[lambda^2].
       base_mse: that of the positive estimator.
-      share: whether the two bases use the same omega (Eq. 23) or independent ones (Eq. 22). The covariance is
-        the same for one- and two-sided positive features: averaging over omega and -omega leaves
-        E[exp(omega.(x + y)) cos(omega.(x - y))] as it is (Eq. 37).
+      cross: the covariance of the two base estimators, such as `positive_covariance` where they share omega
+        (Eq. 23); None where they do not (Eq. 22).
     """
     x, y = _double(x, y)
     apart = square * base_mse(x, y, m) + (1 - 2 * mean + square) * trigonometric_mse(x, y, m)
-    if not share:
-        return apart
-    lengths = 1 - np.cos(_square(x) - _square(y))
-    return apart - 2 / m * kernel(x, y) ** 2 * lengths * (mean - square)
+    return apart if cross is None else apart + 2 * cross(x, y, m) * (mean - square)
+
+
+def positive_covariance(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """Of `positive` or `positive_antithetic` with `trigonometric` on the same m vectors, HRF Eq. 37, 38.
+
+    The same for one- and two-sided features: averaging over omega and -omega changes nothing.
+    """
+    x, y = _double(x, y)
+    return kernel(x, y) ** 2 * (np.cos(_square(x) - _square(y)) - 1) / m
+
+
+def optimal_positive_covariance(
+    x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike | None = None
+) -> Doubles:
+    """Of `optimal_positive` with `trigonometric` on the same m vectors, as HRF Eq. 37 with exponents of CRT Eq. 4."""
+    x, y = _double(x, y)
+    own = _square(x + y)
+    b = 1 - 4 * optimal_constant(own if square is None else square, x.shape[-1])
+    mean = np.exp((own - _square(x - y) / b) / 2) * np.cos((_square(x) - _square(y)) / np.sqrt(b))
+    return (mean - kernel(x, y) ** 2) / m
 
 
 def angular_hybrid_mse(
@@ -149,13 +165,13 @@ def angular_hybrid_mse(
     m: int,
     n: int,
     base_mse: Mse = positive_antithetic_mse,
-    share: bool = True,
+    cross: Mse | None = positive_covariance,
 ) -> Doubles:
-    """Of `angular_hybrid(m, n)`, HRF Theorem D.1: Eq. 46 with shared omega, Eq. 45 without."""
+    """Of `angular_hybrid(m, n)`, HRF Theorem D.1: Eq. 46 with shared omega, Eq. 45 without (cross=None)."""
     mean = angle(x, y) / np.pi
     # HRF Lemma 3.2.
     square = mean * (mean - mean / n + 1 / n)
-    return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, share)
+    return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, cross)
 
 
 def gaussian_hybrid_mse(
@@ -166,17 +182,18 @@ def gaussian_hybrid_mse(
     sigma: float = 1.0,
     radius: float = 1.0,
     base_mse: Mse = positive_antithetic_mse,
+    cross: Mse | None = positive_covariance,
 ) -> Doubles:
     """Of `gaussian_hybrid(m, n, sigma, radius)`, HRF Theorem F.1, for vectors of any lengths.
 
-    Theorem F.1 leaves out the covariance of bases with shared omega, which is zero for equal lengths only.
+    Theorem F.1 leaves out the covariance of bases that share omega, which is zero for equal lengths only.
     """
     a, b = _double(x, y)
     rho = -np.expm1(-2 * (sigma * radius) ** 2)
     away = sigma**2 * _square(a - b)
     mean = -np.expm1(-away / 2) / rho
     square = mean**2 + np.expm1(-away) ** 2 / (2 * n * rho**2)
-    return bipolar_hybrid_mse(x, y, m, mean, square, base_mse)
+    return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, cross)
 
 
 def relative_error(mse: Doubles, x: ArrayLike, y: ArrayLike) -> Doubles:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from robopolicy.attention import Attention, attention
 from robopolicy.policies.base import Observation, Policy
+from robopolicy.policies.multihead import unit
 
 LEGS = ("FR", "FL", "RR", "RL")
 RIGHT = ("FR", "RR")
@@ -258,7 +259,7 @@ def _attended(
     fixed = np.stack([places[:, 0], np.abs(places[:, 1]), np.ones(len(places), np.float32)], axis=1)
     with jax.named_scope("projections"):
         tokens = jnp.concatenate([pixels, fixed], axis=1)
-        q, k = _unit(view.query(tokens)), _unit(view.key(tokens))
+        q, k = unit(view.query(tokens)), unit(view.key(tokens))
     if config.variant == "trans":
         with jax.named_scope("projections"):
             v = view.value(tokens)
@@ -277,11 +278,6 @@ def _attended(
         # kept differs with the rounding of a backend; so that nothing else does, it must weigh nothing.
         weight = jnp.clip((ranking - leading[-1]) / config.fade, 0.0, 1.0)
         return pixels * weight[:, None], by_pixel
-
-
-def _unit(vectors: Array) -> Array:
-    """L2-normalised rows (HRF, Appendix K)."""
-    return vectors * jax.lax.rsqrt(jnp.sum(vectors * vectors, axis=1, keepdims=True) + 1e-12)
 
 
 def _seen(config: IAPConfig, read: Array, *, right: bool) -> Array:

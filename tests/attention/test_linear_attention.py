@@ -133,13 +133,16 @@ def test_keys_of_very_different_lengths_share_one_scale(spec: str, tokens, matri
 def test_negative_denominators_stay_visible() -> None:
     # One trigonometric feature pair, and keys where its cosine of the difference is negative.
     att = attention("trigonometric(m=1)")
+    features = att.init(jax.random.key(0), 1)
+    features = jax.tree.map(jnp.ones_like, features)
     q, k = jnp.zeros((1, 1)), jnp.pi * jnp.ones((2, 1))
     v = jnp.ones((2, 1))
-    np.testing.assert_allclose(att.apply(jnp.ones((1, 1)), q, k, v), [[1.0]], rtol=1e-6)
-    np.testing.assert_allclose(att.rank(jnp.ones((1, 1)), q, k), [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(att.apply(features, q, k, v), [[1.0]], rtol=1e-6)
+    np.testing.assert_allclose(att.rank(features, q, k), [0.5, 0.5], rtol=1e-6)
+    assert att.denominators(features, q, k)[0] < 0
     mixed = jnp.array([[jnp.pi], [jnp.pi / 3]])
     weights = np.array([-np.exp(np.pi**2 / 2), 0.5 * np.exp(np.pi**2 / 18)])
-    np.testing.assert_allclose(att.rank(jnp.ones((1, 1)), q, mixed), weights / weights.sum(), rtol=1e-5)
+    np.testing.assert_allclose(att.rank(features, q, mixed), weights / weights.sum(), rtol=1e-5)
 
 
 def test_gradients_are_those_of_finite_differences(any_spec: str, head) -> None:
@@ -245,6 +248,71 @@ def test_wrong_shapes_are_refused_in_one_line(any_spec: str, q, k, v, mask, mess
     with pytest.raises(ValueError, match=message) as raised:
         attention(any_spec).apply(drawn(any_spec), jnp.ones(q), jnp.ones(k), jnp.ones(v), mask)
     assert "\n" not in str(raised.value)
+
+
+def test_denominators_tell_which_rows_failed(any_spec: str, head, explicit_kernel) -> None:
+    q, k, _ = head
+    row_sums = attention(any_spec).denominators(drawn(any_spec), q, k)
+    assert row_sums.shape == (T,)
+    if any_spec == "softmax":
+        assert np.all(row_sums > 0)
+    else:
+        kernel = explicit_kernel(feature_map(any_spec), drawn(any_spec), q, k)
+        np.testing.assert_array_equal(row_sums > 0, kernel.sum(axis=1) > 0)
+
+
+@pytest.mark.parametrize("length", [11, 130])
+def test_causal_attention_is_that_of_the_explicit_triangle(
+    any_spec: str, length: int, tokens, explicit_kernel
+):
+    q, k, v = tokens(1, length, D), tokens(2, length, D), tokens(3, length, V)
+    mask = np.arange(length) % 4 != 2
+    if any_spec == "softmax":
+        kernel = np.exp(np.asarray(q, np.float64) @ np.asarray(k, np.float64).T)
+    else:
+        # Constants that follow the data would follow the future: causal attention keeps those of the draw.
+        kernel = explicit_kernel(feature_map(any_spec), drawn(any_spec), q, k, adapt=False)
+    weights = np.tril(kernel) * mask
+    row_sums = weights.sum(axis=1, keepdims=True)
+    result = causal(any_spec)(drawn(any_spec), q, k, v, mask)
+    # A row whose sum nearly cancels has few digits left.
+    sound = np.abs(row_sums[:, 0]) > 1e-2 * np.abs(weights).sum(axis=1)
+    assert sound.mean() > 0.9
+    np.testing.assert_allclose(result[sound], (weights @ v / row_sums)[sound], rtol=1e-3, atol=1e-3)
+
+
+def test_causal_attention_does_not_know_the_future(any_spec: str, tokens) -> None:
+    q, k, v = tokens(1, 130, D), tokens(2, 130, D), tokens(3, 130, V)
+    before = causal(any_spec)(drawn(any_spec), q, k, v, np.ones(130, bool))
+    # Later keys so long that on their scale, the earlier ones would vanish.
+    changed = [np.concatenate([a[:70], 100 * a[70:]]) for a in (q, k, v)]
+    after = causal(any_spec)(drawn(any_spec), *changed, np.ones(130, bool))
+    np.testing.assert_array_equal(before[:70], after[:70])
+    assert np.any(before[70:] != after[70:])
+
+
+@lru_cache
+def causal(spec: str):
+    """`causal` of a mechanism, compiled once for all tests."""
+    att = attention(spec)
+    return jit(lambda features, q, k, v, mask: att.causal(features, q, k, v, mask))
+
+
+def test_causal_attention_never_pairs_all_tokens(spec: str) -> None:
+    t = 1000
+    arguments = (jnp.ones((t, D)), jnp.ones((t, D)), jnp.ones((t, V)))
+    shapes = _shapes(jax.make_jaxpr(attention(spec).causal)(drawn(spec), *arguments).jaxpr)
+    fm = feature_map(spec)
+    features = jax.eval_shape(lambda x: fm.apply_q(drawn(spec), x).values, arguments[0]).shape[1]
+    # Chunks end where they end: a few tokens of padding, and never more than one chunk on the other side.
+    assert max(np.prod(shape) for shape in shapes) <= (t + 64) * max(features, 64)
+
+
+def test_causal_attention_needs_as_many_queries_as_keys(any_spec: str) -> None:
+    with pytest.raises(
+        ValueError, match="q has 3 tokens and k has 4; causal attention needs as many of both"
+    ):
+        attention(any_spec).causal(drawn(any_spec), jnp.ones((3, D)), jnp.ones((4, D)), jnp.ones((4, V)))
 
 
 def test_heads_of_another_width_are_refused(spec: str) -> None:

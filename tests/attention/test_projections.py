@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import linalg, stats
 
 from robopolicy.attention.catalogue import COUPLINGS
-from robopolicy.attention.projections import orthogonal
+from robopolicy.attention.conformity import empirical_conformity
+from robopolicy.attention.projections import orthogonal, vectors
+from robopolicy.attention.structured import walsh_hadamard
 
 # p-values below 1e-5 are alarms; some 70 are looked at, so 7e-4 of all seeds raise one. Seeds are fixed.
 ALARM = 1e-5
@@ -20,11 +22,18 @@ jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 def _draws(coupling: str, m: int, dim: int, count: int) -> np.ndarray:
     keys = jax.random.split(jax.random.key(7), count)
-    return np.asarray(jit(jax.vmap(lambda key: COUPLINGS[coupling](key, m, dim)))(keys))
+    return np.asarray(jit(jax.vmap(lambda key: vectors(COUPLINGS[coupling](key, m, dim))))(keys))
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize(("m", "dim"), [(2, 5), (5, 5), (7, 3), (4, 1)])
+# Signs of Hadamard transforms make Gaussian vectors in the limit of large widths alone.
+STRUCTURED = ("hadamard", "fast_simplex")
+SIZES = [(2, 5), (5, 5), (7, 3), (4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("coupling", "m", "dim"),
+    [(c, m, dim) for c in COUPLINGS for m, dim in ([(3, 64), (70, 64)] if c in STRUCTURED else SIZES)],
+)
 def test_every_vector_is_marginally_standard_normal(coupling: str, m: int, dim: int) -> None:
     draws = _draws(coupling, m, dim, 4000)
     assert draws.shape == (4000, m, dim)
@@ -38,12 +47,12 @@ def test_every_vector_is_marginally_standard_normal(coupling: str, m: int, dim: 
 
 @pytest.mark.parametrize(("m", "dim"), [(2, 5), (5, 5), (7, 3), (10, 3)])
 def test_orthogonal_vectors_are_orthogonal_in_blocks(m: int, dim: int) -> None:
-    vectors = np.asarray(orthogonal(jax.random.key(0), m, dim))
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    drawn = np.asarray(vectors(orthogonal(jax.random.key(0), m, dim)))
+    units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     dots = np.abs(units @ units.T)
     for start in range(0, m, dim):
         block = slice(start, start + dim)
-        np.testing.assert_allclose(dots[block, block], np.eye(len(vectors[block])), atol=1e-5)
+        np.testing.assert_allclose(dots[block, block], np.eye(len(drawn[block])), atol=1e-5)
         # Blocks do not know of one another.
         assert np.all(dots[block, start + dim :] > 1e-4)
 
@@ -59,6 +68,63 @@ def test_norms_say_nothing_about_directions() -> None:
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_a_key_fixes_a_draw(coupling: str) -> None:
     draw = COUPLINGS[coupling]
-    first, again, other = (draw(jax.random.key(s), 5, 3) for s in (0, 0, 1))
+    first, again, other = (vectors(draw(jax.random.key(s), 5, 3)) for s in (0, 0, 1))
     assert jnp.array_equal(first, again)
     assert not jnp.any(first == other)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 6])
+def test_simplex_vectors_meet_at_the_angle_of_a_simplex(dim: int) -> None:
+    drawn = np.asarray(vectors(COUPLINGS["simplex"](jax.random.key(0), 2 * dim, dim)))
+    units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    for block in (units[:dim], units[dim:]):
+        expected = np.where(np.eye(dim), 1, -1 / (dim - 1))
+        np.testing.assert_allclose(block @ block.T, expected, atol=1e-5)
+
+
+def test_simplex_plus_points_every_vector_away_from_the_others_and_conforms_less() -> None:
+    # Seven vectors in three dimensions: two full blocks and a vector alone.
+    key = jax.random.key(1)
+    drawn, simplex = (np.asarray(vectors(COUPLINGS[c](key, 7, 3))) for c in ("simplex_plus", "simplex"))
+    np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), np.linalg.norm(simplex, axis=1), rtol=1e-5)
+    for block in (slice(0, 3), slice(3, 6)):
+        for i in range(3):
+            others = drawn[block].sum(0) - drawn[block][i]
+            size = np.linalg.norm(others)
+            if size > 1e-3:
+                cosine = drawn[block][i] @ others / (np.linalg.norm(drawn[block][i]) * size)
+                assert cosine < -0.999
+        assert empirical_conformity(drawn[block], 0.5) <= empirical_conformity(simplex[block], 0.5)
+    np.testing.assert_allclose(drawn[6], simplex[6], rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 8, 32, 64])
+def test_the_walsh_hadamard_transform_is_its_matrix(size: int) -> None:
+    x = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
+    np.testing.assert_allclose(
+        walsh_hadamard(jnp.asarray(x)), x @ linalg.hadamard(size), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(("m", "dim"), [(4, 8), (8, 8), (20, 5)])
+def test_hadamard_projections_are_products_of_signs_and_hadamard_matrices(m: int, dim: int) -> None:
+    omega = COUPLINGS["hadamard"](jax.random.key(0), m, dim)
+    h, signs = linalg.hadamard(8) / np.sqrt(8), np.asarray(omega.rest, np.float64)
+    first = np.pad(np.asarray(omega.first, np.float64), ((0, 0), (0, 8 - dim)))
+    rows = [h @ np.diag(s[1]) @ h @ np.diag(s[0]) @ h @ np.diag(f) for f, s in zip(first, signs, strict=True)]
+    expected = np.concatenate(rows)[:m, :dim] * np.asarray(omega.norms)[:, None]
+    np.testing.assert_allclose(vectors(omega), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(omega.squares(), np.sum(expected**2, axis=1), rtol=1e-4)
+
+
+def test_hadamard_projections_store_signs_and_lengths_alone() -> None:
+    for coupling in ("hadamard", "fast_simplex"):
+        leaves = jax.tree.leaves(COUPLINGS[coupling](jax.random.key(0), 1000, 1000))
+        assert {leaf.dtype.name for leaf in leaves} == {"int8", "float32"}
+        assert sum(leaf.nbytes for leaf in leaves) < 12_000
+
+
+def test_halton_points_fill_every_stratum() -> None:
+    # The first coordinate is the van der Corput sequence in base 2: eight points, one in each eighth.
+    drawn = np.asarray(vectors(COUPLINGS["halton"](jax.random.key(0), 8, 3)), np.float64)
+    assert sorted(np.floor(8 * stats.norm.cdf(drawn[:, 0]))) == list(range(8))

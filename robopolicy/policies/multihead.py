@@ -1,0 +1,97 @@
+"""Multi-head attention as a flax module, with any mechanism: projections are trained, features are not."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from robopolicy.attention import attention
+
+
+class Features(nnx.Variable):
+    """Drawn features. No nnx.Param, so that gradients, optimisers and flat parameter vectors leave them out."""
+
+
+def unit(tokens: Array) -> Array:
+    """Tokens [..., D] at length one, as HRF Appendix K has its queries and keys."""
+    return tokens * jax.lax.rsqrt(jnp.sum(tokens * tokens, axis=-1, keepdims=True) + 1e-12)
+
+
+def tempered(tokens: Array) -> Array:
+    """Tokens [..., D] over D^(1/4), so that the kernel is the usual exp(q.k / sqrt(D))."""
+    return tokens / tokens.shape[-1] ** 0.25
+
+
+class MultiHeadAttention(nnx.Module):
+    """Attention of several heads, each with features of its own.
+
+    Attributes:
+      features: the draws of all heads, on a leading axis.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        width: int,
+        heads: int,
+        *,
+        rngs: nnx.Rngs,
+        head_dim: int | None = None,
+        norm_fn: Callable[[Array], Array] = unit,
+    ) -> None:
+        """Make the module; parameters come from the stream `params` of `rngs`, features from `features`.
+
+        Args:
+          spec: the mechanism, `softmax` included.
+          width: of tokens, going in and coming out.
+          heads: how many.
+          rngs: where random numbers come from.
+          head_dim: width of a head, width / heads where left out.
+          norm_fn: what is done to queries and keys [heads, tokens, head_dim], such as `unit` or `tempered`.
+
+        Raises ValueError for counts that are not positive, and for a width that heads do not divide.
+        """
+        if heads < 1 or width < 1:
+            raise ValueError(f"width is {width} and heads is {heads}: both must be positive integers")
+        if head_dim is None and width % heads:
+            raise ValueError(
+                f"width is {width} and heads is {heads}: give head_dim, or heads that divide width"
+            )
+        self.spec, self.heads, self.head_dim = spec, heads, head_dim or width // heads
+        self.norm_fn = norm_fn
+        inner = self.heads * self.head_dim
+        self.query = nnx.Linear(width, inner, use_bias=False, rngs=rngs)
+        self.key = nnx.Linear(width, inner, use_bias=False, rngs=rngs)
+        self.value = nnx.Linear(width, inner, use_bias=False, rngs=rngs)
+        self.out = nnx.Linear(inner, width, rngs=rngs)
+        self.features = Features(self._draw(rngs.features()))
+
+    def __call__(self, tokens: Array, mask: Array | None = None) -> Array:
+        """Attend among tokens [T, width]; mask is bool [T]. Returns [T, width]."""
+        return self._attend(attention(self.spec).apply, tokens, mask)
+
+    def causal(self, tokens: Array, mask: Array | None = None) -> Array:
+        """As calling it, but no token attends to a later one."""
+        return self._attend(attention(self.spec).causal, tokens, mask)
+
+    def redraw(self, key: Array) -> None:
+        """Draw new features for all heads. What was learnt with the old ones may not hold with these."""
+        self.features.set_value(self._draw(key))
+
+    def _attend(self, operation: Callable[..., Array], tokens: Array, mask: Array | None) -> Array:
+        q, k = self.norm_fn(self._split(self.query(tokens))), self.norm_fn(self._split(self.key(tokens)))
+        v = self._split(self.value(tokens))
+        heads = jax.vmap(operation, in_axes=(0, 0, 0, 0, None))(self.features.get_value(), q, k, v, mask)
+        return self.out(heads.transpose(1, 0, 2).reshape(len(tokens), -1))
+
+    def _split(self, projected: Array) -> Array:
+        """[T, heads * head_dim] to [heads, T, head_dim]."""
+        return projected.reshape(-1, self.heads, self.head_dim).transpose(1, 0, 2)
+
+    def _draw(self, key: Array) -> object:
+        mechanism = attention(self.spec)
+        # One head after another: decompositions of many matrices at once can starve a pool of few threads.
+        draws = [mechanism.init(k, self.head_dim) for k in jax.random.split(key, self.heads)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *draws)

@@ -1,0 +1,215 @@
+"""What families of maps are at their special cases, and what data make of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from robopolicy.attention import FeatureMap, attention, feature_map, fit, kernel_estimate, theory
+from robopolicy.attention.catalogue import MECHANISMS
+from robopolicy.attention.clustered import COMPLEX, clustered_hybrid, gaussian_mixture_hybrid
+from robopolicy.attention.discrete import geometric, poisson
+from robopolicy.attention.estimator import shared
+from robopolicy.attention.exponential import complex_exponential, generalized_exponential
+from robopolicy.attention.hybrid import (
+    Coefficient,
+    angular_hybrid,
+    gaussian_coefficient,
+    gaussian_hybrid,
+    hybrid,
+    signs,
+)
+from robopolicy.attention.positive import optimal_positive_estimator, positive, positive_antithetic_estimator
+from robopolicy.attention.projections import iid
+from robopolicy.attention.trigonometric import trigonometric, trigonometric_estimator
+
+WIDTH = 4
+
+
+def _both(made: FeatureMap, expected: FeatureMap, x, y) -> None:
+    """The two maps estimate the same from the same vectors."""
+    estimates = [kernel_estimate(fm, fm.init(jax.random.key(3), WIDTH), x, y) for fm in (made, expected)]
+    np.testing.assert_allclose(*estimates, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (generalized_exponential(7, A=0, s=1), positive(7)),
+        (generalized_exponential(7, A=0, s=-1), trigonometric(7)),
+        (complex_exponential(7, 1), positive(7)),
+        (complex_exponential(7, 1j), trigonometric(7)),
+        (complex_exponential(7, 1j * np.eye(WIDTH)), trigonometric(7)),
+    ],
+)
+def test_exponential_families_hold_the_classic_maps(made: FeatureMap, expected: FeatureMap, tokens) -> None:
+    _both(made, expected, tokens(1, 3, WIDTH), tokens(2, 5, WIDTH, 0.7))
+
+
+def test_real_constants_of_least_variance_are_those_of_the_closed_form(tokens) -> None:
+    # Where the optimum over complex A is real, L-BFGS and the quadratic formula meet.
+    x, y = tokens(1, 40, WIDTH), tokens(2, 50, WIDTH)
+    best = generalized_exponential(7)
+    found = fit(best, jax.random.key(0), x, y).constants[0]
+    square = np.mean(np.sum((np.asarray(x)[:, None] + np.asarray(y)) ** 2, axis=-1))
+    assert found.s == 1
+    np.testing.assert_allclose(found.real, theory.optimal_constant(square, WIDTH), atol=2e-4)
+    np.testing.assert_allclose(found.imaginary, 0, atol=2e-4)
+
+
+def test_optimal_positive_follows_the_tokens_and_leaves_masked_ones_out(tokens) -> None:
+    fm = feature_map("optimal_positive(m=5)")
+    features = fm.init(jax.random.key(0), WIDTH)
+    x, y = tokens(1, 6, WIDTH, 0.8), tokens(2, 7, WIDTH, 1.7)
+    mask = np.arange(7) % 3 != 0
+    kept = np.asarray(y)[mask]
+    adapted = fm.adapt(features, x, jnp.where(mask[:, None], y, 1e3), jnp.asarray(mask))
+    square = np.mean(np.sum((np.asarray(x)[:, None] + kept) ** 2, axis=-1))
+    np.testing.assert_allclose(adapted.constants[0], theory.optimal_constant(square, WIDTH), rtol=1e-5)
+    np.testing.assert_allclose(features.constants[0], theory.optimal_constant(2.0, WIDTH), rtol=1e-5)
+
+
+def test_shifted_maps_are_positive_whatever_the_tokens(tokens) -> None:
+    x, y = 3 * tokens(1, 6, WIDTH), -2 * tokens(2, 7, WIDTH)
+    for name in ("poisson_positive", "geometric_positive"):
+        fm = feature_map(f"{name}(m=30)")
+        features = fm.adapt(fm.init(jax.random.key(0), WIDTH), x, y, None)
+        assert np.all(fm.apply_q(features, x).values >= 0)
+        assert np.all(fm.apply_k(features, y).values >= 0)
+        assert np.any(feature_map(f"{name[:-9]}(m=30)").apply_q(features, x).values < 0)
+
+
+def _clusters(seed: int, norm: float = 1.0):
+    """Two tight groups of queries and two of keys."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(2, WIDTH))
+    centres *= norm / np.linalg.norm(centres, axis=1, keepdims=True)
+    return jnp.asarray(np.repeat(centres, 15, axis=0) + 0.05 * rng.normal(size=(30, WIDTH)), jnp.float32)
+
+
+FITTED = [name for name, m in MECHANISMS.items() if "rate" in m.numbers or "p" in m.numbers] + [
+    "generalized_exponential",
+    "clustered_hybrid",
+    "gaussian_mixture_hybrid",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FITTED)
+def test_fitting_lowers_the_error_and_leaves_no_bias(name: str, small_spec) -> None:
+    # Lengths away from one: what suits unit tokens does not suit these.
+    x, y = _clusters(0, 0.5), _clusters(1, 2.5)
+    exact = np.exp(np.asarray(x, np.float64) @ np.asarray(y, np.float64).T)
+    fm = feature_map(small_spec(name))
+    keys = jax.random.split(jax.random.key(1), 300)
+    fitted = fit(fm, jax.random.key(0), x, y)
+
+    # K-means takes its time and finds the same clusters for every key: only the vectors are drawn again.
+    if "clusters" in getattr(fitted, "_fields", ()):
+        draws = [fm.init(key, WIDTH)._replace(clusters=fitted.clusters) for key in keys]
+    else:
+        draws = [fit(fm, key, x, y) for key in keys]
+    estimate = jax.jit(lambda features: kernel_estimate(fm, features, x, y))
+    after = np.stack([np.asarray(estimate(features), np.float64) for features in draws])
+    before = np.stack([np.asarray(estimate(fm.init(key, WIDTH)), np.float64) for key in keys])
+    # One number a draw: the mean over pairs. Five standard errors: 6e-7 of all seeds each.
+    means = (after / exact).mean(axis=(1, 2))
+    assert abs(means.mean() - 1) < 5 * means.std() / np.sqrt(len(keys)) + 1e-5
+    assert np.mean((after - exact) ** 2) < np.mean((before - exact) ** 2)
+
+
+def test_clustered_hybrids_are_exact_at_the_centres() -> None:
+    x, y = _clusters(0), _clusters(1)
+    fm = clustered_hybrid(5, 2, 2, matrices=COMPLEX)
+    features = fit(fm, jax.random.key(0), x, y)
+    r, s = features.clusters.query_centres, features.clusters.key_centres
+    # No entry may have been clipped, or there is nothing to be exact about.
+    sizes = np.abs(features.clusters.queries).sum(0)
+    assert np.all((sizes > 0.2501) & (sizes < 3.999))
+    np.testing.assert_allclose(kernel_estimate(fm, features, r, s), np.exp(r @ s.T), rtol=2e-4)
+
+
+def test_coefficients_of_a_mixture_are_one_at_its_centres() -> None:
+    # With one pair of clusters the rest has no weight there, and the estimate is that of the pair: exact.
+    x, y = _clusters(0)[:15], _clusters(1)[:15]
+    fm = gaussian_mixture_hybrid(5, 3, 1, 1)
+    features = fit(fm, jax.random.key(0), x, y)
+    r, s = features.clusters.query_centres, features.clusters.key_centres
+    sizes = np.abs(features.clusters.queries).sum(0)
+    assert np.all((sizes > 0.2501) & (sizes < 3.999))
+    np.testing.assert_allclose(kernel_estimate(fm, features, r, s), np.exp(r @ s.T), rtol=2e-4)
+
+
+def test_hybrids_take_any_number_of_estimators_and_coefficients(tokens) -> None:
+    # Two coefficients of different kinds, three estimators on one draw.
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), jnp.float32)
+    near = gaussian_coefficient(3, matrix, 1.5)
+    angle = Coefficient(0.5, signs(4))
+    bases = [positive_antithetic_estimator, trigonometric_estimator, optimal_positive_estimator]
+    made = hybrid([near, angle], shared(bases, 4, iid))
+    x, y = tokens(1, 2, WIDTH, 0.7), tokens(2, 3, WIDTH, 0.7)
+    keys = jax.random.split(jax.random.key(0), 5000)
+    estimates = jax.jit(jax.vmap(lambda key: kernel_estimate(made, made.init(key, WIDTH), x, y)))(keys)
+    error = np.abs(estimates.mean(0) - jnp.exp(x @ y.T))
+    # Six pairs at five standard errors: 4e-6 of all seeds.
+    assert np.all(error < 5 * estimates.std(0) / np.sqrt(len(keys)))
+
+
+def test_gaussian_coefficients_are_one_where_they_should_fire(tokens) -> None:
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), jnp.float32)
+    kernel = gaussian_coefficient(6, matrix, 0.5).kernel
+    y = tokens(1, 3, WIDTH)
+    features = kernel.init(jax.random.key(0), WIDTH)
+    np.testing.assert_allclose(np.diagonal(kernel_estimate(kernel, features, -y @ matrix.T, y)), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: positive(0), "m is 0: it must be a positive integer"),
+        (lambda: positive(-3), "m is -3"),
+        (lambda: positive(2.5), "m is 2.5"),
+        (lambda: trigonometric(True), "m is True"),
+        (lambda: angular_hybrid(8, 0), "n is 0"),
+        (lambda: gaussian_hybrid(8, -1), "n is -1"),
+        (lambda: gaussian_hybrid(8, 8, sigma=0.0), "sigma is 0.0: it must be a finite number above 0"),
+        (lambda: gaussian_hybrid(8, 8, radius=float("nan")), "radius is nan"),
+        (lambda: gaussian_coefficient(4, 1.0, 0.0), "c is 0.0"),
+        (lambda: complex_exponential(8, 0), "A is 0j: it must be finite and invertible"),
+        (lambda: complex_exponential(8, np.ones((4, 4))), r"A is a matrix of shape \(4, 4\)"),
+        (lambda: complex_exponential(8, np.ones((4, 3))), r"A has shape \(4, 3\)"),
+        (
+            lambda: complex_exponential(8, np.eye(3)).init(jax.random.key(0), 4),
+            r"A has shape \(3, 3\) .* width 4",
+        ),
+        (lambda: generalized_exponential(8, A=0.125, s=1), r"Re\(1 - 8A\) must be above 0"),
+        (lambda: generalized_exponential(8, A=0.0, s=2), "s is 2: it must be 1 or -1"),
+        (lambda: generalized_exponential(8, A=0.1), "give both"),
+        (lambda: poisson(8, rate=0.0), "rate is 0.0: it must be above 0"),
+        (lambda: geometric(8, p=1.0), "p is 1.0: it must be above 0 and below 1"),
+        (lambda: clustered_hybrid(8, 0, 2), "query_clusters is 0"),
+        (lambda: gaussian_mixture_hybrid(8, 8, 2, 2, width=-1.0), "width is -1.0"),
+        (
+            lambda: fit(clustered_hybrid(8, 3, 2), jax.random.key(0), jnp.ones((2, 4)), jnp.ones((9, 4))),
+            "queries are 2 t",
+        ),
+        (lambda: fit(positive(8), jax.random.key(0), jnp.ones((2, 4)), jnp.ones((9, 3))), "q has width 4"),
+        (lambda: feature_map("generalized_exponential(m=8, A=0.2, s=1)"), "generalized_exponential: A is"),
+        (lambda: feature_map("complex_exponential(m=8)"), "needs A, a complex number"),
+        (lambda: feature_map("complex_exponential(m=8, A=blue)"), "A is 'blue'; it must be a complex number"),
+        (lambda: feature_map("geometric(m=8, p=1.5)"), "geometric: p is 1.5"),
+        (lambda: feature_map("poisson(m=8, coupling=iid)"), "poisson has no argument 'coupling'"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(make, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+def test_fitted_attention_runs_like_any_other(tokens) -> None:
+    att = attention("clustered_hybrid(m=6, query_clusters=2, key_clusters=2)")
+    q, k, v = tokens(1, 9, WIDTH), tokens(2, 12, WIDTH), tokens(3, 12, 3)
+    features = att.fit(jax.random.key(0), q, k)
+    assert np.all(np.isfinite(att.apply(features, q, k, v)))
+    assert jax.tree.structure(features) == jax.tree.structure(att.init(jax.random.key(0), WIDTH))

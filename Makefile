@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: install demo test quick lint types clean
+.PHONY: install demo test quick figures lint types clean
 
 install: $(STAMP)
 
@@ -38,10 +38,14 @@ demo: $(STAMP)
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2
 
 quick: $(STAMP)
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest --numprocesses 2 -m 'not slow'
+
+figures: $(STAMP)
+	@for script in $(sort $(filter-out benchmarks/papers/record.py,$(wildcard benchmarks/papers/*.py))); do \
+	  $(BIN)/python $$script || exit 1; done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -6,13 +6,14 @@ arithmetic and cost next to nothing: products stay factored and sums keep a bloc
 draw (hybrid.py) use the first level.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
 from math import sqrt
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from robopolicy.attention.base import Block, FeatureMap, Features, ScaledFeatures, fit
@@ -26,6 +27,12 @@ def concatenate(*parts: ScaledFeatures) -> ScaledFeatures:
 def outer(*parts: ScaledFeatures) -> ScaledFeatures:
     """Features of the product of kernels: a block for every choice of one block from each part."""
     return ScaledFeatures(tuple(reduce(_times, blocks) for blocks in product(*(p.blocks for p in parts))))
+
+
+def weigh(weights: Sequence[float], part: ScaledFeatures) -> ScaledFeatures:
+    """Features of one block of one factor [T, R] times constants [R]. For the query side only."""
+    (block,) = part.blocks
+    return ScaledFeatures((block._replace(weights=(np.asarray(weights, np.float64),)),))
 
 
 def signed(c: float, part: ScaledFeatures) -> ScaledFeatures:
@@ -45,14 +52,14 @@ def constant_k(c: float, tokens: int) -> ScaledFeatures:
 
 def _times(a: Block, b: Block) -> Block:
     scales = [s for s in (a.log_scale, b.log_scale) if s is not None]
-    return Block(a.factors + b.factors, sum(scales[1:], scales[0]) if scales else None)
+    scale = sum(scales[1:], scales[0]) if scales else None
+    return Block(a.factors + b.factors, scale, a.weights + b.weights)
 
 
 def _multiplied(c: float, block: Block) -> Block:
-    widths = [factor.shape[-1] for factor in block.factors]
-    narrowest = widths.index(min(widths))
-    factors = tuple(c * f if i == narrowest else f for i, f in enumerate(block.factors))
-    return Block(factors, block.log_scale)
+    first, *others = block.weights
+    weights = np.full(block.factors[0].shape[-1], c) if first is None else c * first
+    return block._replace(weights=(weights, *others))
 
 
 def add(f: FeatureMap, g: FeatureMap) -> FeatureMap:
@@ -123,6 +130,6 @@ def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Ar
 
 def _dots(a: Block, b: Block) -> Array:
     # The dot product of two outer products is the product of the dot products: nothing is multiplied out.
-    dots = reduce(jnp.multiply, [p @ q.T for p, q in zip(a.factors, b.factors, strict=True)])
+    dots = reduce(jnp.multiply, [p @ q.T for p, q in zip(a.weighted, b.weighted, strict=True)])
     log_a, log_b = (jnp.zeros(()) if c.log_scale is None else c.log_scale for c in (a, b))
     return dots * jnp.exp(log_a[..., None] + log_b)

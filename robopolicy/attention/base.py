@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 Features = Any
 """A pytree of drawn projections and constants: frozen, never trained."""
@@ -28,15 +30,23 @@ class Block(NamedTuple):
     Attributes:
       factors: arrays [..., R_f], bounded; the block holds the product of their widths in features.
       log_scale: [...], one per token, or None for features that carry no scale.
+      weights: for each factor, constants [R_f] that multiply its features, or None. Blocks may then share a
+        factor and differ in what they make of it; queries alone have weights.
     """
 
     factors: tuple[Array, ...]
     log_scale: Array | None
+    weights: tuple[NDArray[np.float64] | None, ...]
+
+    @property
+    def weighted(self) -> tuple[Array, ...]:
+        """The factors with their weights."""
+        return tuple(f if w is None else f * w for f, w in zip(self.factors, self.weights, strict=True))
 
     @property
     def values(self) -> Array:
         """[..., R]: the factors multiplied out."""
-        return reduce(outer_values, self.factors)
+        return reduce(outer_values, self.weighted)
 
 
 class ScaledFeatures(NamedTuple):
@@ -51,7 +61,7 @@ class ScaledFeatures(NamedTuple):
     @classmethod
     def of(cls, values: Array, log_scale: Array | None = None) -> ScaledFeatures:
         """One block of one factor: values [..., R], bounded, and log_scale [...]."""
-        return cls((Block((values,), log_scale),))
+        return cls((Block((values,), log_scale, (None,)),))
 
     @property
     def tokens(self) -> int:
@@ -80,8 +90,8 @@ class ScaledFeatures(NamedTuple):
         return ScaledFeatures.of(self.values, _common_scale(self.blocks))
 
 
-def outer_values(a: Array, b: Array) -> Array:
-    """Outer product per token: [..., A] and [..., B] to [..., A*B]."""
+def outer_values(a: Any, b: Any) -> Any:
+    """Outer product per token: [..., A] and [..., B] to [..., A*B], of arrays of either library."""
     product = a[..., :, None] * b[..., None, :]
     return product.reshape(*product.shape[:-2], a.shape[-1] * b.shape[-1])
 

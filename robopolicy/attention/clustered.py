@@ -31,9 +31,9 @@ from robopolicy.attention.projections import (
     orthogonal,
 )
 
-# Diagonal entries of A stay between 1 / CLIP and CLIP. Where a centre has a coordinate of nearly zero the best
-# entry for the centre is a huge one, which costs far more at the points around it; on clustered data like that of
-# HRF Table 3, errors were least for 3 to 5.
+# Diagonal entries of A stay between 1 / CLIP and CLIP. Where a centre has a coordinate of nearly zero the
+# best # entry for the centre is a huge one, which costs far more at the points around it; on clustered data
+# like that of # HRF Table 3, errors were least for 3 to 5.
 CLIP = 4.0
 
 

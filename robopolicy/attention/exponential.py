@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from robopolicy.attention.base import FeatureMap, ScaledFeatures
 from robopolicy.attention.estimator import Estimator, Projected, from_estimator, mean_square_of_sums
@@ -54,7 +54,9 @@ def generalized_exponential(
 def generalized_exponential_estimator(A: complex | None = None, s: int | None = None) -> Estimator:
     """The base estimator of `generalized_exponential`."""
     if A is None and s is None:
-        return Estimator(_queries, _keys, constants=lambda dim: _exponent(2.0, 2.0, 2.0, dim), fit=_fitted)
+        return Estimator(
+            _queries, _keys, constants=lambda dim: _constants(*best_exponent(2.0, 2.0, 2.0, dim)), fit=_fitted
+        )
     if A is None or s is None:
         raise ValueError(f"A is {A} and s is {s}: give both, or neither to have them optimised")
     if not (np.isfinite(A) and (1 - 8 * A).real > 0):
@@ -97,51 +99,52 @@ def _complex(exponents: Array, phases: Array, log_scale: Array, conjugate: float
 def _fitted(x: Array, y: Array) -> Exponent:
     lengths = jnp.mean(jnp.sum(x * x, axis=1)) + jnp.mean(jnp.sum(y * y, axis=1))
     sums, differences = (float(mean_square_of_sums(x, y, None, s)) for s in (1.0, -1.0))
-    return _exponent(sums, differences, float(lengths), x.shape[1])
+    return _constants(*best_exponent(sums, differences, float(lengths), x.shape[1]))
 
 
 @lru_cache(maxsize=256)
-def _exponent(sums: float, differences: float, lengths: float, dim: int) -> Exponent:
-    """Constants of least variance for mean |x + y|^2, |x - y|^2, |x|^2 + |y|^2 (CRT Theorem 3.2, 9.10.1)."""
+def best_exponent(sums: float, differences: float, lengths: float, dim: int) -> tuple[complex, int]:
+    """A and s of least variance for mean |x + y|^2, |x - y|^2 and |x|^2 + |y|^2 (CRT Theorem 3.2, 9.10.1).
+
+    By L-BFGS for s = 1 and for s = -1, over complex A.
+    """
     from scipy.optimize import minimize
 
     best = (np.inf, 0j, 1)
     for s, square in ((1, sums), (-1, differences)):
 
-        def log_moment(a: np.ndarray, s: int = s, square: float = square) -> float:
-            return log_second_moment(complex(*a), s, square, lengths, dim)
+        def log_moment(a: NDArray[np.float64], s: int = s, square: float = square) -> float:
+            return float(log_second_moment(complex(*a), s, square, lengths, dim))
 
         # The gradient vanishes along the real axis, where the real optimum lies: start beside it as well.
         for start in ([0.0, 0.0], [-0.1, 0.1]):
-            found = minimize(
-                log_moment,
-                start,
-                method="L-BFGS-B",
-                bounds=[(None, 0.1249), (None, None)],
-                options={"maxiter": 50},
-            )
+            limits = [(None, 0.1249), (None, None)]
+            found = minimize(log_moment, start, method="L-BFGS-B", bounds=limits, options={"maxiter": 50})
             if found.fun < best[0]:
                 best = (float(found.fun), complex(*found.x), s)
-    return _constants(best[1], best[2])
+    return best[1], best[2]
 
 
-def _constants(A: complex, s: int) -> Exponent:
-    # NumPy arrays: what is cached here may be asked for first while something is being traced.
-    real, imaginary, sign = (np.asarray(c, np.float32) for c in (A.real, A.imag, s))
-    return Exponent(real, imaginary, sign)  # type: ignore[arg-type]
-
-
-def log_second_moment(A: complex, s: int, square: float, lengths: float, dim: int) -> float:
+def log_second_moment(
+    A: complex, s: int, square: ArrayLike, lengths: ArrayLike, dim: int
+) -> NDArray[np.float64]:
     """log E[Re(f1 f2)^2] of the Gaussian kernel; |x + s y|^2 = square, |x|^2 + |y|^2 = lengths (CRT Eq. 6).
 
     In logarithms, since the terms overflow from |x + s y|^2 = 350 on.
     """
-    a, b = 1 - 8 * A, 1 - 8 * A.real
-    first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * square
-    second = dim / 2 * np.log1p(16 * abs(A) ** 2 / b) + (s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)) * square
+    v, a, b = np.asarray(square, np.float64), 1 - 8 * A, 1 - 8 * A.real
+    first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * v
+    slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
+    second = dim / 2 * np.log1p(16 * abs(A) ** 2 / b) + slope * v
     # The first is no larger than the second; both vanish together only where the variance does.
-    both = np.log1p(max(np.exp(first - second).real, -1 + 1e-15))
-    return float(second + both - np.log(2) - (s + 1) * lengths)
+    both = np.log1p(np.maximum(np.exp(first - second).real, -1 + 1e-15))
+    return second + both - np.log(2) - (s + 1) * np.asarray(lengths, np.float64)
+
+
+def _constants(A: complex, s: int) -> Exponent:
+    # NumPy arrays: features may be asked for first while something is being traced.
+    real, imaginary, sign = (np.asarray(c, np.float32) for c in (A.real, A.imag, s))
+    return Exponent(real, imaginary, sign)  # type: ignore[arg-type]
 
 
 class Mixed(NamedTuple):

@@ -15,7 +15,16 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.algebra import concatenate, constant_k, constant_q, outer, scale, signed, warp
+from robopolicy.attention.algebra import (
+    concatenate,
+    constant_k,
+    constant_q,
+    outer,
+    scale,
+    signed,
+    warp,
+    weigh,
+)
 from robopolicy.attention.base import FeatureMap, Features, ScaledFeatures, fit
 from robopolicy.attention.estimator import Estimator, Estimators, shared
 from robopolicy.attention.positive import positive_antithetic_estimator
@@ -77,6 +86,14 @@ def combine_q(
 ) -> ScaledFeatures:
     """The query side of Eq. 8, from lambda_k = constants[k] + rhos[k] and features of the base estimators."""
     tokens = estimates[0].tokens
+    if _bipolar(constants):
+        # lambda and 1 - lambda are weights of the same features [1, rho], and so are summed but once.
+        (a,), (rho,) = constants, rhos
+        joined = _affine(constant_q(1.0, tokens), rho)
+        ones = [1.0] * (joined.blocks[0].factors[0].shape[-1] - 1)
+        return _weighted(
+            [weigh([a, *ones], joined)], weigh([1 - a, *(-1.0 for _ in ones)], joined), estimates
+        )
     lambdas = [_affine(constant_q(c, tokens), rho) for c, rho in zip(constants, rhos, strict=True)]
     # 1 - sum(a_k + rho_k) as one constant and the negated kernels: HRF Lemma 2.3, groups 3 and 4.
     rest = _affine(constant_q(1.0 - sum(constants), tokens), *(signed(-1.0, rho) for rho in rhos))
@@ -88,8 +105,16 @@ def combine_k(
 ) -> ScaledFeatures:
     """The key side of Eq. 8."""
     tokens = estimates[0].tokens
+    if _bipolar(constants):
+        joined = _affine(constant_k(1.0, tokens), *rhos)
+        return _weighted([joined], joined, estimates)
     lambdas = [_affine(constant_k(c, tokens), rho) for c, rho in zip(constants, rhos, strict=True)]
     return _weighted(lambdas, _affine(constant_k(1.0 - sum(constants), tokens), *rhos), estimates)
+
+
+def _bipolar(constants: Sequence[float]) -> bool:
+    """Whether there is one coefficient, with a constant of its own and one in the remainder."""
+    return len(constants) == 1 and constants[0] not in (0.0, 1.0)
 
 
 def _affine(constant: ScaledFeatures, *kernels: ScaledFeatures) -> ScaledFeatures:

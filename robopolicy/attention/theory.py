@@ -151,7 +151,7 @@ def positive_covariance(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
 def optimal_positive_covariance(
     x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike | None = None
 ) -> Doubles:
-    """Of `optimal_positive` with `trigonometric` on the same m vectors, as HRF Eq. 37 with exponents of CRT Eq. 4."""
+    """Of `optimal_positive` with `trigonometric` on the same m vectors: HRF Eq. 37 on CRT Eq. 4."""
     x, y = _double(x, y)
     own = _square(x + y)
     b = 1 - 4 * optimal_constant(own if square is None else square, x.shape[-1])

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from robopolicy.cli.bench_attention import BenchAttention
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
@@ -23,22 +24,28 @@ from robopolicy.cli.train_es import TrainES
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
+PAIRS = {"train": ("a trainer", ("es",)), "bench": ("what to time", ("attention",))}
+
 Command = (
     Annotated[TrainES, tyro.conf.subcommand("train es")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Flops, tyro.conf.subcommand("flops")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[BenchAttention, tyro.conf.subcommand("bench attention")]
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns 0 when done, 1 if it failed while running, 2 on bad input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["train"]:  # two words to a person, one name to the parser
-        if words[1:2] != ["es"]:
-            return _complain("train needs the name of a trainer: train es", BAD_INPUT)
-        words = ["train es", *words[2:]]
+    if words and words[0] in PAIRS:  # two words to a person, one name to the parser
+        what, names = PAIRS[words[0]]
+        if words[1:2] and words[1] in names:
+            words = [" ".join(words[:2]), *words[2:]]
+        else:
+            wanted = ", ".join(f"{words[0]} {name}" for name in names)
+            return _complain(f"{words[0]} needs the name of {what}: {wanted}", BAD_INPUT)
     parsed, code = _parse(words)
     if parsed is None:
         return code

@@ -11,7 +11,7 @@ from robopolicy.attention import attention
 
 
 class Features(nnx.Variable):
-    """Drawn features. No nnx.Param, so that gradients, optimisers and flat parameter vectors leave them out."""
+    """Drawn features: no nnx.Param, so that gradients, optimisers and flat vectors leave them out."""
 
 
 def unit(tokens: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from robopolicy.attention import attention, feature_map
+from robopolicy.attention import attention, chunked, feature_map
 
 # At full strength LLVM spends seconds on what runs for milliseconds here.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -212,7 +212,7 @@ def test_work_is_linear_in_tokens(spec: str, operation: str) -> None:
     if operation == "rank":
         # Nor are the factors of a product ever multiplied out for a token.
         mapped = jax.eval_shape(feature_map(spec).apply_q, drawn(spec), q)
-        widest = max(D, *(factor.shape[1] for block in mapped.blocks for factor in block.factors))
+        widest = max(D, sum(max(f.shape[1] for f in block.factors) for block in mapped.blocks))
         assert max(np.prod(shape) / max(shape) for shape in shapes if t in shape or s in shape) <= widest
 
 
@@ -248,6 +248,27 @@ def test_wrong_shapes_are_refused_in_one_line(any_spec: str, q, k, v, mask, mess
     with pytest.raises(ValueError, match=message) as raised:
         attention(any_spec).apply(drawn(any_spec), jnp.ones(q), jnp.ones(k), jnp.ones(v), mask)
     assert "\n" not in str(raised.value)
+
+
+def test_chunks_change_nothing(spec: str, tokens, monkeypatch) -> None:
+    q, k, v = tokens(1, 150, D), tokens(2, 170, D) * jnp.linspace(0.3, 1.5, 170)[:, None], tokens(3, 170, V)
+    mask = np.arange(170) % 5 != 1
+    whole = jit(_both(spec))(drawn(spec), q, k, v, mask)
+    # Sixty-four tokens at a time, the least there is; the middle chunk of keys has none that counts.
+    monkeypatch.setattr(chunked, "BUDGET", 1)
+    pieces = jit(_both(spec))(drawn(spec), q, k, v, mask)
+    empty = mask & ((np.arange(170) < 57) | (np.arange(170) >= 114))
+    for found, expected in zip(pieces, whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    for result in jit(_both(spec))(drawn(spec), q, k, v, empty):
+        assert np.all(np.isfinite(result))
+    shapes = _shapes(jax.make_jaxpr(_both(spec))(drawn(spec), q, k, v).jaxpr)
+    widest = max(D, *(sum(f.shape[1] for f in b.factors) for b in _blocks(spec, q)))
+    assert max(np.prod(shape) for shape in shapes) <= 192 * max(widest, 64 * V)
+
+
+def _blocks(spec: str, q):
+    return jax.eval_shape(lambda q: feature_map(spec).apply_q(drawn(spec), q).blocks, q)
 
 
 def test_denominators_tell_which_rows_failed(any_spec: str, head, explicit_kernel) -> None:

@@ -1,0 +1,147 @@
+"""Sums of features over tokens, and features reading such sums: what linear attention is made of.
+
+A block of factors R and Phi sums to the matrix R^T Phi, so that no outer product of factors is ever written
+out for a token.
+"""
+
+from functools import reduce
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from robopolicy.attention.base import Block, ScaledFeatures, outer_values
+
+
+class Weighted(NamedTuple):
+    """A block ready to be summed: its features are weight * outer(narrow, wide).
+
+    Attributes:
+      narrow: [..., N], all factors but the widest, or None when there is one factor.
+      wide: [..., W], the widest factor.
+      weight: [...], at most 1, or None for 1.
+      mixing: [N, W], constants that multiply each pair of a narrow and a wide feature, or None for 1.
+    """
+
+    narrow: Array | None
+    wide: Array
+    weight: Array | None
+    mixing: NDArray[np.float64] | None
+
+
+def on_row_scale(queries: ScaledFeatures) -> list[Weighted]:
+    """Every row relative to its largest block."""
+    if len(queries.blocks) == 1:
+        return [_weigh(queries.blocks[0], None)]
+    scale = queries.log_scale
+    return [_weigh(b, jnp.exp(_log_scale(b, scale) - scale)) for b in queries.blocks]
+
+
+def on_common_scale(
+    keys: ScaledFeatures, mask: Array | None, scale: Array | None = None
+) -> tuple[list[Weighted], Array]:
+    """Every key relative to the largest block of all unmasked keys; masked keys weigh nothing.
+
+    Args:
+      keys: their features.
+      mask: bool [S], or None.
+      scale: what to be relative to instead, such as the largest scale among more keys than these.
+
+    Returns:
+      the blocks, and the logarithm of the scale; -inf where all keys are masked.
+    """
+    scales = keys.log_scale if mask is None else jnp.where(mask, keys.log_scale, -jnp.inf)
+    largest = jnp.max(scales) if scale is None else scale
+    safe = largest if mask is None else jnp.where(jnp.isfinite(largest), largest, 0)
+    logs = [_log_scale(block, scales) - safe for block in keys.blocks]
+    if mask is not None:
+        logs = [jnp.where(mask, log, -jnp.inf) for log in logs]
+    weighed = [_weigh(block, jnp.exp(log)) for block, log in zip(keys.blocks, logs, strict=True)]
+    return weighed, largest
+
+
+def _log_scale(block: Block, like: Array) -> Array:
+    return jnp.zeros_like(like) if block.log_scale is None else block.log_scale
+
+
+def _weigh(block: Block, weight: Array | None) -> Weighted:
+    by_width = sorted(range(len(block.factors)), key=lambda i: block.factors[i].shape[-1])
+    *narrow, wide = by_width
+    mixing = None
+    if any(weights is not None for weights in block.weights):
+        constants = [
+            np.ones(f.shape[-1]) if w is None else w
+            for f, w in zip(block.factors, block.weights, strict=True)
+        ]
+        mixing = np.outer(reduce(outer_values, [constants[i] for i in narrow], np.ones(1)), constants[wide])
+    factor = reduce(outer_values, [block.factors[i] for i in narrow]) if narrow else None
+    return Weighted(factor, block.factors[wide], weight, mixing)
+
+
+def shared(queries: list[Weighted], keys: list[Weighted]) -> list[list[int]]:
+    """Blocks in groups that have the same narrow factor, on either side: one product does for a group."""
+    groups: dict[object, list[int]] = {}
+    for i, (query, key) in enumerate(zip(queries, keys, strict=True)):
+        alone = query.narrow is None or key.narrow is None
+        groups.setdefault(i if alone else (id(query.narrow), id(key.narrow)), []).append(i)
+    return list(groups.values())
+
+
+def merged(blocks: list[Weighted], groups: list[list[int]]) -> list[Weighted]:
+    """Each group of blocks as one block."""
+    return [_merge([blocks[i] for i in group]) for group in groups]
+
+
+def _merge(blocks: list[Weighted]) -> Weighted:
+    """Blocks of one narrow factor as one, their wide factors side by side."""
+    if len(blocks) == 1:
+        return blocks[0]
+    wide = [b.wide if b.weight is None else b.weight[:, None] * b.wide for b in blocks]
+    shapes = [(b.narrow.shape[-1], b.wide.shape[-1]) for b in blocks if b.narrow is not None]
+    mixing = [
+        np.ones(shape) if b.mixing is None else b.mixing for b, shape in zip(blocks, shapes, strict=True)
+    ]
+    return Weighted(blocks[0].narrow, jnp.concatenate(wide, axis=1), None, np.concatenate(mixing, axis=1))
+
+
+def sums(blocks: list[Weighted], values: Array) -> list[Array]:
+    """Sum of features times values [S, V] over tokens, a matrix [V * N, W] for every block."""
+    return [_sum(block, values) for block in blocks]
+
+
+def _sum(block: Weighted, values: Array) -> Array:
+    weighed = values if block.weight is None else block.weight[:, None] * values
+    narrow = weighed if block.narrow is None else outer_values(weighed, block.narrow)
+    # Spelt out here and in `_dot`: written with transposes, XLA turns the two products into one order that it
+    # computes two to three times slower.
+    total = jnp.einsum("sn,sw->nw", narrow, block.wide)
+    return total if block.mixing is None else total * np.tile(block.mixing, (values.shape[1], 1))
+
+
+def read(blocks: list[Weighted], sums: list[Array]) -> Array:
+    """Features dotted with the sums of `sums`, over all blocks: [T, V]."""
+    return reduce(jnp.add, [_dot(block, total) for block, total in zip(blocks, sums, strict=True)])
+
+
+def _dot(block: Weighted, total: Array) -> Array:
+    if block.mixing is not None:
+        total = total * np.tile(block.mixing, (len(total) // len(block.mixing), 1))
+    read = jnp.einsum("tw,nw->tn", block.wide, total)
+    if block.narrow is not None:
+        tokens, width = block.narrow.shape
+        # N is the last axis: onnxruntime sums over a middle one ten times slower.
+        read = jnp.sum(block.narrow[:, None, :] * read.reshape(tokens, -1, width), axis=-1)
+    return read if block.weight is None else block.weight[:, None] * read
+
+
+def guarded(row_sums: Array) -> Array:
+    """Row sums kept away from zero, sign and all.
+
+    Features that are not positive can sum to a negative denominator, which is an honest failure of the
+    estimate and stays visible. Only what would overflow when divided by, or when squared by a derivative,
+    is moved.
+    """
+    floor = float(jnp.finfo(row_sums.dtype).tiny) ** 0.5
+    return jnp.where(row_sums < 0, jnp.minimum(row_sums, -floor), jnp.maximum(row_sums, floor))

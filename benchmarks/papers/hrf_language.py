@@ -9,14 +9,14 @@ below trigonometric features below FAVOR+ in both distances, hybrids below trigo
 estimates.
 
 Here the text is `pydoc_data.topics`, which comes with Python and changes a little with its version: its words
-alone, in small letters and without marks, like Penn Treebank. The model is a log-bilinear one of width 64
-with tied weights: the query is a weighted sum of the embeddings of the 4 words before, the keys are the
-embeddings of the 2000 most frequent words. It is trained twice: on cross-entropy alone, as the paper's for
-Penn Treebank (Table 4), and with lengths drawn to 1 and temperature 6, as the paper's for WikiText2 (Table 5,
-Eq. 105). Numbers of features as in the paper: 64, 128, 256 and 512 for FAVOR+ (one-sided) and trigonometric
-features, and hybrids with m = 8, 16, 32, 64 and n = 8; 10 draws each; queries are 256 contexts left out of
-training. The first model's vectors are also scaled to length 1, as in the paper's sampling (I.1), for which
-it gives no metrics.
+alone, in small letters, like Penn Treebank; rows of dashes, the commonest mark, were most of what was held
+out when marks counted as words. The model is a log-bilinear one of width 64 with tied weights: the query is a
+weighted sum of the embeddings of the 4 words before, the keys are the embeddings of the 2000 most frequent
+words. It is trained twice: on cross-entropy alone, as the paper's for Penn Treebank (Table 4), and with
+lengths drawn to 1 and temperature 6, as the paper's for WikiText2 (Table 5, Eq. 105). Numbers of features as
+in the paper: 64, 128, 256 and 512 for FAVOR+ (one-sided) and trigonometric features, and hybrids with m = 8,
+16, 32, 64 and n = 8; 10 draws each; queries are 256 contexts left out of training. The first model's vectors
+are also scaled to length 1, as in the paper's sampling (I.1), for which it gives no metrics.
 
 Not published, and fixed beforehand:
 - Words are numbered by falling frequency. The Wasserstein distance is in word numbers, so it grows with the
@@ -29,11 +29,11 @@ Not published, and fixed beforehand:
 Found: the angular hybrid is below trigonometric features in both distances for both models, as published. The
 Gaussian one is not: it differs from them by less than 3 %. FAVOR+ is below all others, not above. No method
 estimates either model: with queries of length 5, or both sides of length 2.5, half of all trigonometric and
-hybrid estimates are negative (a quarter and an eighth in the paper), and what is left when they are set to
-zero is near the uniform distribution, whose distances the JSON has as `uniform`; positive features keep
-something of the direction of the query. The paper's distances too hardly change from 64 features to 512. At
-length 1, where all methods work, trigonometric features are best but for 512 features in the Wasserstein
-distance; hybrids gain fastest with m, for theirs are 8 to 64 at equal m * n.
+hybrid estimates are negative (a quarter and a sixth in the paper), and what is left when they are set to zero
+is near the uniform distribution, whose distances the JSON has as `uniform`; positive features keep something
+of the direction of the query. The paper's distances too hardly change from 64 features to 512. At length 1,
+where all methods work, trigonometric features are best but for 512 features in the Wasserstein distance;
+hybrids gain fastest with m, for theirs are 8 to 64 at equal m * n.
 """
 
 import os
@@ -60,7 +60,8 @@ WORDS, WIDTH, CONTEXT, QUERIES, RUNS, N = 2000, 64, 4, 256, 10, 8
 STEPS, BATCH, RATE = 800, 512, 3e-3
 # Weight of the terms that draw lengths to 1, and temperature.
 MODELS = {"cross-entropy": (0.0, 1.0), "lengths near 1": (2.0, 6.0)}
-SCALED = "cross-entropy, scaled to length 1"
+SCALED = "scaled to length 1"
+LINES = {"queries": "#000000", "keys": "#56b4e9"}
 BASELINE, HYBRID = (64, 128, 256, 512), (8, 16, 32, 64)
 METRICS = ("wasserstein", "ks", "negative")
 # Means of HRF Tables 4 and 5, at 64, 128, 256 and 512 features. Table 5 has no negative fractions.
@@ -253,28 +254,30 @@ def claims(trained: str, table: Result) -> list[Result]:
 
 
 def draw(result: Result) -> Figure:
-    figure, axes = plt.subplots(len(result["models"]), 4, figsize=(11, 6.6))
-    titles = ("1d-Wasserstein distance", "Kolmogorov-Smirnov", "negative estimates", "lengths")
+    figure, axes = plt.subplots(len(result["models"]), 4, figsize=(9.4, 5.4))
+    titles = ("1d-Wasserstein", "Kolmogorov-Smirnov", "negative estimates", "lengths")
     for (trained, made), row in zip(result["models"].items(), axes, strict=True):
         for metric, panel in zip(METRICS, row, strict=False):
             for name, rows in made["table"].items():
                 if metric == "negative" and name == "positive":
                     continue
-                mean, sd = zip(*(found[metric] for found in rows.values()), strict=True)
+                mean, sd = zip(*(at[metric] for at in rows.values()), strict=True)
                 panel.errorbar(BASELINE, mean, sd, marker="o", markersize=3, color=COLOURS[name], label=name)
-            panel.set(xlabel="random vectors (hybrids: m · n)", xscale="log", ylim=(0, None))
+            panel.set(xlabel="vectors (hybrids: m · n)", xscale="log", ylim=(0, None))
             panel.set_xticks(BASELINE, [str(b) for b in BASELINE])
             panel.minorticks_off()
-        for side, shade in (("queries", "#000000"), ("keys", "#56b4e9")):
+        row[0].set_ylabel(trained)
+        if trained == SCALED:
+            row[3].axis("off")
+            continue
+        for side, shade in LINES.items():
             histogram = made["lengths"][side]["histogram"]
             shares = np.array(histogram["counts"]) / sum(histogram["counts"])
             row[3].stairs(shares, histogram["edges"], color=shade, label=side)
-        row[3].set(xlabel="length times root of temperature", ylabel="share")
-        row[3].legend(frameon=False, fontsize=8)
-        row[0].set_ylabel(trained)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    axes[0, 2].legend(handles, labels, frameon=False, fontsize=8, loc="center")
-    axes[-1, 3].axis("off")
+        row[3].set(xlabel="length", ylabel="share")
+    found = [axes[0, place].get_legend_handles_labels() for place in (0, 3)]
+    handles, labels = ([*first, *second] for first, second in zip(*found, strict=True))
+    axes[-1, 3].legend(handles, labels, frameon=False, fontsize=8, loc="center")
     for title, panel in zip(titles, axes[0], strict=True):
         panel.set_title(title)
     figure.tight_layout()

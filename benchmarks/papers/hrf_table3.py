@@ -21,14 +21,15 @@ Not published, and fixed beforehand:
   points.
 
 Found: baselines come within a factor of 2 of the published ones, one of them a little above. The hybrid with
-real A is below one-sided FAVOR+ nearly everywhere, and better than the other two at sigma 1, but by a factor
-of 1.2 to 1.5 only; at sigma sqrt(10) it is no better than they are. Its error is 1.4 to 3 times the published
-one. The JSON shows the likely cause: where a centre has an entry near zero the best A of Eq. 88 is huge or
-tiny there, which multiplies the spread of the points (`m_times_error_by_bounds`). The library bounds entries
-of A by 4 and 1/4, whatever the lengths; keys ten times as long as queries make entries of 3.2 the usual ones.
-Entries within a factor 1.5 of that would bring the error to about half at sigma 1 and s3, and to a quarter at
-s4. What the paper did about such entries, and how its entries were drawn, is not known. With complex A the
-hybrid has the least mean error of all at both ends of m, near the published figures at s1 to s3.
+real A is below one-sided FAVOR+ nearly everywhere, and better than the other two at sigma 1, but its mean
+error by a factor of 1.1 to 1.6 only; at s3 it is no better than they are, at s4 it is worse. Its error is 1.3
+to 3.3 times the published one. The JSON shows the likely cause: where a centre has an entry near zero the
+best A of Eq. 88 is huge or tiny there, which multiplies the spread of the points (`m_times_error_by_bounds`).
+The library bounds entries of A by 4 and 1/4, whatever the lengths; keys ten times as long as queries make
+entries of 3.2 the usual ones. Entries within a factor 1.5 of that would bring the error to 0.5 to 0.6 of what
+it is at s1 to s3, and to a quarter at s4. What the paper did about such entries, and how its entries were
+drawn, is not known. With complex A, which make twice as many features, the hybrid has the least mean error of
+all at both ends of m, near the published figures at s1 to s3.
 """
 
 import os

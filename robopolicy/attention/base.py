@@ -167,8 +167,7 @@ class Attention(NamedTuple):
       rank: (features, q[T, D], k[S, D], mask=None) -> [S]; column sums of the row-normalised matrix.
       causal: like `apply` with T = S, but query i attends to keys 0 to i only.
       denominators: (features, q[T, D], k[S, D], mask=None) -> [T]; what rows are divided by, each on a
-      positive
-        scale of its own. One that is not above zero tells of an estimate that has failed.
+        positive scale of its own. One that is not above zero tells of an estimate that has failed.
       fit: (key, q[T, D], k[S, D]) -> features drawn for data like these.
 
     `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With

@@ -31,10 +31,10 @@ from robopolicy.attention.projections import (
     orthogonal,
 )
 
-# Diagonal entries of A stay between 1 / CLIP and CLIP. Where a centre has a coordinate of nearly zero the
-# best # entry for the centre is a huge one, which costs far more at the points around it; on clustered data
-# like that of # HRF Table 3, errors were least for 3 to 5.
-CLIP = 4.0
+# Entries of A stay within this factor of what the lengths of the two centres ask for. Where a centre has a
+# coordinate near zero the best entry for the centre itself is huge or tiny, which costs far more at the
+# points around it; on clustered data like that of HRF Table 3 mean errors were least for 1.5 to 2.
+CLIP = 2.0
 
 
 class Clusters(NamedTuple):
@@ -81,8 +81,11 @@ class Matrices(NamedTuple):
 
 
 def _size(r: Array, s: Array) -> Array:
-    ratio = jnp.abs(s) / jnp.maximum(jnp.abs(r), 1e-30)
-    return jnp.where((r == 0) & (s == 0), 1.0, jnp.clip(jnp.sqrt(ratio), 1 / CLIP, CLIP))
+    r, s = jnp.broadcast_arrays(r, s)
+    r_length, s_length = (jnp.linalg.norm(centre, axis=-1, keepdims=True) for centre in (r, s))
+    usual = jnp.where((r_length > 0) & (s_length > 0), jnp.sqrt(s_length / jnp.maximum(r_length, 1e-30)), 1.0)
+    size = jnp.sqrt(jnp.abs(s) / jnp.maximum(jnp.abs(r), 1e-30))
+    return jnp.where((r == 0) & (s == 0), usual, jnp.clip(size, usual / CLIP, usual * CLIP))
 
 
 def _real(r: Array, s: Array) -> tuple[Array, Array]:

@@ -47,12 +47,12 @@ class BenchAttention:
                 raise ValueError(f"--{name} is {' '.join(map(str, values))}: it must be positive integers")
         if not self.seconds > 0:
             raise ValueError(f"--seconds is {self.seconds}: it must be above 0")
-        one_core()
         from robopolicy.attention import canonical
         from robopolicy.attention.catalogue import MECHANISMS
 
         asked = list(self.attention) or [m.example for m in MECHANISMS.values()]
         specs = list(dict.fromkeys([*(canonical(spec) for spec in asked), EXACT]))
+        one_core()
         rows: list[dict[str, Any]] = []
         for dim in self.dims:
             for tokens in self.tokens:

@@ -1,18 +1,21 @@
 """One battery over all commands, then the whole path once, small."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from robopolicy.cli import main
 
-COMMANDS = (("train", "es"), ("evaluate",), ("rollout",), ("flops",), ("export",))
+COMMANDS = (("train", "es"), ("evaluate",), ("rollout",), ("flops",), ("export",), ("bench", "attention"))
 COMPLETE = (
     ("train", "es", "--out", "run"),
     ("evaluate", "oracle"),
     ("rollout", "oracle", "--video", "walk.mp4"),
     ("flops",),
     ("export", "run", "--out", "bundle"),
+    ("bench", "attention"),
 )
 TINY = (
     "--population",
@@ -71,6 +74,11 @@ def test_an_unknown_option_is_one_line(capsys, words):
         (("rollout", "oracle", "--video", "nowhere/walk.mp4"), "nowhere"),
         (("rollout", "oracle", "--video", "walk.mp4", "--size", "321", "240"), "size"),
         (("export", "nobody", "--out", "bundle"), "run is 'nobody'"),
+        (("bench",), "bench attention"),
+        (("bench", "attention", "--tokens", "0"), "tokens is 0"),
+        (("bench", "attention", "--dims", "-8"), "dims is -8"),
+        (("bench", "attention", "--seconds", "0"), "seconds is 0"),
+        (("bench", "attention", "--attention", "positve(m=8)"), "did you mean 'positive'?"),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(capsys, tmp_path, monkeypatch, words, said):
@@ -127,6 +135,28 @@ def test_the_papers_claim_holds_for_a_whole_policy_step(capsys):
     totals = {row["attention"]: row["total"] for row in json.loads(capsys.readouterr().out)}
     assert totals["positive_antithetic(m=256)"] >= 3 * totals["angular_hybrid(m=8, n=8)"]
     assert "softmax" in totals
+
+
+def test_attention_is_timed_against_exact_softmax():
+    words = "--attention positive(m=8) --tokens 16 1536 2048 --dims 4 --seconds 0.001 --json".split()
+    # In a process of its own, which it keeps on one core.
+    command = [sys.executable, "-m", "robopolicy", "bench", "attention", *words]
+    rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    timed = {(r["attention"], r["op"], r["tokens"]): r for r in rows}
+    library = "jax.nn.dot_product_attention"
+    operations = [("positive(m=8)", op) for op in ("map", "rank", "apply")]
+    operations += [("softmax", "rank"), ("softmax", "apply"), (library, "apply")]
+    assert set(timed) == {(*operation, tokens) for operation in operations for tokens in (16, 1536, 2048)}
+    for (_, op, tokens), row in timed.items():
+        assert row["dim"] == 4
+        assert min(row["time_ms"], row["flops"], row["memory_bytes"]) > 0
+        if op != "map":
+            exact = timed["softmax", op, tokens]["time_ms"]
+            assert row["vs_softmax"] == pytest.approx(exact / row["time_ms"])
+    # Exact attention grows with the square of the tokens, the other in proportion.
+    for name, power in (("softmax", 2), ("positive(m=8)", 1)):
+        long, short = (timed[name, "apply", tokens]["flops"] for tokens in (2048, 1536))
+        assert long / short == pytest.approx((2048 / 1536) ** power, rel=0.01)
 
 
 @pytest.mark.slow

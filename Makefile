@@ -40,6 +40,8 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest --numprocesses 2
 
+# Most of its time would go into compiling well what runs for milliseconds.
+quick: export XLA_FLAGS := --xla_backend_optimization_level=0 $(XLA_FLAGS)
 quick: $(STAMP)
 	$(BIN)/pytest --numprocesses 2 -m 'not slow'
 

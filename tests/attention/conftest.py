@@ -35,7 +35,13 @@ def _variants() -> list[str]:
     return [*chosen, small("generalized_exponential", A="-0.1+0.2j", s="-1")]
 
 
-SPECS = [small(name) for name in MECHANISMS]
+# The quick part takes one or two mechanisms of each family, the whole takes all.
+QUICK = ("trigonometric", "positive", "optimal_positive", "generalized_exponential", "geometric_positive")
+QUICK += ("angular_hybrid", "clustered_hybrid")
+SPECS = [
+    pytest.param(small(name), marks=() if name in QUICK else pytest.mark.slow, id=small(name))
+    for name in MECHANISMS
+]
 VARIANTS = [pytest.param(spec, marks=pytest.mark.slow) for spec in _variants()]
 # Couplings change what is drawn and nothing after that, so only tests of draws run over these. The second
 # map is the one that looks at the length of its vectors.

@@ -250,6 +250,7 @@ def test_wrong_shapes_are_refused_in_one_line(any_spec: str, q, k, v, mask, mess
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing(spec: str, tokens, monkeypatch) -> None:
     q, k, v = tokens(1, 150, D), tokens(2, 170, D) * jnp.linspace(0.3, 1.5, 170)[:, None], tokens(3, 170, V)
     mask = np.arange(170) % 5 != 1

@@ -30,6 +30,7 @@ STRUCTURED = ("hadamard", "fast_simplex")
 SIZES = [(2, 5), (5, 5), (7, 3), (4, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coupling", "m", "dim"),
     [(c, m, dim) for c in COUPLINGS for m, dim in ([(3, 64), (70, 64)] if c in STRUCTURED else SIZES)],

@@ -137,6 +137,7 @@ def test_the_papers_claim_holds_for_a_whole_policy_step(capsys):
     assert "softmax" in totals
 
 
+@pytest.mark.slow
 def test_attention_is_timed_against_exact_softmax():
     words = "--attention positive(m=8) --tokens 16 1536 2048 --dims 4 --seconds 0.001 --json".split()
     # In a process of its own, which it keeps on one core.

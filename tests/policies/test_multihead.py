@@ -34,6 +34,7 @@ def test_it_is_what_its_heads_are_one_by_one(spec: str, norm_fn) -> None:
         np.testing.assert_allclose(found, module.out(jnp.concatenate(heads, axis=1)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_features_are_no_parameters(name: str) -> None:
     module = _module(MECHANISMS[name].example)

@@ -36,6 +36,7 @@ def test_it_maximises_though_some_returns_are_not_numbers(name):
     assert after > before / 4  # both are below 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_state_written_down_and_read_back_goes_on_to_the_same_bits(name):
     search = strategy(name, SETTINGS)

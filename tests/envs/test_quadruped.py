@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from robopolicy.envs.physics.bullet import BulletPhysics
-from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera
+from robopolicy.envs.physics import ENGINES, make_physics
+from robopolicy.envs.physics.base import Conditions
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.gait import Trot, TrotConfig
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles
 from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
@@ -14,9 +15,9 @@ from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Reading, Walker, WalkerConfig, standing_joints
 
 
-@pytest.fixture(scope="module")
-def physics():
-    engine = BulletPhysics()
+@pytest.fixture(scope="module", params=ENGINES)
+def physics(request):
+    engine = make_physics(request.param, visible=False)
     yield engine
     engine.close()
 
@@ -30,9 +31,8 @@ def random_joints(count: int) -> np.ndarray:
 def test_forward_kinematics_equal_the_engines(physics):
     terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
     for joints in random_joints(4):
-        physics.reset(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel())
-        toes = [physics._bullet.getLinkState(physics._robot, toe, 0, 1)[4] for toe in (3, 7, 11, 15)]
-        expected = np.array(toes) - [0.0, 0.0, 3.0]
+        physics.reset(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel(), Conditions())
+        expected = physics.foot_positions() - [0.0, 0.0, 3.0]
         np.testing.assert_allclose(foot_positions(joints), expected, atol=1e-5)
 
 
@@ -122,26 +122,48 @@ def test_terrain_has_the_papers_sizes_and_margin_has_the_right_sign():
         assert ((gaps >= 0.1) & (gaps <= 0.2)).all()
         assert terrain.ends[-1] > config.goal + 1.0
         middles = (terrain.starts + terrain.ends) / 2
-        np.testing.assert_allclose(terrain.margin(middles), (terrain.ends - terrain.starts) / 2)
-        np.testing.assert_allclose(terrain.margin(terrain.ends[:-1] + gaps / 2), -gaps / 2)
-        np.testing.assert_allclose(terrain.margin(terrain.starts), 0.0, atol=1e-12)
+        np.testing.assert_allclose(terrain.margin(ahead(middles)), (terrain.ends - terrain.starts) / 2)
+        np.testing.assert_allclose(terrain.margin(ahead(terrain.ends[:-1] + gaps / 2)), -gaps / 2)
+        np.testing.assert_allclose(terrain.margin(ahead(terrain.starts)), 0.0, atol=1e-12)
+
+
+def ahead(x: np.ndarray) -> np.ndarray:
+    """Points on the middle of the row."""
+    return np.stack([x, np.zeros_like(x)], axis=-1)
+
+
+def test_turned_stones_keep_their_gaps_and_edges_are_those_of_the_boxes():
+    config = TerrainConfig(height_step=0.04, yaw=0.2)
+    terrain = Terrain(config, np.random.default_rng(0))
+    assert np.ptp(terrain.tops) <= 0.04
+    assert 0.1 < np.abs(terrain.yaws).max() <= 0.2
+    for y in (-0.2, 0.0, 0.2):
+        starts, ends = terrain.edges(np.array(y))
+        for box, start, end, top in zip(terrain.stones(), starts, ends, terrain.tops, strict=True):
+            assert box.center[2] + box.half[2] == pytest.approx(top)
+            for x in (start, end):
+                along = (x - box.center[0]) * np.cos(box.yaw) + y * np.sin(box.yaw)
+                assert abs(along) == pytest.approx(box.half[0])
+    with pytest.raises(ValueError, match=r"yaw is 0\.2"):
+        Terrain(TerrainConfig(painted=True, yaw=0.2), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", sorted(CAMERAS))
 def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
     camera = DepthCamera(CAMERAS[name])
     rng = np.random.default_rng(3)
-    for seed in range(5):
-        terrain = Terrain(TerrainConfig(), np.random.default_rng(seed))
+    for seed in range(8):
+        config = TerrainConfig(height_step=0.05, yaw=0.2) if seed % 2 else TerrainConfig()
+        terrain = Terrain(config, np.random.default_rng(seed))
         base, yaw = np.array([rng.uniform(0, 7), rng.uniform(-0.1, 0.1), 0.42]), rng.uniform(-0.2, 0.2)
         # The robot stands far away: the cameras do not see its legs, a ray of the engine would.
-        physics.reset(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12))
+        physics.reset(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12), Conditions())
         eye, rays = camera.pose(base, yaw)
         length = np.linalg.norm(rays, axis=1)
         reach = camera.config.reach * length.max()
         distance = physics.ray_distances(np.tile(eye, (len(rays), 1)), rays / length[:, None], reach)
         expected = np.minimum(distance / length, camera.config.reach).reshape(24, 32)
-        difference = np.abs(camera.image(terrain, base, yaw) - expected)
+        difference = np.abs(camera.image(Scene(terrain), base, yaw) - expected)
         # A ray that grazes an edge may fall on either side of it: fewer than one in a hundred.
         assert np.mean(difference > 1e-3) < 0.01
 
@@ -151,7 +173,7 @@ def test_level_image_is_what_the_camera_sees_over_an_endless_stone():
     for config in CAMERAS.values():
         camera = DepthCamera(config)
         np.testing.assert_allclose(
-            camera.image(endless, np.array([3.0, 0.0, 0.42]), 0.0), camera.level_image(0.42), atol=1e-5
+            camera.image(Scene(endless), np.array([3.0, 0.0, 0.42]), 0.0), camera.level_image(0.42), atol=1e-5
         )
 
 
@@ -166,15 +188,15 @@ def test_oracle_moves_a_landing_just_inside_the_nearest_stone():
     terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
     edge, far = terrain.ends[0], terrain.starts[1]
     nominal = np.array([edge - 0.2, edge - 0.02, edge + 0.01, far - 0.01])
-    moved = nominal + foothold_offsets(terrain, nominal, 0.3)
+    moved = nominal + foothold_offsets(terrain, ahead(nominal), 0.3)
     np.testing.assert_allclose(moved, [nominal[0], edge - MARGIN, edge - MARGIN, far + MARGIN])
-    assert np.abs(foothold_offsets(terrain, nominal, 0.05)).max() <= 0.05
+    assert np.abs(foothold_offsets(terrain, ahead(nominal), 0.05)).max() <= 0.05
 
 
 def test_walker_trots_straight_at_its_speed_on_level_ground(physics):
     terrain = Terrain(TerrainConfig(painted=True), np.random.default_rng(0))
     walker = Walker(WalkerConfig())
-    physics.reset(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42))
+    physics.reset(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42), Conditions())
     walker.reset(physics)
     for _ in range(400):
         walker.advance()

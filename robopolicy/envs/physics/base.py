@@ -10,14 +10,34 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+UPRIGHT = (1.0, 0.0, 0.0, 0.0)
+"""The quaternion (w, x, y, z) of no turn."""
+
 
 @dataclass(frozen=True)
 class Box:
-    """A fixed, axis-aligned box: `center` and `half` extents [3] in metres; `shade` of grey in pictures."""
+    """A fixed box: `center` and `half` extents [3] (m), turned about the vertical by `yaw` (rad).
+
+    `shade` is its grey in pictures.
+    """
 
     center: tuple[float, float, float]
     half: tuple[float, float, float]
     shade: float = 0.7
+    yaw: float = 0.0
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What may differ between episodes, and what a controller is not told.
+
+    friction: coefficient between toes and boxes; payload: kg at the base's centre of mass; motor_strength:
+    share of every commanded torque, and of the torque limit of a held joint, that motors deliver.
+    """
+
+    friction: float = 0.8
+    payload: float = 0.0
+    motor_strength: float = 1.0
 
 
 class BodyState(NamedTuple):
@@ -46,14 +66,24 @@ class View(NamedTuple):
 class Physics(Protocol):
     """A robot among boxes. `reset` rebuilds the world, so that nothing of an episode reaches the next."""
 
-    def reset(self, boxes: list[Box], position: Array, joint_positions: Array) -> None:
-        """Build the world anew and put the robot at `position` [3] (m), upright, at rest."""
+    def reset(
+        self,
+        boxes: list[Box],
+        position: Array,
+        joint_positions: Array,
+        conditions: Conditions,
+        quaternion: tuple[float, float, float, float] = UPRIGHT,
+    ) -> None:
+        """Build the world anew, the robot's base at `position` [3] (m), turned by `quaternion`, at rest."""
 
     def state(self) -> BodyState:
         """Read the robot."""
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
         """Set what each joint [J] does from now on: hold its position (rad) or apply its torque (N m)."""
+
+    def push(self, force: Array) -> None:
+        """Push the base's centre of mass with `force` [3] (N, world) during the next control period."""
 
     def step(self) -> None:
         """Advance by one control period, in as many physics steps as the engine was built with."""
@@ -71,7 +101,25 @@ class Physics(Protocol):
         """A picture [height, width, 3] of the robot and its world."""
 
     def mass_properties(self) -> tuple[float, Array, Array]:
-        """Mass (kg), centre of mass [3] and inertia about it [3, 3] at the present pose, in base axes."""
+        """Mass (kg), centre of mass [3] and inertia about it [3, 3] at the present pose, in base axes.
+
+        A payload is not part of it.
+        """
+
+    def mass_matrix(self) -> Array:
+        """Joint-space inertia [18, 18], for velocities ordered base linear and angular (world), joints."""
+
+    def gravity_torques(self) -> Array:
+        """Generalised force [18] that holds the robot still against gravity, ordered as in `mass_matrix`."""
+
+    def foot_positions(self) -> Array:
+        """Centres of the toes, [4, 3] (m, world)."""
+
+    def foot_jacobians(self) -> Array:
+        """Velocity of each toe's centre (world) for each generalised velocity, [4, 3, 18]."""
+
+    def contact_forces(self) -> Array:
+        """Force of the terrain on each foot in the last physics step, [4, 3] (N, world)."""
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import sys
 import weakref
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import Array, BodyState, Box, View
+from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditions, View
 
 
 @contextlib.contextmanager
@@ -52,7 +53,6 @@ class BulletConfig:
     control_period: float = 0.01  # s
     substeps: int = 5  # physics steps a control period: 2 ms each
     solver_iterations: int = 10
-    friction: float = 0.8  # of toes and of terrain: Bullet multiplies the two
     motor_torque: float = 60.0  # N m, limit of a position-controlled joint
     position_gain: float = 0.15  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 0.8
@@ -79,6 +79,7 @@ class BulletPhysics:
         # Disconnect before the interpreter takes PyBullet's own clean-up apart.
         self._disconnect = weakref.finalize(self, _disconnect, self._client)
         self._robot = -1
+        self._conditions = Conditions()
 
     @property
     def _bullet(self) -> BulletClient:
@@ -86,8 +87,16 @@ class BulletPhysics:
             raise RuntimeError("physics is closed: make a new environment")
         return self._client
 
-    def reset(self, boxes: list[Box], position: Array, joint_positions: Array) -> None:
+    def reset(
+        self,
+        boxes: list[Box],
+        position: Array,
+        joint_positions: Array,
+        conditions: Conditions,
+        quaternion: tuple[float, float, float, float] = UPRIGHT,
+    ) -> None:
         bullet, config = self._bullet, self.config
+        self._conditions = conditions
         bullet.resetSimulation()
         bullet.setPhysicsEngineParameter(
             fixedTimeStep=config.control_period,
@@ -101,19 +110,28 @@ class BulletPhysics:
             visual = bullet.createVisualShape(
                 bullet.GEOM_BOX, halfExtents=box.half, rgbaColor=(box.shade, box.shade, box.shade, 1.0)
             )
-            body = bullet.createMultiBody(0.0, shape, visual, box.center)
-            bullet.changeDynamics(body, -1, lateralFriction=1.0)
+            turn = (0.0, 0.0, math.sin(box.yaw / 2), math.cos(box.yaw / 2))
+            body = bullet.createMultiBody(0.0, shape, visual, box.center, turn)
+            bullet.changeDynamics(body, -1, lateralFriction=1.0)  # Bullet multiplies it with the toes'
         self._robot = bullet.loadURDF(
             "laikago/laikago_toes_zup_lores.urdf",
             position,
-            flags=0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES,
+            (*quaternion[1:], quaternion[0]),
+            flags=bullet.URDF_USE_INERTIA_FROM_FILE
+            | (0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES),
         )
         for link in range(-1, bullet.getNumJoints(self._robot)):
             if link in TOES:
-                bullet.changeDynamics(self._robot, link, lateralFriction=config.friction)
+                bullet.changeDynamics(self._robot, link, lateralFriction=conditions.friction)
             else:
                 bullet.setCollisionFilterGroupMask(self._robot, link, 0, 0)
             bullet.changeDynamics(self._robot, link, linearDamping=0.0, angularDamping=0.0)
+        self._base_mass = bullet.getDynamicsInfo(self._robot, -1)[0]
+        if conditions.payload:
+            inertia = bullet.getDynamicsInfo(self._robot, -1)[2]
+            bullet.changeDynamics(
+                self._robot, -1, mass=self._base_mass + conditions.payload, localInertiaDiagonal=inertia
+            )
         for joint, angle in zip(JOINTS, joint_positions, strict=True):
             bullet.resetJointState(self._robot, joint, angle, 0.0)
 
@@ -132,7 +150,7 @@ class BulletPhysics:
         )
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
-        bullet, config = self._bullet, self.config
+        bullet, config, strength = self._bullet, self.config, self._conditions.motor_strength
         held = np.flatnonzero(position_controlled)
         pushed = np.flatnonzero(~position_controlled)
         if held.size:
@@ -141,7 +159,7 @@ class BulletPhysics:
                 [JOINTS[i] for i in held],
                 bullet.POSITION_CONTROL,
                 targetPositions=positions[held].tolist(),
-                forces=[config.motor_torque] * held.size,
+                forces=[strength * config.motor_torque] * held.size,
                 positionGains=[config.position_gain] * held.size,
                 velocityGains=[config.velocity_gain] * held.size,
             )
@@ -152,8 +170,13 @@ class BulletPhysics:
                 self._robot, joints, bullet.VELOCITY_CONTROL, forces=[0.0] * pushed.size
             )
             bullet.setJointMotorControlArray(
-                self._robot, joints, bullet.TORQUE_CONTROL, forces=torques[pushed].tolist()
+                self._robot, joints, bullet.TORQUE_CONTROL, forces=(strength * torques[pushed]).tolist()
             )
+
+    def push(self, force: Array) -> None:
+        bullet = self._bullet
+        center = bullet.getBasePositionAndOrientation(self._robot)[0]
+        bullet.applyExternalForce(self._robot, -1, force.tolist(), center, bullet.WORLD_FRAME)
 
     def step(self) -> None:
         self._bullet.stepSimulation()
@@ -197,7 +220,7 @@ class BulletPhysics:
         for link, (center, quaternion) in poses.items():
             info = bullet.getDynamicsInfo(self._robot, link)
             rotation = np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3)
-            masses.append(info[0])
+            masses.append(self._base_mass if link == -1 else info[0])
             centers.append(center)
             inertias.append(rotation @ np.diag(info[2]) @ rotation.T)
         mass = float(np.sum(masses))
@@ -210,6 +233,48 @@ class BulletPhysics:
         base = np.array(bullet.getMatrixFromQuaternion(base_quaternion)).reshape(3, 3)
         return mass, base.T @ (center - np.array(base_position)), base.T @ inertia @ base
 
+    def mass_matrix(self) -> Array:
+        bullet, state = self._bullet, self.state()
+        # Bullet's velocities are the base's angular and linear one in the base's axes, then the joints'.
+        own = np.array(bullet.calculateMassMatrix(self._robot, state.joint_positions.tolist()))
+        turn = _to_world(state.rotation)
+        return np.asarray(turn @ own @ turn.T)
+
+    def gravity_torques(self) -> Array:
+        bullet, state = self._bullet, self.state()
+        quaternion = bullet.getBasePositionAndOrientation(self._robot)[1]
+        place = [*state.position, *quaternion, *state.joint_positions]
+        # Entry 6 belongs to the fourth number of the quaternion.
+        still = [0.0] * len(place)
+        forces = bullet.calculateInverseDynamics(self._robot, place, still, still, 1)
+        return np.delete(np.array(forces), 6)
+
+    def foot_positions(self) -> Array:
+        bullet = self._bullet
+        return np.array([bullet.getLinkState(self._robot, toe, 0, 1)[0] for toe in TOES])
+
+    def foot_jacobians(self) -> Array:
+        bullet, state = self._bullet, self.state()
+        joints, still = state.joint_positions.tolist(), [0.0] * len(JOINTS)
+        own = [bullet.calculateJacobian(self._robot, toe, [0.0] * 3, joints, still, still)[0] for toe in TOES]
+        return np.asarray(state.rotation @ np.array(own) @ _to_world(state.rotation).T)
+
+    def contact_forces(self) -> Array:
+        forces = np.zeros((4, 3))
+        for contact in self._bullet.getContactPoints(bodyA=self._robot):
+            parts = ((contact[9], contact[7]), (contact[10], contact[11]), (contact[12], contact[13]))
+            forces[TOES.index(contact[3])] += sum(size * np.array(axis) for size, axis in parts)
+        # Bullet divides the impulse of one physics step by the time of all.
+        return forces * self.config.substeps
+
     def close(self) -> None:
         self._disconnect()
         self._client = None
+
+
+def _to_world(rotation: Array) -> Array:
+    """Brings Bullet's generalised forces [18] to those of velocities ordered as `Physics` has them."""
+    turn = np.eye(18)
+    turn[:6, :6] = 0.0
+    turn[:3, 3:6] = turn[3:6, :3] = rotation
+    return turn

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import Array
+from robopolicy.envs.physics.base import Array, Box
 from robopolicy.envs.quadruped.terrain import Terrain
 
 
@@ -54,46 +55,61 @@ class DepthCamera:
         turn = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
         return base + np.array(self.config.position) @ turn, self.rays @ turn
 
-    def image(self, terrain: Terrain, base: Array, yaw: float) -> NDArray[np.float32]:
-        """Depth image [height, width] (m) of `terrain`; the robot's own legs are not in it."""
+    def image(self, scene: Scene, base: Array, yaw: float) -> NDArray[np.float32]:
+        """Depth image [height, width] (m) of `scene`; the robot's own legs are not in it."""
+        config = self.config
         eye, rays = self.pose(base, yaw)
-        depth = np.minimum(self._stone_depth(terrain, eye, rays), self._floor_depth(terrain, eye, rays))
-        return self._framed(depth)
+        depth = np.full(len(rays), config.reach)
+        _clip_by_boxes(eye, rays, scene.near(eye[0], 2 * config.reach), depth)
+        return depth.astype(np.float32).reshape(config.height, config.width)
 
     def level_image(self, height: float) -> NDArray[np.float32]:
         """What the camera sees over unbroken level ground, the base `height` metres up."""
-        eye = height + self.config.position[2]
+        config = self.config
+        eye = height + config.position[2]
         with np.errstate(divide="ignore"):
             depth = np.where(self.rays[:, 2] < 0, -eye / self.rays[:, 2], np.inf)
-        return self._framed(depth)
-
-    def _framed(self, depth: Array) -> NDArray[np.float32]:
-        clipped = np.minimum(depth, self.config.reach).astype(np.float32)
-        return clipped.reshape(self.config.height, self.config.width)
-
-    def _floor_depth(self, terrain: Terrain, eye: Array, rays: Array) -> Array:
-        with np.errstate(divide="ignore"):
-            depth = -(eye[2] + terrain.config.depth) / rays[:, 2]
-        return np.where(depth > 0, depth, np.inf)
-
-    def _stone_depth(self, terrain: Terrain, eye: Array, rays: Array) -> Array:
-        """Slab method, against the stones that any ray can reach."""
-        near = (terrain.ends > eye[0] - self.config.reach) & (terrain.starts < eye[0] + 2 * self.config.reach)
-        low, high = terrain.starts[near], terrain.ends[near]
-        half = terrain.config.width / 2
-        with np.errstate(divide="ignore"):
-            inverse = 1.0 / rays
-        # An axis-parallel ray gives infinities of the right signs here; 0 * inf can only arise for an eye
-        # exactly in a face, where nan makes the comparison below false: a miss, as for any grazing ray.
-        enter_x, leave_x = _slab(low - eye[0], high - eye[0], inverse[:, :1])
-        enter_y, leave_y = _slab(-half - eye[1], half - eye[1], inverse[:, 1:2])
-        enter_z, leave_z = _slab(-terrain.config.depth - eye[2], -eye[2], inverse[:, 2:])
-        enter = np.maximum(np.maximum(enter_x, enter_y), enter_z)
-        leave = np.minimum(np.minimum(leave_x, leave_y), leave_z)
-        hit = (enter <= leave) & (enter > 0)
-        return np.where(hit, enter, np.inf).min(axis=1)
+        return np.minimum(depth, config.reach).astype(np.float32).reshape(config.height, config.width)
 
 
-def _slab(low: Array, high: Array, inverse: Array) -> tuple[Array, Array]:
-    a, b = low * inverse, high * inverse
-    return np.minimum(a, b), np.maximum(a, b)
+class Scene:
+    """What cameras see of a terrain: its stones and the floor of the gaps."""
+
+    def __init__(self, terrain: Terrain) -> None:
+        boxes = [*terrain.stones(), terrain.floor()]
+        self._rows = np.array([_row(box) for box in boxes])
+        reach = np.abs(self._rows[:, 3] * self._rows[:, 6]) + np.abs(self._rows[:, 4] * self._rows[:, 7])
+        self._low, self._high = self._rows[:, 0] - reach, self._rows[:, 0] + reach
+
+    def near(self, x: float, distance: float) -> Array:
+        """Rows of the boxes within `distance` (m) of `x` along the row: what a ray from there can meet."""
+        return self._rows[(self._high > x - distance) & (self._low < x + distance)]
+
+
+def _row(box: Box) -> tuple[float, ...]:
+    return (*box.center, *box.half, np.cos(box.yaw), np.sin(box.yaw))
+
+
+@numba.njit(cache=True)
+def _clip_by_boxes(eye: Array, rays: Array, boxes: Array, depth: Array) -> None:
+    """Lower `depth` [N] to where a ray from `eye` [3] along `rays` [N, 3] enters a box: the slab method.
+
+    boxes: [B, 8], centre, half extents, cosine and sine of the yaw. A ray that starts inside a box misses it.
+    """
+    for box in boxes:
+        c, s = box[6], box[7]
+        dx, dy = eye[0] - box[0], eye[1] - box[1]
+        x, y, z = c * dx + s * dy, c * dy - s * dx, eye[2] - box[2]
+        for i in range(len(rays)):
+            enter, leave = 0.0, depth[i]
+            direction = (c * rays[i, 0] + s * rays[i, 1], c * rays[i, 1] - s * rays[i, 0], rays[i, 2])
+            for start, step, half in zip((x, y, z), direction, (box[3], box[4], box[5])):  # noqa: B905
+                if step == 0.0:
+                    if abs(start) > half:
+                        leave = -1.0
+                    continue
+                one, other = (-half - start) / step, (half - start) / step
+                enter = max(enter, min(one, other))
+                leave = min(leave, max(one, other))
+            if 0.0 < enter < leave:
+                depth[i] = enter

@@ -12,16 +12,15 @@ MARGIN = 0.06  # m to the edge that it keeps
 
 
 def foothold_offsets(terrain: Terrain, nominal: Array, largest: float, margin: float = MARGIN) -> Array:
-    """The smallest offset [4] (m) that puts each `nominal` landing [4] (world x, m) `margin` inside a stone.
+    """The smallest offset [4] (m) that puts each `nominal` landing [4, 2] (world, m) `margin` inside a stone.
 
     Where no offset within `largest` does, the one that comes closest.
     """
-    low = (terrain.starts + margin)[:, None]
-    high = (terrain.ends - margin)[:, None]
-    targets = np.clip(nominal, low, high)  # [stones, 4]
-    best = np.abs(targets - nominal).argmin(axis=0)
-    offsets = targets[best, np.arange(len(nominal))] - nominal
-    return np.clip(offsets, -largest, largest)
+    starts, ends = terrain.edges(nominal[:, 1])
+    targets = np.clip(nominal[:, :1], starts + margin, ends - margin)  # [4, stones]
+    offsets = targets - nominal[:, :1]
+    least = np.abs(offsets).argmin(axis=1)
+    return np.clip(offsets[np.arange(len(nominal)), least], -largest, largest)
 
 
 def act(terrain: Terrain, nominal: Array, largest: float) -> NDArray[np.float32]:

@@ -14,10 +14,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.envs.physics import ENGINES, default_engine, make_physics
 from robopolicy.envs.physics.base import Physics, View
 from robopolicy.envs.quadruped import oracle
-from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
+from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 
@@ -30,6 +33,7 @@ PROPRIOCEPTION = (
     *(f"previous_action_{leg}" for leg in LEGS),
     *(f"nominal_landing_{leg}" for leg in LEGS),
 )
+ROBOT_MASS = 25.6  # kg, for the size of pushes
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
 
 
@@ -51,18 +55,34 @@ class SteppingStonesConfig:
     terrain: TerrainConfig = field(default_factory=TerrainConfig)
     walker: WalkerConfig = field(default_factory=WalkerConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    disturbances: DisturbanceConfig = field(default_factory=DisturbanceConfig)
+    sensors: SensorConfig = field(default_factory=SensorConfig)
     policy_period: float = 0.05
     largest_offset: float = 0.15  # of a foothold, for an action of one
     episode_seconds: float = 20.0
-    lowest_base: float = 0.28  # over the stones; below it the robot has fallen
+    lowest_base: float = 0.28  # over what it stands on; below it the robot has fallen
     largest_tilt: float = 0.6  # roll or pitch
-    deepest_foot: float = 0.06  # toe below the stones: a foot in a gap
+    deepest_foot: float = 0.06  # toe below the lowest stone: a foot in a gap
     widest_drift: float = 0.25  # of the base from the middle
 
 
 PRESETS = {
     "paper": SteppingStonesConfig(),
     "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
+    "hard": SteppingStonesConfig(
+        terrain=TerrainConfig(length=(0.45, 0.8), gap=(0.10, 0.22), height_step=0.02, yaw=0.05),
+        disturbances=DisturbanceConfig(
+            friction=(0.6, 1.0), payload=(0.0, 2.0), motor_strength=(0.95, 1.05), push=0.1
+        ),
+        sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
+    ),
+    "extreme": SteppingStonesConfig(
+        terrain=TerrainConfig(length=(0.4, 0.7), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
+        disturbances=DisturbanceConfig(
+            friction=(0.5, 1.0), payload=(0.0, 4.0), motor_strength=(0.9, 1.1), push=0.2
+        ),
+        sensors=SensorConfig(noise=0.01, dropout=0.03, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
+    ),
 }
 
 
@@ -78,7 +98,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     def __init__(
         self,
-        engine: str = "bullet",
+        engine: str | None = None,
         preset: str = "paper",
         episode_seconds: float | None = None,
         render_mode: str | None = None,
@@ -95,19 +115,18 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
                     f"{config.policy_period} or more"
                 )
             config = replace(config, episode_seconds=float(episode_seconds))
-        _choice("engine", engine, ("bullet",))
+        engine = default_engine() if engine is None else _choice("engine", engine, ENGINES)
         if render_mode is not None:
             _choice("render_mode", render_mode, self.metadata["render_modes"])
         self.config = config
         self.render_mode = render_mode
         self._render_size = render_size
-        self.physics: Physics = _bullet(visible=render_mode is not None)
-        self.cameras = {name: DepthCamera(camera) for name, camera in CAMERAS.items()}
+        self.physics: Physics = make_physics(engine, visible=render_mode is not None)
         self.walker = Walker(config.walker)
         self._running = False
         images = {
-            name: gymnasium.spaces.Box(0.0, c.config.reach, (c.config.height, c.config.width), np.float32)
-            for name, c in self.cameras.items()
+            name: gymnasium.spaces.Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
+            for name, camera in CAMERAS.items()
         }
         size = (len(PROPRIOCEPTION),)
         proprioception = gymnasium.spaces.Box(-BOUND, BOUND, size, np.float32)
@@ -119,7 +138,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     def level_depth(self) -> dict[str, NDArray[np.float32]]:
         """What each camera sees over unbroken level ground at the nominal height, [24, 32] (m) each."""
         height = self.config.walker.height
-        return {name: camera.level_image(height) for name, camera in self.cameras.items()}
+        return {name: DepthCamera(camera).level_image(height) for name, camera in CAMERAS.items()}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -129,8 +148,15 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         config = self.config
         self.terrain = Terrain(config.terrain, self.np_random)
         start = np.array([0.0, 0.0, config.walker.height])
-        self.physics.reset(self.terrain.solids(), start, standing_joints(config.walker.height))
+        self._scene = Scene(self.terrain)
+        self._disturbances = Disturbances(
+            config.disturbances, ROBOT_MASS, config.episode_seconds, self.np_random
+        )
+        joints = standing_joints(config.walker.height)
+        self.physics.reset(self.terrain.solids(), start, joints, self._disturbances.conditions)
         self.walker.reset(self.physics)
+        self._sensors = Sensors(CAMERAS, config.sensors, config.walker.control_period, self.np_random)
+        self._look()
         self._previous = np.zeros(len(LEGS), np.float32)
         self._steps = 0
         self._running = True
@@ -150,8 +176,12 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         reward = -config.reward.effort * float(np.abs(walker.offsets[lifting]).sum())
         cause = ""
         for _ in range(round(config.policy_period / config.walker.control_period)):
+            push = self._disturbances.force(walker.time)
+            if push is not None:
+                self.physics.push(push)
             touched = walker.advance()
-            margins = self.terrain.margin(walker.reading.feet_world[touched, 0])
+            self._look()
+            margins = self.terrain.margin(walker.reading.feet_world[touched])
             shortfall = np.clip((config.reward.edge_margin - margins) / config.reward.edge_margin, 0.0, 1.0)
             reward -= config.reward.edge * float(shortfall.sum())
             cause = self._end()
@@ -178,9 +208,12 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     def _end(self) -> str:
         config, reading = self.config, self.walker.reading
         x, y, z = reading.position
-        if z < config.lowest_base or np.abs(reading.attitude[:2]).max() > config.largest_tilt:
+        if (
+            z - self.walker.ground < config.lowest_base
+            or np.abs(reading.attitude[:2]).max() > config.largest_tilt
+        ):
             return "fall"
-        if (reading.feet_world[:, 2] - FOOT_RADIUS).min() < -config.deepest_foot:
+        if reading.feet_world[:, 2].min() - FOOT_RADIUS < self.terrain.tops.min() - config.deepest_foot:
             return "foot in a gap"
         if abs(y) > config.widest_drift:
             return "drift"
@@ -207,18 +240,19 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
                 walker.nominal_landings(),
             ]
         )
-        images = {
-            name: camera.image(self.terrain, reading.position, float(reading.attitude[2]))
-            for name, camera in self.cameras.items()
-        }
         bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)
-        return {**images, "proprioception": bounded}
+        return {**self._sensors.images(self._scene), "proprioception": bounded}
+
+    def _look(self) -> None:
+        reading = self.walker.reading
+        self._sensors.see(reading.position, float(reading.attitude[2]))
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that is told where the stones are, [4]."""
         reading = self.walker.reading
-        hips = reading.position[0] + (reading.hips @ reading.to_yaw)[:, 0]
-        return oracle.act(self.terrain, hips + self.walker.nominal_landings(), self.config.largest_offset)
+        nominal = reading.position[:2] + (reading.hips @ reading.to_yaw)[:, :2]
+        nominal[:, 0] += self.walker.nominal_landings()
+        return oracle.act(self.terrain, nominal, self.config.largest_offset)
 
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
@@ -241,10 +275,3 @@ def _choice(argument: str, value: str, allowed: Any) -> str:
     near = difflib.get_close_matches(str(value), list(allowed), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")
-
-
-def _bullet(*, visible: bool) -> Physics:
-    # Imported here so that the task can be described without the engine.
-    from robopolicy.envs.physics.bullet import BulletPhysics
-
-    return BulletPhysics(visible=visible)

@@ -1,4 +1,4 @@
-"""Stepping stones: a row of level stones with gaps between them (HRF, Appendix K.1)."""
+"""Stepping stones: a row of stones with gaps between them (HRF, Appendix K.1)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ class TerrainConfig:
     """Stone and gap sizes in metres. Widths, lengths and gaps are those of the paper; the rest is ours.
 
     `painted` leaves the ground solid: the cameras see the gaps and touchdowns are judged by them, but no
-    foot can fall into one. It is the first stage of a curriculum.
+    foot can fall into one. It is the first stage of a curriculum, for level stones alone.
     """
 
     width: float = 0.5
     length: tuple[float, float] = (0.5, 0.8)
-    gap: tuple[float, float] = (0.10, 0.20)
+    gap: tuple[float, float] = (0.10, 0.20)  # along the middle of the row
+    height_step: float = 0.0  # largest difference between the tops of two stones
+    yaw: float = 0.0  # rad, largest turn of a stone
     depth: float = 0.5  # of the gaps
     first_edge: tuple[float, float] = (0.45, 0.80)  # where the starting stone ends; the robot starts at 0
     goal: float = 8.0  # distance that counts as crossed
@@ -30,9 +32,18 @@ class TerrainConfig:
 
 
 class Terrain:
-    """One drawn row of stones along x; stone i covers [starts[i], ends[i]] (m)."""
+    """One drawn row of stones along x.
+
+    Stone i covers [starts[i], ends[i]] (m) along the middle of the row, its top is at tops[i] (m), and it is
+    turned by yaws[i] (rad). The stone that the robot starts on and the far bank are level and straight.
+    """
 
     def __init__(self, config: TerrainConfig, rng: np.random.Generator) -> None:
+        if config.painted and (config.height_step or config.yaw):
+            raise ValueError(
+                f"height_step is {config.height_step} and yaw is {config.yaw}: painted stones are level "
+                "and straight, both must be 0"
+            )
         self.config = config
         starts, ends = [-CAMERA_FAR_BEHIND], [rng.uniform(*config.first_edge)]
         while ends[-1] < config.goal + 1.0:
@@ -40,25 +51,46 @@ class Terrain:
             ends.append(starts[-1] + rng.uniform(*config.length))
         ends[-1] += 3.0  # the far bank: what lies behind the goal is no gap
         self.starts, self.ends = np.array(starts), np.array(ends)
+        between = np.ones(len(starts))
+        between[[0, -1]] = 0.0
+        self.tops = between * config.height_step * rng.uniform(-0.5, 0.5, len(starts))
+        self.yaws = between * config.yaw * rng.uniform(-1.0, 1.0, len(starts))
 
-    def margin(self, x: Array) -> Array:
-        """Distance (m) from `x` [...] to the nearest stone edge: positive on a stone, negative over a gap."""
-        inside = np.minimum(x[..., None] - self.starts, self.ends - x[..., None])
-        return inside.max(axis=-1)
+    def edges(self, y: Array) -> tuple[Array, Array]:
+        """Where each stone starts and ends along x (m) at the lateral positions `y` [...], [..., stones]."""
+        shift = y[..., None] * np.tan(self.yaws)
+        return self.starts - shift, self.ends - shift
+
+    def margin(self, points: Array) -> Array:
+        """Distance along x (m) from `points` [..., 2] to the nearest edge: positive on a stone."""
+        starts, ends = self.edges(points[..., 1])
+        inside = np.minimum(points[..., :1] - starts, ends - points[..., :1])
+        return np.asarray(inside.max(axis=-1))
 
     def stones(self) -> list[Box]:
         """The stones as the cameras see them."""
-        half_y, half_z = self.config.width / 2, self.config.depth / 2
-        edges = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        half_y, floor = self.config.width / 2, -self.config.depth
+        # A turned stone is cut by the middle of the row at a slant.
+        halves = (self.ends - self.starts) / 2 * np.cos(self.yaws)
+        middles = (self.starts + self.ends) / 2
+        rows = zip(middles.tolist(), halves.tolist(), self.tops.tolist(), self.yaws.tolist(), strict=True)
         return [
-            Box(((a + b) / 2, 0.0, -half_z), ((b - a) / 2, half_y, half_z), shade=(0.68, 0.8)[i % 2])
-            for i, (a, b) in enumerate(edges)
+            Box((x, 0.0, (top + floor) / 2), (half, half_y, (top - floor) / 2), (0.68, 0.8)[i % 2], yaw)
+            for i, (x, half, top, yaw) in enumerate(rows)
         ]
+
+    def floor(self) -> Box:
+        """The floor of the gaps."""
+        middle, half = self._extent()
+        return Box((middle, 0.0, -self.config.depth - 0.05), (half, BANK, 0.05), shade=0.3)
 
     def solids(self) -> list[Box]:
         """What feet stand on: the stones, or one bank where they are painted; and the floor of the gaps."""
-        middle, half = (self.starts[0] + self.ends[-1]) / 2, (self.ends[-1] - self.starts[0]) / 2
-        floor = Box((middle, 0.0, -self.config.depth - 0.05), (half, BANK, 0.05), shade=0.3)
         if self.config.painted:
-            return [Box((middle, 0.0, -self.config.depth / 2), (half, BANK, self.config.depth / 2)), floor]
-        return [*self.stones(), floor]
+            middle, half = self._extent()
+            half_z = self.config.depth / 2
+            return [Box((middle, 0.0, -half_z), (half, BANK, half_z)), self.floor()]
+        return [*self.stones(), self.floor()]
+
+    def _extent(self) -> tuple[float, float]:
+        return (self.starts[0] + self.ends[-1]) / 2, (self.ends[-1] - self.starts[0]) / 2

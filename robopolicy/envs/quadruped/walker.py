@@ -102,6 +102,7 @@ class Walker:
         self._lift_offs = self.reading.feet_world.copy()
         self._standing = np.ones(4, bool)
         self._forces = np.zeros((4, 3))
+        self.ground = 0.0  # height of what the standing feet stand on, m
 
     @property
     def time(self) -> float:
@@ -136,6 +137,7 @@ class Walker:
         self._lift(self.lifting())
         replan = self.tick % self.config.replan_every == 0 or bool((standing != self._standing).any())
         self._standing = standing
+        self.ground = float(self.reading.feet_world[standing, 2].mean()) - FOOT_RADIUS
         if replan:
             self._forces = self._plan()
         torques = -np.einsum(
@@ -174,7 +176,8 @@ class Walker:
                 + np.array([*reading.hips[leg, :2] + [0.0, SIDE[leg] * LATERAL[leg] + aside], 0.0])
                 @ reading.to_yaw
             )
-            landing = np.array([self.landings[leg, 0], hip[1], FOOT_RADIUS - config.swing.touchdown_press])
+            height = self.ground + FOOT_RADIUS - config.swing.touchdown_press
+            landing = np.array([self.landings[leg, 0], hip[1], height])
             self.landings[leg] = landing
             point = path(self._lift_offs[leg], landing, min(1.0, cycle[leg] / trot.swing), config.swing.apex)
             targets[leg] = reading.base_to_yaw.T @ reading.to_yaw @ (point - reading.position)
@@ -200,7 +203,7 @@ class Walker:
             pose=pose,
             rates=np.array([*reading.angular_velocity, *velocity]),
             desired_rates=np.array([0.0, 0.0, yaw_rate, *speed, 0.0]),
-            height=config.height + self._center[2],
+            height=self.ground + config.height + self._center[2],
             feet=feet,
             standing=standing,
         )

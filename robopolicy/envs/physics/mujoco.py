@@ -1,0 +1,290 @@
+"""The Laikago in MuJoCo: the only file that imports that engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from importlib.resources import files
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditions, View
+
+FEET = ("FR_toe", "FL_toe", "RR_toe", "RL_toe")
+BASE = 1  # body; 0 is the world
+AWAY = -1000.0  # m: where boxes lie that an episode has no use for
+LIMBS = slice(6, 18)  # of the generalised velocity: base linear, base angular, joints
+
+
+@dataclass(frozen=True)
+class MujocoConfig:
+    """Settings of the engine; the reasons stand in docs/stepping-stones.md."""
+
+    control_period: float = 0.01  # s
+    substeps: int = 5  # physics steps a control period: 2 ms each
+    solver_iterations: int = 8
+    # Of a position-controlled joint: the rate of 75 1/s at which Bullet's motors undo an error.
+    stiffness: float = 600.0  # N m/rad
+    damping: float = 8.0  # N m s/rad
+    motor_torque: float = 60.0  # N m, limit of a position-controlled joint
+    contact_time: float = 0.01  # s, in which a penetration is undone: feet sink in by a millimetre
+    contact_impedance: float = 0.9  # with 0.99 a standing robot trembles and creeps
+
+
+class MujocoPhysics:
+    """Laikago (`assets/laikago.xml`, the numbers of Bullet's model) on boxes, behind the `Physics` protocol.
+
+    Only the toes collide, as in Bullet. The model is compiled for a number of boxes and kept; an episode
+    writes every box and every condition anew.
+    """
+
+    def __init__(self, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
+        """`visible` is for engines to which pictures come dear; here they cost nothing until drawn."""
+        self.config = config or MujocoConfig()
+        self._model: mujoco.MjModel | None = None
+        self._closed = False
+        self._renderer: mujoco.Renderer | None = None
+        self._boxes = 0
+
+    def reset(
+        self,
+        boxes: list[Box],
+        position: Array,
+        joint_positions: Array,
+        conditions: Conditions,
+        quaternion: tuple[float, float, float, float] = UPRIGHT,
+    ) -> None:
+        if self._closed:
+            raise RuntimeError("physics is closed: make a new environment")
+        if len(boxes) > self._boxes:
+            self._compile(-(-len(boxes) // 16) * 16)
+        model, data, config = self._model, self._data, self.config
+        assert model is not None
+        self._strength = conditions.motor_strength
+        model.geom_friction[self._toes, 0] = conditions.friction
+        model.actuator_forcerange[:] = np.array([-1.0, 1.0]) * config.motor_torque * self._strength
+        model.body_mass[BASE] = self._base_mass + conditions.payload
+        self._place(boxes)
+        mujoco.mj_setConst(model, data)
+        mujoco.mj_resetData(model, data)
+        self._hold(np.zeros(12, bool))
+        data.qpos[:7] = (*position, *quaternion)
+        data.qpos[7:] = joint_positions
+        mujoco.mj_forward(model, data)
+
+    def _compile(self, boxes: int) -> None:
+        config = self.config
+        spec = mujoco.MjSpec.from_string((files("robopolicy.assets") / "laikago.xml").read_text())
+        for index in range(boxes):
+            spec.worldbody.add_geom(
+                name=f"box_{index}",
+                type=mujoco.mjtGeom.mjGEOM_BOX,
+                size=[1.0, 1.0, 1.0],
+                contype=2,
+                conaffinity=1,
+            )
+        spec.worldbody.add_light(
+            pos=[0, -2, 4], dir=[0, 0.4, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        )
+        option = spec.option
+        option.timestep = config.control_period / config.substeps
+        option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+        option.iterations = config.solver_iterations
+        # Boxes are moved after compilation, and what the midphase knows of them is not.
+        option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+        self._model = model = spec.compile()
+        self._data = mujoco.MjData(model)
+        self._boxes = boxes
+        self._box_ids = np.array([model.geom(f"box_{index}").id for index in range(boxes)])
+        self._toes = np.array([model.geom(name).id for name in FEET])
+        self._base_mass = float(model.body_mass[BASE])
+        model.geom_solref[self._toes] = (config.contact_time, 1.0)
+        model.geom_solimp[self._toes, :2] = config.contact_impedance
+        self._view = model.geom_rgba[self._box_ids]
+
+    def _place(self, boxes: list[Box]) -> None:
+        model, ids = self._model, self._box_ids
+        assert model is not None
+        spare = self._boxes - len(boxes)
+        half = np.array([box.half for box in boxes] + [(0.1, 0.1, 0.1)] * spare)
+        yaw = np.array([box.yaw for box in boxes] + [0.0] * spare) / 2
+        model.geom_size[ids] = half
+        model.geom_aabb[ids] = np.concatenate([np.zeros_like(half), half], axis=1)
+        model.geom_rbound[ids] = np.linalg.norm(half, axis=1)
+        model.geom_pos[ids] = [box.center for box in boxes] + [(0.0, 0.0, AWAY)] * spare
+        zero = np.zeros_like(yaw)
+        model.geom_quat[ids] = np.stack([np.cos(yaw), zero, zero, np.sin(yaw)], axis=1)
+        shades = np.array([box.shade for box in boxes] + [0.5] * spare)
+        model.geom_rgba[ids, :3] = shades[:, None]
+
+    def _hold(self, held: NDArray[np.bool_]) -> None:
+        """Switch the position servo of each joint [12] on or off."""
+        model, config = self._model, self.config
+        assert model is not None
+        model.actuator_gainprm[:, 0] = config.stiffness * held
+        model.actuator_biasprm[:, 1] = -config.stiffness * held
+        model.actuator_biasprm[:, 2] = -config.damping * held
+
+    def state(self) -> BodyState:
+        position, velocity = self._running().qpos, self._data.qvel
+        w, x, y, z = position[3:7].tolist()
+        rotation = np.array(
+            [
+                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+            ]
+        )
+        # MuJoCo gives the angular velocity of a floating body in the body's own axes.
+        angular = rotation @ velocity[3:6]
+        return BodyState(
+            position[:3].copy(),
+            rotation,
+            velocity[:3].copy(),
+            angular,
+            position[7:].copy(),
+            velocity[6:].copy(),
+        )
+
+    def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
+        data = self._running()
+        self._hold(position_controlled)
+        data.ctrl[:] = positions
+        data.qfrc_applied[LIMBS] = self._strength * torques * ~position_controlled
+
+    def push(self, force: Array) -> None:
+        self._running().xfrc_applied[BASE, :3] = force
+
+    def step(self) -> None:
+        data = self._running()
+        mujoco.mj_step(self._model, data, nstep=self.config.substeps)
+        data.xfrc_applied[BASE, :3] = 0.0
+
+    def foot_contacts(self) -> NDArray[np.bool_]:
+        geoms = self._running().contact.geom
+        return np.array([bool((geoms == toe).any()) for toe in self._toes])
+
+    def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
+        data = self._located()
+        geom, groups = np.zeros(1, np.int32), np.array([1, 0, 0, 0, 0, 0], np.uint8)
+        hits = [
+            mujoco.mj_ray(self._model, data, o, d, groups, 1, BASE, geom)
+            for o, d in zip(np.asarray(origins, float), np.asarray(directions, float), strict=True)
+        ]
+        distances = np.array(hits)
+        return np.where((distances < 0) | (distances > reach), reach, distances)
+
+    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        data = self._located()
+        model = self._model
+        assert model is not None
+        if self._renderer is None or (self._renderer.width, self._renderer.height) != (width, height):
+            self._drop_renderer()
+            model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+            try:
+                self._renderer = mujoco.Renderer(model, height, width)
+            except Exception as error:
+                raise RuntimeError(
+                    f"MuJoCo cannot draw here: {str(error).splitlines()[0]}; it needs OpenGL, as through "
+                    "MUJOCO_GL=egl or osmesa; the bullet engine draws without it"
+                ) from error
+        eye, target = np.array(view.eye), np.array(view.target)
+        ahead = target - eye
+        camera = mujoco.MjvCamera()
+        camera.lookat, camera.distance = target, float(np.linalg.norm(ahead))
+        camera.azimuth = math.degrees(math.atan2(ahead[1], ahead[0]))
+        camera.elevation = math.degrees(math.asin(ahead[2] / camera.distance))
+        model.vis.global_.fovy = view.field_of_view
+        self._renderer.update_scene(data, camera)
+        return np.asarray(self._renderer.render())
+
+    def mass_properties(self) -> tuple[float, Array, Array]:
+        data, model = self._located(), self._model
+        assert model is not None
+        masses = model.body_mass.copy()
+        masses[BASE] = self._base_mass
+        mass = float(masses.sum())
+        center = masses @ data.xipos / mass
+        inertia = np.zeros((3, 3))
+        for m, place, axes, principal in zip(
+            masses, data.xipos, data.ximat.reshape(-1, 3, 3), model.body_inertia, strict=True
+        ):
+            r = place - center
+            inertia += axes @ np.diag(principal) @ axes.T + m * (r @ r * np.eye(3) - np.outer(r, r))
+        base = data.xmat[BASE].reshape(3, 3)
+        return mass, base.T @ (center - data.xpos[BASE]), base.T @ inertia @ base
+
+    def mass_matrix(self) -> Array:
+        data, model = self._located(), self._model
+        assert model is not None
+        mujoco.mj_crb(model, data)
+        full = np.zeros((model.nv, model.nv))
+        mujoco.mj_fullM(model, data, full)
+        turn = self._world_axes()
+        return np.asarray(turn @ full @ turn.T)
+
+    def gravity_torques(self) -> Array:
+        data = self._located()
+        kept = data.qvel.copy()
+        data.qvel[:] = 0.0
+        mujoco.mj_fwdVelocity(self._model, data)
+        forces = data.qfrc_bias.copy()
+        data.qvel[:] = kept
+        return np.asarray(self._world_axes() @ forces)
+
+    def foot_positions(self) -> Array:
+        return np.asarray(self._located().geom_xpos[self._toes].copy())
+
+    def foot_jacobians(self) -> Array:
+        data, model = self._located(), self._model
+        assert model is not None
+        mujoco.mj_comPos(model, data)
+        jacobians = np.zeros((4, 3, model.nv))
+        for jacobian, toe in zip(jacobians, self._toes, strict=True):
+            mujoco.mj_jac(model, data, jacobian, None, data.geom_xpos[toe], model.geom_bodyid[toe])
+        return np.asarray(jacobians @ self._world_axes().T)
+
+    def contact_forces(self) -> Array:
+        data = self._running()
+        forces, one = np.zeros((4, 3)), np.zeros(6)
+        for index in range(data.ncon):
+            contact = data.contact[index]
+            mujoco.mj_contactForce(self._model, data, index, one)
+            toe = np.flatnonzero(np.isin(self._toes, contact.geom))
+            # The frame's first axis points from the first geom to the second; the force is on the second.
+            sign = 1.0 if contact.geom[1] in self._toes else -1.0
+            forces[toe] += sign * contact.frame.reshape(3, 3).T @ one[:3]
+        return forces
+
+    def close(self) -> None:
+        self._drop_renderer()
+        self._model = None
+        self._closed = True
+
+    def _running(self) -> mujoco.MjData:
+        if self._model is None:
+            raise RuntimeError(
+                "physics is closed: make a new environment" if self._closed else "physics needs a reset first"
+            )
+        return self._data
+
+    def _located(self) -> mujoco.MjData:
+        """The data with the places of all bodies brought up to date: a step leaves those of its beginning."""
+        data = self._running()
+        mujoco.mj_kinematics(self._model, data)
+        mujoco.mj_comPos(self._model, data)
+        return data
+
+    def _world_axes(self) -> Array:
+        """Turns a generalised force's base moments from the body's axes into the world's, [18, 18]."""
+        turn = np.eye(18)
+        turn[3:6, 3:6] = self._data.xmat[BASE].reshape(3, 3)
+        return turn
+
+    def _drop_renderer(self) -> None:
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None

@@ -1,0 +1,69 @@
+"""What stands between a perfect depth image and the one that a robot gets: mounting, noise, holes, delay."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import Array
+from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Scene
+
+
+@dataclass(frozen=True)
+class SensorConfig:
+    """Faults of the depth cameras; none by default."""
+
+    noise: float = 0.0  # m, standard deviation at a depth of 1 m; it grows with the square of the depth
+    dropout: float = 0.0  # share of pixels without a reading, which is 0 m
+    latency: float = 0.0  # s from exposure to observation
+    mount_shift: float = 0.0  # m, largest error of a camera's place along each axis, drawn for an episode
+    mount_tilt: float = 0.0  # deg, largest error of its tilt
+
+
+class Sensors:
+    """The cameras of one episode."""
+
+    def __init__(
+        self,
+        cameras: Mapping[str, CameraConfig],
+        config: SensorConfig,
+        period: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """period: seconds between two calls of `see`."""
+        self._config = config
+        self._rng = rng
+        self._cameras = {name: DepthCamera(_mounted(camera, config, rng)) for name, camera in cameras.items()}
+        self._poses: deque[tuple[Array, float]] = deque(maxlen=1 + round(config.latency / period))
+
+    def see(self, base: Array, yaw: float) -> None:
+        """Note the pose of the base; the cameras' delay is counted in these."""
+        self._poses.append((base, yaw))
+
+    def images(self, scene: Scene) -> dict[str, NDArray[np.float32]]:
+        """A depth image [height, width] (m) of every camera, as old as its delay or as the episode."""
+        base, yaw = self._poses[0]
+        return {
+            name: self._spoilt(camera.image(scene, base, yaw), camera.config.reach)
+            for name, camera in self._cameras.items()
+        }
+
+    def _spoilt(self, image: NDArray[np.float32], reach: float) -> NDArray[np.float32]:
+        config, rng = self._config, self._rng
+        if config.noise:
+            read = image + config.noise * image**2 * rng.standard_normal(image.shape, np.float32)
+            image = np.clip(read, 0.0, reach).astype(np.float32)
+        if config.dropout:
+            image = np.where(rng.random(image.shape) < config.dropout, np.float32(0.0), image)
+        return image
+
+
+def _mounted(camera: CameraConfig, config: SensorConfig, rng: np.random.Generator) -> CameraConfig:
+    shift = config.mount_shift * rng.uniform(-1.0, 1.0, 3)
+    x, y, z = (np.array(camera.position) + shift).tolist()
+    tilt = camera.tilt + config.mount_tilt * rng.uniform(-1.0, 1.0)
+    return replace(camera, position=(x, y, z), tilt=tilt)

@@ -1,0 +1,247 @@
+"""One battery over the physics engines: what each reads, and that they agree."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from robopolicy.envs.physics import ENGINES, make_physics
+from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions
+from robopolicy.envs.quadruped.kinematics import foot_positions
+from robopolicy.envs.quadruped.walker import standing_joints
+
+GROUND = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))]
+HELD, NO_TORQUE = np.ones(12, bool), np.zeros(12)
+STANDING = standing_joints(0.42)
+MASS, GRAVITY = 25.567, 9.81
+
+
+@pytest.fixture(scope="module")
+def engines():
+    made = {name: make_physics(name, visible=False) for name in ENGINES}
+    yield made
+    for physics in made.values():
+        physics.close()
+
+
+@pytest.fixture(params=ENGINES)
+def physics(request, engines):
+    return engines[request.param]
+
+
+def start(physics, height, joints=STANDING, boxes=GROUND, quaternion=UPRIGHT, **conditions) -> None:
+    physics.reset(boxes, np.array([0.0, 0.0, height]), joints, Conditions(**conditions), quaternion)
+
+
+def run(physics, periods: int, positions=STANDING, torques=NO_TORQUE, held=HELD) -> None:
+    for _ in range(periods):
+        physics.command(positions, torques, held)
+        physics.step()
+
+
+def pose(seed: int) -> tuple[np.ndarray, tuple[float, ...]]:
+    """Joint angles and a turn of the base, at random."""
+    rng = np.random.default_rng(seed)
+    joints = rng.uniform([-0.4, -0.6, -1.3], [0.4, 0.8, 0.2], (4, 3)).ravel()
+    quaternion = rng.normal((3.0, 0.0, 0.0, 0.0))
+    return joints, tuple((quaternion / np.linalg.norm(quaternion)).tolist())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_engines_agree_on_the_robot(engines, seed):
+    read = {}
+    for name, physics in engines.items():
+        joints, quaternion = pose(seed)
+        start(physics, 3.0, joints, quaternion=quaternion)
+        state = physics.state()
+        read[name] = {
+            "rotation": state.rotation,
+            "mass matrix": physics.mass_matrix(),
+            "gravity": physics.gravity_torques(),
+            "feet": physics.foot_positions(),
+            "jacobians": physics.foot_jacobians(),
+            "inertia": physics.mass_properties()[2],
+            "centre of mass": physics.mass_properties()[1],
+        }
+    assert np.linalg.norm(read["bullet"]["rotation"] - np.eye(3)) > 0.1
+    for name, of_bullet in read["bullet"].items():
+        np.testing.assert_allclose(of_bullet, read["mujoco"][name], atol=1e-6, err_msg=name)
+
+
+def test_readings_hold_together(physics):
+    joints, quaternion = pose(1)
+    start(physics, 3.0, joints, quaternion=quaternion)
+    state, jacobians = physics.state(), physics.foot_jacobians()
+    feet = state.position + foot_positions(state.joint_positions.reshape(4, 3)) @ state.rotation.T
+    np.testing.assert_allclose(physics.foot_positions(), feet, atol=1e-5)  # the file's pi has six digits
+    inertia = physics.mass_matrix()
+    np.testing.assert_allclose(inertia, inertia.T, atol=1e-9)
+    assert np.linalg.eigvalsh(inertia).min() > 0
+    np.testing.assert_allclose(inertia[:3, :3], MASS * np.eye(3), atol=1e-9)
+    mass, center, _ = physics.mass_properties()
+    assert mass == pytest.approx(MASS)
+    np.testing.assert_allclose(
+        physics.gravity_torques()[3:6],
+        np.cross(state.rotation @ center, [0.0, 0.0, MASS * GRAVITY]),
+        atol=1e-4,
+    )
+    # A little of every velocity in turn, against where the feet get by it.
+    before, step = physics.foot_positions(), 1e-6
+    for joint in range(12):
+        start(physics, 3.0, joints + step * np.eye(12)[joint], quaternion=quaternion)
+        moved = (physics.foot_positions() - before) / step
+        np.testing.assert_allclose(jacobians[:, :, 6 + joint], moved, atol=1e-4)
+    np.testing.assert_allclose(jacobians[:, :, :3], np.tile(np.eye(3), (4, 1, 1)), atol=1e-12)
+    turned = np.cross(np.eye(3)[None], (before - state.position)[:, None])  # [feet, axis, 3]
+    np.testing.assert_allclose(jacobians[:, :, 3:6], turned.transpose(0, 2, 1), atol=1e-9)
+
+
+def test_a_standing_robot_weighs_what_it_weighs(engines):
+    stood = {}
+    for name, physics in engines.items():
+        start(physics, 0.42)
+        run(physics, 150)
+        assert physics.foot_contacts().all()
+        forces = physics.contact_forces()
+        # Tolerance: what is left of the settling after 1.5 s.
+        assert forces[:, 2].sum() == pytest.approx(MASS * GRAVITY, rel=0.02)
+        np.testing.assert_allclose(forces[:, :2].sum(axis=0), 0.0, atol=2.0)
+        assert np.abs(physics.state().linear_velocity).max() < 0.01
+        stood[name] = physics.state().position[2]
+    # Held joints give a little under the weight: the two servos differ by less than a centimetre.
+    assert abs(stood["bullet"] - stood["mujoco"]) < 0.01
+
+
+def test_a_drop_is_free_until_the_feet_meet_the_ground(engines):
+    heights = {}
+    for name, physics in engines.items():
+        start(physics, 0.62)
+        fallen = []
+        for _ in range(120):
+            run(physics, 1)
+            fallen.append(physics.state().position[2])
+        heights[name] = np.array(fallen)
+        # 0.2 m take 0.202 s. Symplectic Euler steps of 2 ms fall g t dt / 2 deeper than a parabola.
+        t = 0.01 * np.arange(1, 19)
+        np.testing.assert_allclose(heights[name][:18], 0.62 - GRAVITY * t * (t + 0.002) / 2, atol=1e-3)
+    np.testing.assert_allclose(heights["bullet"][-1], heights["mujoco"][-1], atol=0.01)
+    np.testing.assert_allclose(heights["bullet"].min(), heights["mujoco"].min(), atol=0.03)
+
+
+def test_held_joints_follow_their_targets_alike(engines):
+    # A swing's worth of travel at once: 0.3 rad of every joint, the robot in free fall.
+    paths = {}
+    for name, physics in engines.items():
+        start(physics, 50.0)
+        angles = []
+        for _ in range(20):
+            run(physics, 1, STANDING + 0.3)
+            angles.append(physics.state().joint_positions - STANDING)
+        paths[name] = np.array(angles)
+        np.testing.assert_allclose(paths[name][-1], 0.3, atol=0.03)
+    difference = np.abs(paths["bullet"] - paths["mujoco"])
+    assert difference[2:].max() < 0.15
+    assert difference[8:].max() < 0.05
+
+
+def test_torques_push_as_they_should(engines):
+    # 5 N m on one knee in the air for a period: both engines give the joint the same speed.
+    speeds = []
+    for physics in engines.values():
+        start(physics, 50.0)
+        torques = np.zeros(12)
+        torques[2] = 5.0
+        run(physics, 1, torques=torques, held=np.zeros(12, bool))
+        speeds.append(physics.state().joint_velocities[2])
+    assert speeds[0] > 1.0
+    assert speeds[0] == pytest.approx(speeds[1], rel=0.01)
+
+
+def test_conditions_change_what_they_name(physics):
+    def slide(friction: float) -> float:
+        start(physics, 0.42, friction=friction)
+        run(physics, 60)
+        for _ in range(30):
+            physics.push(np.array([90.0, 0.0, 0.0]))
+            run(physics, 1)
+        return float(physics.state().position[0])
+
+    assert slide(0.8) + 0.02 < slide(0.2)
+
+    start(physics, 0.42, payload=5.0)
+    assert physics.mass_properties()[0] == pytest.approx(MASS)
+    run(physics, 150)
+    assert physics.contact_forces()[:, 2].sum() == pytest.approx((MASS + 5.0) * GRAVITY, rel=0.02)
+
+    def knee(strength: float) -> float:
+        start(physics, 50.0, motor_strength=strength)
+        run(physics, 1, torques=np.full(12, 1.0), held=np.zeros(12, bool))
+        return float(physics.state().joint_velocities[2])
+
+    assert knee(0.5) == pytest.approx(0.5 * knee(1.0), rel=0.02)
+
+
+def test_a_push_gives_its_momentum_and_ends_with_the_period(physics):
+    start(physics, 50.0)
+    physics.push(np.array([0.0, 200.0, 0.0]))
+    run(physics, 1)
+    pushed = physics.state().linear_velocity[1]
+    assert pushed == pytest.approx(200.0 * 0.01 / MASS, rel=0.1)  # of the trunk, whose legs give a little
+    run(physics, 5)
+    assert physics.state().linear_velocity[1] == pytest.approx(pushed, rel=0.05)
+
+
+def test_engines_agree_on_where_rays_end(engines):
+    rng = np.random.default_rng(0)
+    boxes = [Box((0.6 * i, 0.1 * i, -0.3), (0.2, 0.3, 0.2 + 0.02 * i), yaw=0.3 * i) for i in range(6)]
+    origins = np.tile([1.0, 0.0, 0.8], (400, 1))
+    directions = rng.normal(size=(400, 3)) * [0.8, 0.2, 0.3] - [0.0, 0.0, 1.0]
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    found = []
+    for physics in engines.values():
+        physics.reset(boxes, np.array([0.0, 50.0, 5.0]), STANDING, Conditions())
+        found.append(physics.ray_distances(origins, directions, 3.0))
+    assert 100 < np.sum(found[0] < 3.0) < 395
+    # A ray that grazes an edge may fall on either side of it: one in a hundred.
+    assert np.mean(np.abs(found[0] - found[1]) > 1e-3) < 0.01
+
+
+DIGEST = """
+import sys, numpy as np
+from robopolicy.envs.physics import make_physics
+from robopolicy.envs.physics.base import Box, Conditions
+from robopolicy.envs.quadruped.walker import standing_joints
+physics = make_physics(sys.argv[1], visible=False)
+for count, friction in eval(sys.argv[2]):
+    boxes = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))] * count
+    physics.reset(boxes, np.array([0.0, 0.0, 0.5]), standing_joints(0.42), Conditions(friction=friction))
+    for tick in range(50):
+        physics.command(standing_joints(0.42) + 0.1 * np.sin(tick), np.zeros(12), np.ones(12, bool))
+        physics.step()
+    print(count, friction, physics.state().position.tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_processes_and_any_order_of_resets_give_the_same_bits(engine):
+    def digests(worlds: list[tuple[int, float]]) -> set[str]:
+        words = [sys.executable, "-c", DIGEST, engine, repr(worlds)]
+        out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return set(out.splitlines())
+
+    # 20 boxes are more than MuJoCo's model is first compiled for.
+    forwards = digests([(1, 0.8), (20, 0.8), (1, 0.3)])
+    assert len(forwards) == 3
+    assert forwards == digests([(1, 0.3), (1, 0.8), (20, 0.8)])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_closed_engine_says_so(engine):
+    physics = make_physics(engine, visible=False)
+    start(physics, 0.42)
+    physics.close()
+    physics.close()
+    for use in (physics.state, physics.step, lambda: start(physics, 0.42)):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import tyro
 
 from robopolicy.cli.tasks import Rollouts, check_task, make
+from robopolicy.envs.physics import default_engine
 
 FIRST_SEED = 9000  # far from small seeds, which people try by hand
 
@@ -29,8 +30,8 @@ class Evaluate:
     """How many, on the seeds from --seed on."""
     seed: int = FIRST_SEED
     """Seed of the first episode."""
-    engine: str = "bullet"
-    """Physics engine."""
+    engine: str = field(default_factory=default_engine)
+    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     preset: str = "paper"
     """Terrain."""
     episode_seconds: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import tyro
 
 from robopolicy.cli.evaluate import FIRST_SEED
 from robopolicy.cli.tasks import Rollouts, check_task, make
+from robopolicy.envs.physics import default_engine
 
 FRAMES_PER_SECOND = 20
 LEGS = ("FR", "FL", "RR", "RL")
@@ -31,8 +32,8 @@ class Rollout:
     """Task to play."""
     seed: int = FIRST_SEED
     """Seed of the terrain."""
-    engine: str = "bullet"
-    """Physics engine."""
+    engine: str = field(default_factory=default_engine)
+    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     preset: str = "paper"
     """Terrain."""
     episode_seconds: float | None = None

@@ -21,6 +21,7 @@ from robopolicy.cli.tasks import (
     level_depth,
     policy_config,
 )
+from robopolicy.envs.physics import default_engine
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class TrainES:
     """Longest episode, in simulated seconds; default: the preset's."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Rollout processes; the result does not depend on their number."""
-    engine: str = "bullet"
-    """Physics engine."""
+    engine: str = field(default_factory=default_engine)
+    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     strategy: str = "open_es"
     """Evolution strategy: open_es, pgpe, snes, sep_cma_es, cma_es, evojax_pgpe or evojax_cma_es."""
     sigma: float = 0.1

@@ -124,36 +124,31 @@ class MujocoPhysics:
         """Switch the position servo of each joint [12] on or off."""
         model, config = self._model, self.config
         assert model is not None
+        self._held = held.copy()
         model.actuator_gainprm[:, 0] = config.stiffness * held
         model.actuator_biasprm[:, 1] = -config.stiffness * held
         model.actuator_biasprm[:, 2] = -config.damping * held
 
     def state(self) -> BodyState:
         position, velocity = self._running().qpos, self._data.qvel
-        w, x, y, z = position[3:7].tolist()
-        rotation = np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ]
-        )
-        # MuJoCo gives the angular velocity of a floating body in the body's own axes.
-        angular = rotation @ velocity[3:6]
+        entries = np.empty(9)
+        mujoco.mju_quat2Mat(entries, position[3:7])
+        rotation = entries.reshape(3, 3)
         return BodyState(
             position[:3].copy(),
             rotation,
             velocity[:3].copy(),
-            angular,
+            rotation @ velocity[3:6],  # MuJoCo gives that of a floating body in the body's own axes
             position[7:].copy(),
             velocity[6:].copy(),
         )
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
         data = self._running()
-        self._hold(position_controlled)
+        if (position_controlled != self._held).any():
+            self._hold(position_controlled)
         data.ctrl[:] = positions
-        data.qfrc_applied[LIMBS] = self._strength * torques * ~position_controlled
+        data.qfrc_applied[LIMBS] = np.where(position_controlled, 0.0, self._strength * torques)
 
     def push(self, force: Array) -> None:
         self._running().xfrc_applied[BASE, :3] = force

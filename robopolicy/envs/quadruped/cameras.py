@@ -48,6 +48,8 @@ class DepthCamera:
         up = np.array([np.cos(tilt), 0.0, np.sin(tilt)])  # of the image: ahead of the robot
         rays = axis - v[..., None] * up + u[..., None] * np.array([0.0, -1.0, 0.0])
         self.rays = rays.reshape(-1, 3)  # yaw frame, of unit depth
+        # How far ahead or behind anything is that a ray can meet, m.
+        self._farthest = config.reach * float(np.hypot(rays[..., 0], rays[..., 1]).max())
 
     def pose(self, base: Array, yaw: float) -> tuple[Array, Array]:
         """World position [3] and rays [height * width, 3] of unit depth, for a base at `base` [3] (m)."""
@@ -59,9 +61,8 @@ class DepthCamera:
         """Depth image [height, width] (m) of `scene`; the robot's own legs are not in it."""
         config = self.config
         eye, rays = self.pose(base, yaw)
-        depth = np.full(len(rays), config.reach)
-        _clip_by_boxes(eye, rays, scene.near(eye[0], 2 * config.reach), depth)
-        return depth.astype(np.float32).reshape(config.height, config.width)
+        depth = _depths(eye, rays, scene.near(eye[0], self._farthest), config.reach)
+        return depth.reshape(config.height, config.width)
 
     def level_image(self, height: float) -> NDArray[np.float32]:
         """What the camera sees over unbroken level ground, the base `height` metres up."""
@@ -91,25 +92,43 @@ def _row(box: Box) -> tuple[float, ...]:
 
 
 @numba.njit(cache=True)
-def _clip_by_boxes(eye: Array, rays: Array, boxes: Array, depth: Array) -> None:
-    """Lower `depth` [N] to where a ray from `eye` [3] along `rays` [N, 3] enters a box: the slab method.
+def _depths(eye: Array, rays: Array, boxes: Array, reach: float) -> NDArray[np.float32]:
+    """Depth [N] at which rays from `eye` [3] along `rays` [N, 3] enter a box, at most `reach`; slab method.
 
-    boxes: [B, 8], centre, half extents, cosine and sine of the yaw. A ray that starts inside a box misses it.
+    boxes: [B, 8], centre, half extents, cosine and sine of the yaw. A ray that starts in a box misses it.
     """
-    for box in boxes:
-        c, s = box[6], box[7]
-        dx, dy = eye[0] - box[0], eye[1] - box[1]
-        x, y, z = c * dx + s * dy, c * dy - s * dx, eye[2] - box[2]
-        for i in range(len(rays)):
-            enter, leave = 0.0, depth[i]
-            direction = (c * rays[i, 0] + s * rays[i, 1], c * rays[i, 1] - s * rays[i, 0], rays[i, 2])
-            for start, step, half in zip((x, y, z), direction, (box[3], box[4], box[5])):  # noqa: B905
-                if step == 0.0:
-                    if abs(start) > half:
-                        leave = -1.0
-                    continue
-                one, other = (-half - start) / step, (half - start) / step
-                enter = max(enter, min(one, other))
-                leave = min(leave, max(one, other))
-            if 0.0 < enter < leave:
-                depth[i] = enter
+    starts = np.empty((len(boxes), 3))
+    for b, box in enumerate(boxes):
+        x, y = eye[0] - box[0], eye[1] - box[1]
+        starts[b, 0], starts[b, 1] = box[6] * x + box[7] * y, box[6] * y - box[7] * x
+        starts[b, 2] = eye[2] - box[2]
+    depths = np.empty(len(rays), np.float32)
+    for i in range(len(rays)):
+        nearest = reach
+        x, y = rays[i, 0], rays[i, 1]
+        inverse_x, inverse_y, inverse_z = _inverse(x), _inverse(y), _inverse(rays[i, 2])
+        for b, box in enumerate(boxes):
+            enter, leave = _slab(starts[b, 2], inverse_z, box[5])
+            if box[7] == 0.0:
+                enter_x, leave_x = _slab(starts[b, 0], inverse_x, box[3])
+                enter_y, leave_y = _slab(starts[b, 1], inverse_y, box[4])
+            else:
+                enter_x, leave_x = _slab(starts[b, 0], _inverse(box[6] * x + box[7] * y), box[3])
+                enter_y, leave_y = _slab(starts[b, 1], _inverse(box[6] * y - box[7] * x), box[4])
+            enter = max(enter, enter_x, enter_y)
+            if 0.0 < enter < min(leave, leave_x, leave_y) and enter < nearest:
+                nearest = enter
+        depths[i] = nearest
+    return depths
+
+
+@numba.njit(cache=True)
+def _inverse(component: float) -> float:
+    # A ray along a face never enters its slab, or is always inside it: a huge number says so without nan.
+    return 1.0 / component if abs(component) > 1e-12 else 1e12
+
+
+@numba.njit(cache=True)
+def _slab(start: float, inverse: float, half: float) -> tuple[float, float]:
+    one, other = (-half - start) * inverse, (half - start) * inverse
+    return min(one, other), max(one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,12 +30,20 @@ class Trot:
         self.swing = (1.0 - config.duty) * config.period  # s
         self.stance = config.duty * config.period  # s
 
-    def cycle(self, time: float) -> Array:
-        """Seconds since each leg's last scheduled lift-off, [4], in [0, period)."""
-        # The rounding keeps a lift-off that falls on a control tick from slipping to the next one.
-        return np.round((time - OFFSETS * self.period) % self.period, 9) % self.period
-
     def standing(self, time: float) -> NDArray[np.bool_]:
         """Whether each leg is scheduled to stand, [4]."""
-        # A leg first lifts off once its own first cycle begins.
-        return (self.cycle(time) >= self.swing - 1e-9) | (time < OFFSETS * self.period - 1e-9)
+        return np.asarray(standing(time, self.period, self.swing))
+
+
+@numba.njit(cache=True)
+def cycle(time: float, period: float) -> Array:
+    """Seconds since each leg's last scheduled lift-off, [4], in [0, period)."""
+    # The rounding keeps a lift-off that falls on a control tick from slipping to the next one.
+    return np.round((time - OFFSETS * period) % period, 9) % period
+
+
+@numba.njit(cache=True)
+def standing(time: float, period: float, swing: float) -> NDArray[np.bool_]:
+    """Whether each leg of a trot with `swing` seconds in the air is scheduled to stand, [4]."""
+    # A leg first lifts off once its own first cycle begins.
+    return (cycle(time, period) >= swing - 1e-9) | (time < OFFSETS * period - 1e-9)

@@ -6,6 +6,7 @@ Legs are in the order FR, FL, RR, RL; joints are abduction, hip, knee (rad). The
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from robopolicy.envs.physics.base import Array
@@ -27,62 +28,61 @@ SHANK, SHANK_ANGLE = np.hypot(0.25, 0.022), np.arctan2(0.022, 0.25)
 FOOT_RADIUS = 0.03  # m
 
 
-def _columns(x: Array, y: Array, z: Array) -> Array:
-    """Three vectors [4] as one array [4, 3]; np.stack takes three times as long, and this is called often."""
-    out = np.empty((4, 3))
-    out[:, 0], out[:, 1], out[:, 2] = x, y, z
-    return out
-
-
+@numba.njit(cache=True)
 def foot_positions(joints: Array) -> Array:
     """Toe centres [4, 3] (m, base frame) for `joints` [4, 3] (rad)."""
-    return HIPS + _abduct(_leg_plane(joints), SIDE * joints[:, 0])
+    feet = np.empty((4, 3))
+    for leg in range(4):
+        x, y, z, _, _ = _leg(joints, leg)
+        feet[leg, 0], feet[leg, 1], feet[leg, 2] = HIPS[leg, 0] + x, HIPS[leg, 1] + y, HIPS[leg, 2] + z
+    return feet
 
 
-def _leg_plane(joints: Array) -> Array:
-    """Toe relative to its hip before abduction, [4, 3]."""
-    thigh = joints[:, 1] + THIGH_ANGLE
-    shank = joints[:, 1] + joints[:, 2] + SHANK_ANGLE
-    x = -THIGH * np.sin(thigh) - SHANK * np.sin(shank)
-    z = -THIGH * np.cos(thigh) - SHANK * np.cos(shank)
-    return _columns(x, LEG_PLANE, z)
-
-
-def _abduct(vectors: Array, angles: Array) -> Array:
-    """Rotate `vectors` [4, 3] about the x axis."""
-    c, s = np.cos(angles), np.sin(angles)
-    x, y, z = vectors.T
-    return _columns(x, c * y - s * z, s * y + c * z)
-
-
+@numba.njit(cache=True)
 def jacobians(joints: Array) -> Array:
     """d(toe)/d(joints), [4, 3, 3], in the base frame."""
-    roll = SIDE * joints[:, 0]
-    thigh = joints[:, 1] + THIGH_ANGLE
-    shank = joints[:, 1] + joints[:, 2] + SHANK_ANGLE
-    zero = np.zeros(4)
-    knee = _columns(-SHANK * np.cos(shank), zero, SHANK * np.sin(shank))
-    hip = knee + _columns(-THIGH * np.cos(thigh), zero, THIGH * np.sin(thigh))
-    foot = _abduct(_leg_plane(joints), roll)
-    out = np.empty((4, 3, 3))
-    out[:, :, 0] = _columns(zero, -SIDE * foot[:, 2], SIDE * foot[:, 1])
-    out[:, :, 1] = _abduct(hip, roll)
-    out[:, :, 2] = _abduct(knee, roll)
+    out = np.zeros((4, 3, 3))
+    for leg in range(4):
+        _, y, z, thigh, shank = _leg(joints, leg)
+        roll = SIDE[leg] * joints[leg, 0]
+        out[leg, 1, 0], out[leg, 2, 0] = -SIDE[leg] * z, SIDE[leg] * y
+        knee_x, knee_z = -SHANK * np.cos(shank), SHANK * np.sin(shank)
+        hip_x, hip_z = knee_x - THIGH * np.cos(thigh), knee_z + THIGH * np.sin(thigh)
+        for joint, ahead, up in ((1, hip_x, hip_z), (2, knee_x, knee_z)):
+            out[leg, 0, joint] = ahead
+            out[leg, 1, joint] = -np.sin(roll) * up
+            out[leg, 2, joint] = np.cos(roll) * up
     return out
 
 
+@numba.njit(cache=True)
 def joint_angles(feet: Array) -> Array:
     """Joints [4, 3] (rad, knees bent backwards) that put the toes at `feet` [4, 3] (m, base frame).
 
     A foot out of reach is moved to the nearest reachable point along its direction from the hip.
     """
-    x, y, z = (feet - HIPS).T
-    down = np.sqrt(np.maximum(y * y + z * z - LATERAL**2, 1e-9))
-    roll = np.arctan2(z, y) - np.arctan2(-down, LEG_PLANE)
-    roll = (roll + np.pi) % (2 * np.pi) - np.pi
-    cos_bend = (x * x + down * down - THIGH**2 - SHANK**2) / (2 * THIGH * SHANK)
-    bend = -np.arccos(np.clip(cos_bend, -1.0, 1.0))
-    thigh = np.arctan2(-x, down) - np.arctan2(SHANK * np.sin(bend), THIGH + SHANK * np.cos(bend))
-    hip = thigh - THIGH_ANGLE
-    knee = bend + THIGH_ANGLE - SHANK_ANGLE
-    return _columns(SIDE * roll, hip, knee)
+    joints = np.empty((4, 3))
+    for leg in range(4):
+        x, y, z = feet[leg, 0] - HIPS[leg, 0], feet[leg, 1] - HIPS[leg, 1], feet[leg, 2] - HIPS[leg, 2]
+        down = np.sqrt(max(y * y + z * z - LATERAL[leg] ** 2, 1e-9))
+        roll = np.arctan2(z, y) - np.arctan2(-down, LEG_PLANE[leg])
+        roll = (roll + np.pi) % (2 * np.pi) - np.pi
+        cos_bend = (x * x + down * down - THIGH**2 - SHANK**2) / (2 * THIGH * SHANK)
+        bend = -np.arccos(min(max(cos_bend, -1.0), 1.0))
+        thigh = np.arctan2(-x, down) - np.arctan2(SHANK * np.sin(bend), THIGH + SHANK * np.cos(bend))
+        joints[leg, 0] = SIDE[leg] * roll
+        joints[leg, 1] = thigh - THIGH_ANGLE
+        joints[leg, 2] = bend + THIGH_ANGLE - SHANK_ANGLE
+    return joints
+
+
+@numba.njit(cache=True)
+def _leg(joints: Array, leg: int) -> tuple[float, float, float, float, float]:
+    """Toe relative to its hip (m), and the angles of thigh and shank from straight down (rad)."""
+    roll = SIDE[leg] * joints[leg, 0]
+    thigh = joints[leg, 1] + THIGH_ANGLE
+    shank = joints[leg, 1] + joints[leg, 2] + SHANK_ANGLE
+    x = -THIGH * np.sin(thigh) - SHANK * np.sin(shank)
+    down = -THIGH * np.cos(thigh) - SHANK * np.cos(shank)
+    c, s = np.cos(roll), np.sin(roll)
+    return x, c * LEG_PLANE[leg] - s * down, s * LEG_PLANE[leg] + c * down, thigh, shank

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from proxsuite import proxqp
@@ -23,7 +24,7 @@ from robopolicy.envs.physics.base import Array
 FORCE_UNIT = 100.0  # N: the solver works near one
 NO_BOUND = -1e20
 ACTIVE = 1e-9  # multiplier of a constraint that binds; the others are below 1e-12
-GRAVITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -9.81])
+GRAVITY = -9.81  # m/s^2
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,13 @@ class ConvexMPC:
         """`mass` (kg) and `inertia` [3, 3] (kg m^2, about the centre of mass, base axes)."""
         self.config = config
         self._mass = mass
-        self._inverse_inertia = np.linalg.inv(inertia)
+        self._inverse_inertia = np.asarray(np.linalg.inv(inertia), np.float64)
         H, dt = config.steps, config.step_period
         k = np.arange(1, H + 1)[:, None]
         j = np.arange(H)[None, :]
-        self._rate_gain = dt * (j < k)  # [k, j]
-        self._pose_gain = dt * dt * (k - j - 0.5) * (j < k)
-        self._rate_coupling = np.kron(self._rate_gain.T @ self._rate_gain, np.ones((12, 12)))
-        self._pose_coupling = np.kron(self._pose_gain.T @ self._pose_gain, np.ones((12, 12)))
-        self._pose_weights = np.array(config.pose_weights)
-        self._rate_weights = np.array(config.rate_weights)
+        # What an acceleration in step j adds to the rates and to the pose after step k.
+        self._gains = np.stack([dt * (j < k), dt * dt * (k - j - 0.5) * (j < k)])
+        self._weights = np.array([config.rate_weights, config.pose_weights])
         self._pyramid = np.array(
             [[s * (1 - a), s * a, -config.friction] for a in (0, 1) for s in (1.0, -1.0)] + [[0.0, 0.0, 1.0]]
         )
@@ -89,44 +87,34 @@ class ConvexMPC:
         and linear (m/s) velocity; desired_rates: [6]; height: wanted z (m); feet: [H, 4, 3] relative to the
         centre of mass (m) at each step of the plan; standing: [H, 4].
         """
-        H = self.config.steps
-        G = np.zeros((H, 6, 4, 3))
-        x, y, z = feet[..., 0], feet[..., 1], feet[..., 2]
-        zero = np.zeros_like(x)
-        cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=-1).reshape(H, 4, 3, 3)
-        G[:, :3] = np.einsum("ab,hlbc->halc", self._inverse_inertia, cross)
-        G[:, 3:] = (np.eye(3) / self._mass)[None, :, None, :]
-        G *= standing[:, None, :, None] * FORCE_UNIT
-        columns = G.transpose(1, 0, 2, 3).reshape(6, H * 12)
-        active = np.flatnonzero(np.repeat(standing.ravel(), 3))
-        P = (columns.T * self._rate_weights) @ columns * self._rate_coupling
-        P += (columns.T * self._pose_weights) @ columns * self._pose_coupling
-        P[np.diag_indices_from(P)] += self.config.force_weight * FORCE_UNIT**2
-        rate_error, pose_error = self._free_errors(pose, rates, desired_rates, height)
-        pull = self._rate_gain.T @ (rate_error * self._rate_weights)
-        pull += self._pose_gain.T @ (pose_error * self._pose_weights)
-        q = np.einsum("hal,ha->hl", G.reshape(H, 6, 12), pull).ravel()
-        solution = self._solve(P[np.ix_(active, active)], q[active], standing)
-        forces = np.zeros(H * 12)
-        forces[active] = solution * FORCE_UNIT
-        return forces[:12].reshape(4, 3)
-
-    def _free_errors(self, pose: Array, rates: Array, desired: Array, height: float) -> tuple[Array, Array]:
-        """Tracking errors [H, 6] of rates and pose if no foot pushed."""
-        steps = np.arange(1, self.config.steps + 1)[:, None]
-        t = steps * self.config.step_period
-        rate = rates + t * GRAVITY - desired
-        target = np.array([0.0, 0.0, 0.0, pose[3], pose[4], height]) + t * desired * [0, 0, 1, 1, 1, 0]
-        return rate, pose + t * rates + 0.5 * t * t * GRAVITY - target
+        config = self.config
+        P, q = _condensed(
+            pose,
+            rates,
+            desired_rates,
+            height,
+            feet,
+            standing,
+            self._inverse_inertia,
+            self._mass,
+            self._gains,
+            self._weights,
+            config.step_period,
+            config.force_weight * FORCE_UNIT**2,
+        )
+        solution = self._solve(P, q, standing)
+        forces = np.zeros((4, 3))
+        now = int(standing[0].sum())
+        forces[standing[0]] = FORCE_UNIT * solution[: 3 * now].reshape(now, 3)
+        return forces
 
     def _solve(self, P: Array, q: Array, standing: NDArray[np.bool_]) -> Array:
         size = len(q)
         legs = size // 3
         # In most plans nothing binds: then the minimum of the cost alone is the answer.
-        free = np.linalg.solve(P, -q)
-        sides = free.reshape(legs, 3) @ self._pyramid.T
-        if (sides >= self._low).all() and (sides <= self._high).all():
-            return np.asarray(free)
+        free = np.asarray(np.linalg.solve(P, -q), np.float64)
+        if _feasible(free, self.config.friction, self._low[-1], self._high[-1]):
+            return free
         low, high = np.tile(self._low, legs), np.tile(self._high, legs)
         solver = self._solvers.get(size)
         if solver is None:
@@ -167,3 +155,85 @@ class ConvexMPC:
             # A force in a corner of its pyramid: its constraints may depend on one another.
             return np.linalg.lstsq(system, right, rcond=1e-10)[0][:size]
         return np.linalg.solve(system, right)[:size]
+
+
+@numba.njit(cache=True)
+def _condensed(
+    pose: Array,
+    rates: Array,
+    desired: Array,
+    height: float,
+    feet: Array,
+    standing: NDArray[np.bool_],
+    inverse_inertia: Array,
+    mass: float,
+    gains: Array,
+    weights: Array,
+    period: float,
+    regulariser: float,
+) -> tuple[Array, Array]:
+    """P [3n, 3n] and q [3n] of the cost u.P u / 2 + q.u in the forces of n standing legs, in FORCE_UNIT.
+
+    gains: [2, H, H], of accelerations on rates and pose; weights: [2, 6], of rates and pose.
+    """
+    H = len(standing)
+    # Tracking errors if no foot pushed, and what they pull each step's acceleration by.
+    errors, pulls = np.empty((2, H, 6)), np.zeros((2, H, 6))
+    for k in range(H):
+        t = (k + 1) * period
+        for a in range(6):
+            fall = GRAVITY if a == 5 else 0.0
+            errors[0, k, a] = rates[a] + t * fall - desired[a]
+            # Heading and level are wanted as they are; x and y move on with the wanted speed.
+            target = 0.0 if a < 3 else height if a == 5 else pose[a]
+            if 2 <= a < 5:
+                target += t * desired[a]
+            errors[1, k, a] = pose[a] + t * rates[a] + 0.5 * t * t * fall - target
+    couplings = np.zeros((2, H, H))
+    for kind in range(2):
+        for k in range(H):
+            for i in range(H):
+                for a in range(6):
+                    pulls[kind, i, a] += gains[kind, k, i] * weights[kind, a] * errors[kind, k, a]
+                for j in range(H):
+                    couplings[kind, i, j] += gains[kind, k, i] * gains[kind, k, j]
+    count = 0
+    steps, blocks = np.empty(4 * H, np.int64), np.zeros((4 * H, 6, 3))
+    for h in range(H):
+        for leg in range(4):
+            if standing[h, leg]:
+                x, y, z = feet[h, leg, 0], feet[h, leg, 1], feet[h, leg, 2]
+                for a in range(3):
+                    row = inverse_inertia[a]
+                    blocks[count, a, 0] = (row[1] * z - row[2] * y) * FORCE_UNIT
+                    blocks[count, a, 1] = (row[2] * x - row[0] * z) * FORCE_UNIT
+                    blocks[count, a, 2] = (row[0] * y - row[1] * x) * FORCE_UNIT
+                    blocks[count, 3 + a, a] = FORCE_UNIT / mass
+                steps[count] = h
+                count += 1
+    P, q = np.empty((3 * count, 3 * count)), np.zeros(3 * count)
+    for i in range(count):
+        for r in range(3):
+            for a in range(6):
+                pull = pulls[0, steps[i], a] + pulls[1, steps[i], a]
+                q[3 * i + r] += blocks[i, a, r] * pull
+        for j in range(i + 1):
+            rate, place = couplings[0, steps[i], steps[j]], couplings[1, steps[i], steps[j]]
+            for r in range(3):
+                for c in range(3):
+                    total = regulariser if i == j and r == c else 0.0
+                    for a in range(6):
+                        weight = rate * weights[0, a] + place * weights[1, a]
+                        total += weight * blocks[i, a, r] * blocks[j, a, c]
+                    P[3 * i + r, 3 * j + c] = P[3 * j + c, 3 * i + r] = total
+    return P, q
+
+
+@numba.njit(cache=True)
+def _feasible(forces: Array, friction: float, low: float, high: float) -> bool:
+    """Whether every force, three entries each, is inside its friction pyramid and its limits."""
+    for i in range(0, len(forces), 3):
+        x, y, z = forces[i], forces[i + 1], forces[i + 2]
+        if not (low <= z <= high and max(abs(x), abs(y)) <= friction * z):
+            return False
+    return True

@@ -149,6 +149,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         self.terrain = Terrain(config.terrain, self.np_random)
         start = np.array([0.0, 0.0, config.walker.height])
         self._scene = Scene(self.terrain)
+        self._lowest_foot = float(self.terrain.tops.min()) - config.deepest_foot
         self._disturbances = Disturbances(
             config.disturbances, ROBOT_MASS, config.episode_seconds, self.np_random
         )
@@ -181,9 +182,10 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
                 self.physics.push(push)
             touched = walker.advance()
             self._look()
-            margins = self.terrain.margin(walker.reading.feet_world[touched])
-            shortfall = np.clip((config.reward.edge_margin - margins) / config.reward.edge_margin, 0.0, 1.0)
-            reward -= config.reward.edge * float(shortfall.sum())
+            if touched.any():
+                margins = self.terrain.margin(walker.reading.feet_world[touched])
+                lacking = (config.reward.edge_margin - margins) / config.reward.edge_margin
+                reward -= config.reward.edge * float(np.clip(lacking, 0.0, 1.0).sum())
             cause = self._end()
             if cause:
                 break
@@ -213,7 +215,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
             or np.abs(reading.attitude[:2]).max() > config.largest_tilt
         ):
             return "fall"
-        if reading.feet_world[:, 2].min() - FOOT_RADIUS < self.terrain.tops.min() - config.deepest_foot:
+        if min(reading.feet_world[:, 2].tolist()) - FOOT_RADIUS < self._lowest_foot:
             return "foot in a gap"
         if abs(y) > config.widest_drift:
             return "drift"
@@ -249,8 +251,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that is told where the stones are, [4]."""
-        reading = self.walker.reading
-        nominal = reading.position[:2] + (reading.hips @ reading.to_yaw)[:, :2]
+        nominal = self.walker.hips_world()[:, :2]
         nominal[:, 0] += self.walker.nominal_landings()
         return oracle.act(self.terrain, nominal, self.config.largest_offset)
 

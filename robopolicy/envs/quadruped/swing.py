@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
+import numba
 
 from robopolicy.envs.physics.base import Array
 
@@ -18,17 +18,19 @@ class SwingConfig:
     touchdown_press: float = 0.005  # m below the ground that a swing aims, so that contact is firm
 
 
+@numba.njit(cache=True)
 def raibert_offset(
-    velocity: Array, desired: Array, swing_left: float, stance: float, config: SwingConfig
-) -> Array:
-    """Landing point relative to the present hip, [2] (m).
+    velocity: float, desired: float, swing_left: float, stance: float, capture: float
+) -> float:
+    """Landing point relative to the present hip along one axis (m).
 
     It is the hip's travel until touchdown, half a stance of travel, and a correction of the speed.
-    velocity, desired: [2] (m/s), yaw frame; swing_left: seconds until touchdown; stance: seconds of stance.
+    velocity, desired: m/s, yaw frame; swing_left: seconds until touchdown; stance: seconds of stance.
     """
-    return velocity * (swing_left + stance / 2) - config.capture * (desired - velocity)
+    return velocity * (swing_left + stance / 2) - capture * (desired - velocity)
 
 
+@numba.njit(cache=True)
 def path(lift_off: Array, landing: Array, progress: float, apex: float) -> Array:
     """Point [3] of a swing from `lift_off` [3] to `landing` [3] at `progress` in [0, 1].
 
@@ -38,4 +40,4 @@ def path(lift_off: Array, landing: Array, progress: float, apex: float) -> Array
     travel = 1.6 * progress if progress < 0.5 else 0.8 + 0.4 * (progress - 0.5)
     point = lift_off + travel * (landing - lift_off)
     point[2] = lift_off[2] + progress * (landing[2] - lift_off[2]) + 4 * apex * progress * (1 - progress)
-    return np.asarray(point)
+    return point

@@ -9,10 +9,11 @@ from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.gait import Trot, TrotConfig
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles
 from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
+from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stance import ConvexMPC, StanceConfig
 from robopolicy.envs.quadruped.swing import path
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
-from robopolicy.envs.quadruped.walker import Reading, Walker, WalkerConfig, standing_joints
+from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import mujoco
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +16,6 @@ from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditi
 FEET = ("FR_toe", "FL_toe", "RR_toe", "RL_toe")
 BASE = 1  # body; 0 is the world
 AWAY = -1000.0  # m: where boxes lie that an episode has no use for
-LIMBS = slice(6, 18)  # of the generalised velocity: base linear, base angular, joints
 
 
 @dataclass(frozen=True)
@@ -124,31 +124,21 @@ class MujocoPhysics:
         """Switch the position servo of each joint [12] on or off."""
         model, config = self._model, self.config
         assert model is not None
-        self._held = held.copy()
+        self._held = held.tobytes()
         model.actuator_gainprm[:, 0] = config.stiffness * held
         model.actuator_biasprm[:, 1] = -config.stiffness * held
         model.actuator_biasprm[:, 2] = -config.damping * held
 
     def state(self) -> BodyState:
-        position, velocity = self._running().qpos, self._data.qvel
-        entries = np.empty(9)
-        mujoco.mju_quat2Mat(entries, position[3:7])
-        rotation = entries.reshape(3, 3)
-        return BodyState(
-            position[:3].copy(),
-            rotation,
-            velocity[:3].copy(),
-            rotation @ velocity[3:6],  # MuJoCo gives that of a floating body in the body's own axes
-            position[7:].copy(),
-            velocity[6:].copy(),
-        )
+        data = self._running()
+        return BodyState(*_state(data.qpos, data.qvel))
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
         data = self._running()
-        if (position_controlled != self._held).any():
+        if position_controlled.tobytes() != self._held:
             self._hold(position_controlled)
         data.ctrl[:] = positions
-        data.qfrc_applied[LIMBS] = np.where(position_controlled, 0.0, self._strength * torques)
+        _apply(data.qfrc_applied, torques, position_controlled, self._strength)
 
     def push(self, force: Array) -> None:
         self._running().xfrc_applied[BASE, :3] = force
@@ -283,3 +273,27 @@ class MujocoPhysics:
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
+
+
+@numba.njit(cache=True)
+def _state(qpos: Array, qvel: Array) -> tuple[Array, ...]:
+    """The entries of a `BodyState`."""
+    w, x, y, z = qpos[3:7]
+    rotation = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+    angular = np.empty(3)  # MuJoCo gives that of a floating body in the body's own axes
+    for axis in range(3):
+        angular[axis] = (rotation[axis] * qvel[3:6]).sum()
+    return qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:].copy(), qvel[6:].copy()
+
+
+@numba.njit(cache=True)
+def _apply(applied: Array, torques: Array, held: NDArray[np.bool_], strength: float) -> None:
+    """Write the torques of joints that are not held after the six entries of the base."""
+    for joint in range(len(torques)):
+        applied[6 + joint] = 0.0 if held[joint] else strength * torques[joint]

@@ -13,6 +13,7 @@ gait schedules to stand, each inside its own friction pyramid. Solved by ProxQP.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
@@ -112,9 +113,9 @@ class ConvexMPC:
         size = len(q)
         legs = size // 3
         # In most plans nothing binds: then the minimum of the cost alone is the answer.
-        free = np.asarray(np.linalg.solve(P, -q), np.float64)
-        if _feasible(free, self.config.friction, self._low[-1], self._high[-1]):
-            return free
+        free, feasible = _unconstrained(P, q, self.config.friction, self._low[-1], self._high[-1])
+        if feasible:
+            return np.asarray(free)
         low, high = np.tile(self._low, legs), np.tile(self._high, legs)
         solver = self._solvers.get(size)
         if solver is None:
@@ -230,10 +231,11 @@ def _condensed(
 
 
 @numba.njit(cache=True)
-def _feasible(forces: Array, friction: float, low: float, high: float) -> bool:
-    """Whether every force, three entries each, is inside its friction pyramid and its limits."""
+def _unconstrained(P: Array, q: Array, friction: float, low: float, high: float) -> tuple[Any, bool]:
+    """The minimum of the cost alone, and whether its forces are in their friction pyramids and limits."""
+    forces = np.linalg.solve(P, -q)
     for i in range(0, len(forces), 3):
         x, y, z = forces[i], forces[i + 1], forces[i + 2]
         if not (low <= z <= high and max(abs(x), abs(y)) <= friction * z):
-            return False
-    return True
+            return forces, False
+    return forces, True

@@ -215,7 +215,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
             or np.abs(reading.attitude[:2]).max() > config.largest_tilt
         ):
             return "fall"
-        if min(reading.feet_world[:, 2].tolist()) - FOOT_RADIUS < self._lowest_foot:
+        if reading.lowest_foot - FOOT_RADIUS < self._lowest_foot:
             return "foot in a gap"
         if abs(y) > config.widest_drift:
             return "drift"

@@ -1,0 +1,122 @@
+"""The arithmetic of a control period, compiled: gait events, joint commands, and what the MPC plans over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import Array
+from robopolicy.envs.quadruped.gait import cycle, standing
+from robopolicy.envs.quadruped.kinematics import LEG_PLANE, jacobians, joint_angles
+from robopolicy.envs.quadruped.reading import turned
+from robopolicy.envs.quadruped.swing import path, raibert_offset
+
+
+@numba.njit(cache=True)
+def scheduled(
+    time: float, period: float, swing: float, stood: NDArray[np.bool_], feet: Array
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_], bool, float]:
+    """Which legs stand, touch down, lift off, [4] each; whether any changes; mean height of standing feet."""
+    stands = standing(time, period, swing)
+    height = 0.0
+    for leg in range(4):
+        if stands[leg]:
+            height += feet[leg, 2]
+    return stands, stands & ~stood, stood & ~stands, (stands != stood).any(), height / stands.sum()
+
+
+@numba.njit(cache=True)
+def commands(
+    stands: NDArray[np.bool_],
+    end: float,
+    joints: Array,
+    position: Array,
+    velocity: Array,
+    desired: Array,
+    to_yaw: Array,
+    base_to_yaw: Array,
+    hips: Array,
+    forces: Array,
+    lift_offs: Array,
+    landings: Array,
+    timing: Array,
+    landing_height: float,
+) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Joint targets (rad), torques (N m), and which joints follow their targets, [12] each.
+
+    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame), swinging ones go to where they have to
+    be at time `end` (s). Brings the `landings` [4, 3] (m, world) of swinging legs up to date.
+
+    timing: seconds of period, swing, stance and capture, and the apex (m).
+    """
+    period, swing, stance, capture, apex = timing
+    gradients = jacobians(joints)
+    pushes = turned(base_to_yaw.T, forces)
+    since_lift_off = cycle(end, period)
+    torques, held = np.zeros(12), np.zeros(12, np.bool_)
+    points = hips.copy()
+    points[:, 2] -= 0.3  # somewhere in reach; nobody reads what comes of it for a standing leg
+    for leg in range(4):
+        if stands[leg]:
+            for joint in range(3):
+                for axis in range(3):
+                    torques[3 * leg + joint] -= gradients[leg, axis, joint] * pushes[leg, axis]
+            continue
+        held[3 * leg : 3 * leg + 3] = True
+        spent = since_lift_off[leg]
+        left = max(0.0, swing - spent)
+        aside = raibert_offset(velocity[1], desired[1], left, stance, capture)
+        beside = hips[leg, 1] + LEG_PLANE[leg] + aside
+        landings[leg, 1] = position[1] + to_yaw[0, 1] * hips[leg, 0] + to_yaw[1, 1] * beside
+        landings[leg, 2] = landing_height
+        point = path(lift_offs[leg], landings[leg], min(1.0, spent / swing), apex) - position
+        for axis in range(3):
+            points[leg, axis] = (to_yaw[axis] * point).sum()
+    return joint_angles(turned(base_to_yaw.T, points)).ravel(), torques, held
+
+
+@numba.njit(cache=True)
+def planned(
+    time: float,
+    step: float,
+    steps: int,
+    period: float,
+    swing: float,
+    stands: NDArray[np.bool_],
+    center: Array,
+    position: Array,
+    attitude: Array,
+    velocity: Array,
+    spin: Array,
+    feet: Array,
+    landings: Array,
+    to_yaw: Array,
+    base_to_yaw: Array,
+    desired: Array,
+    yaw_gain: float,
+) -> tuple[Any, ...]:
+    """What `ConvexMPC.forces` plans from: pose, rates, desired rates, feet and schedule.
+
+    center: the centre of mass in the base frame [3] (m). Feet are relative to it, as it moves on as desired;
+    a foot that stands later than now is planned at its landing point.
+    """
+    offset = turned(base_to_yaw, center.reshape(1, 3))[0]
+    pose = np.array([attitude[0], attitude[1], 0.0, 0.0, 0.0, position[2] + offset[2]])
+    rates = np.empty(6)
+    rates[:3] = spin
+    rates[3] = velocity[0] + spin[1] * offset[2] - spin[2] * offset[1]
+    rates[4] = velocity[1] + spin[2] * offset[0] - spin[0] * offset[2]
+    rates[5] = velocity[2] + spin[0] * offset[1] - spin[1] * offset[0]
+    wanted = np.array([0.0, 0.0, -yaw_gain * attitude[2], desired[0], desired[1], 0.0])
+    coming = turned(to_yaw, landings - position)
+    schedule, places = np.empty((steps, 4), np.bool_), np.empty((steps, 4, 3))
+    for k in range(steps):
+        schedule[k] = stands if k == 0 else standing(time + k * step, period, swing)
+        for leg in range(4):
+            places[k, leg] = (feet[leg] if stands[leg] else coming[leg]) - offset
+            places[k, leg, 0] -= k * step * desired[0]
+            places[k, leg, 1] -= k * step * desired[1]
+    return pose, rates, wanted, places, schedule

@@ -1,0 +1,79 @@
+"""What controllers and observations read of the robot, in the frames that they want it in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from robopolicy.envs.physics.base import Array, BodyState
+from robopolicy.envs.quadruped.kinematics import HIPS, foot_positions
+
+
+class Reading:
+    """One reading of the robot, as controllers and observations want it (yaw frame: x ahead, z up).
+
+    position [3] and feet_world [4, 3] (m, world); attitude [3]: roll, pitch, yaw (rad); to_yaw and
+    base_to_yaw [3, 3]: from world and base to yaw frame; velocity [3] (m/s) and angular_velocity [3] (rad/s),
+    yaw frame; feet and hips [4, 3] (m) relative to the base, yaw frame; joints [4, 3] (rad); tilt: the larger
+    of roll and pitch (rad); lowest_foot: height of the lowest toe's centre (m, world).
+    """
+
+    def __init__(self, state: BodyState) -> None:
+        self.position = state.position
+        self.joints = state.joint_positions.reshape(4, 3)
+        (
+            self.attitude,
+            self.to_yaw,
+            self.base_to_yaw,
+            self.velocity,
+            self.angular_velocity,
+            self.feet,
+            self.hips,
+            self.feet_world,
+            self.tilt,
+            self.lowest_foot,
+        ) = _read(state.position, state.rotation, state.linear_velocity, state.angular_velocity, self.joints)
+
+
+@numba.njit(cache=True)
+def turned(rotation: Array, vectors: Array) -> Array:
+    """rotation @ v for every row v of `vectors` [N, 3]."""
+    out = np.empty_like(vectors)
+    for i in range(len(vectors)):
+        for a in range(3):
+            row, v = rotation[a], vectors[i]
+            out[i, a] = row[0] * v[0] + row[1] * v[1] + row[2] * v[2]
+    return out
+
+
+@numba.njit(cache=True)
+def _read(position: Array, rotation: Array, linear: Array, angular: Array, joints: Array) -> tuple[Any, ...]:
+    attitude = np.array(
+        [
+            np.arctan2(rotation[2, 1], rotation[2, 2]),
+            -np.arcsin(min(max(rotation[2, 0], -1.0), 1.0)),
+            np.arctan2(rotation[1, 0], rotation[0, 0]),
+        ]
+    )
+    c, s = np.cos(attitude[2]), np.sin(attitude[2])
+    to_yaw = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+    base_to_yaw = turned(to_yaw, rotation.T.copy()).T.copy()
+    velocities = np.empty((2, 3))
+    velocities[0], velocities[1] = linear, angular
+    velocities = turned(to_yaw, velocities)
+    feet = turned(base_to_yaw, foot_positions(joints))
+    feet_world = position + turned(to_yaw.T, feet)
+    return (
+        attitude,
+        to_yaw,
+        base_to_yaw,
+        velocities[0],
+        velocities[1],
+        feet,
+        turned(base_to_yaw, HIPS),
+        feet_world,
+        max(abs(attitude[0]), abs(attitude[1])),
+        feet_world[:, 2].min(),
+    )

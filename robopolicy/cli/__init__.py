@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import tyro
 
 from robopolicy.cli.bench_attention import BenchAttention
+from robopolicy.cli.bench_env import BenchEnv
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
@@ -24,7 +25,15 @@ from robopolicy.cli.train_es import TrainES
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
-PAIRS = {"train": ("a trainer", ("es",)), "bench": ("what to time", ("attention",))}
+BAD_INPUT_ERRORS = (
+    ValueError,
+    FileNotFoundError,
+    FileExistsError,
+    NotADirectoryError,
+    PermissionError,
+    ModuleNotFoundError,  # an engine that is not installed
+)
+PAIRS = {"train": ("a trainer", ("es",)), "bench": ("what to time", ("env", "attention"))}
 
 Command = (
     Annotated[TrainES, tyro.conf.subcommand("train es")]
@@ -32,6 +41,7 @@ Command = (
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Flops, tyro.conf.subcommand("flops")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[BenchEnv, tyro.conf.subcommand("bench env")]
     | Annotated[BenchAttention, tyro.conf.subcommand("bench attention")]
 )
 
@@ -51,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     try:
         parsed.run()
-    except (ValueError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
+    except BAD_INPUT_ERRORS as error:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
         return _complain(_words(error), BAD_INPUT if error.errno == errno.ENOSPC else FAILED)

@@ -156,7 +156,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         joints = standing_joints(config.walker.height)
         self.physics.reset(self.terrain.solids(), start, joints, self._disturbances.conditions)
         self.walker.reset(self.physics)
-        self._sensors = Sensors(CAMERAS, config.sensors, config.walker.control_period, self.np_random)
+        self.sensors = Sensors(CAMERAS, config.sensors, config.walker.control_period, self.np_random)
         self._look()
         self._previous = np.zeros(len(LEGS), np.float32)
         self._steps = 0
@@ -243,11 +243,11 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
             ]
         )
         bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)
-        return {**self._sensors.images(self._scene), "proprioception": bounded}
+        return {**self.sensors.images(self._scene), "proprioception": bounded}
 
     def _look(self) -> None:
         reading = self.walker.reading
-        self._sensors.see(reading.position, float(reading.attitude[2]))
+        self.sensors.see(reading.position, float(reading.attitude[2]))
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that is told where the stones are, [4]."""

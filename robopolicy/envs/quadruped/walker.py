@@ -59,14 +59,14 @@ class Walker:
             config.swing.apex,
         )
         self._timing = np.array(timing)
-        self._mpc: ConvexMPC | None = None
+        self.mpc: ConvexMPC | None = None
 
     def reset(self, physics: Physics) -> None:
         """Start at time 0 from the pose that `physics` is in."""
         mass, self._center, inertia = physics.mass_properties()
-        if self._mpc is None:
-            self._mpc = ConvexMPC(mass, inertia, self.config.stance)
-        self._mpc.reset()
+        if self.mpc is None:
+            self.mpc = ConvexMPC(mass, inertia, self.config.stance)
+        self.mpc.reset()
         self.physics = physics
         self.tick = 0
         self.offsets = np.zeros(4)
@@ -150,7 +150,7 @@ class Walker:
         self.landings[lifting, 0] = (self.hips_world()[:, 0] + self._ahead() + self.offsets)[lifting]
 
     def _plan(self, desired: Array) -> Array:
-        assert self._mpc is not None
+        assert self.mpc is not None
         reading, config = self.reading, self.config
         pose, rates, wanted, feet, schedule = planned(
             self.time,
@@ -172,4 +172,4 @@ class Walker:
             config.heading,
         )
         height = self.ground + config.height + self._center[2]
-        return self._mpc.forces(pose, rates, wanted, height, feet, schedule)
+        return self.mpc.forces(pose, rates, wanted, height, feet, schedule)

@@ -200,7 +200,7 @@ def _parts(env: Any, act: Callable[[Any], Any], seed: int) -> dict[str, float]:
 
 def _table(result: dict[str, Any]) -> str:
     lines = [
-        f"{result['engine']}, {result['preset']} terrain; policy: {result['attention']}, patch {result['patch']}",
+        f"{result['engine']}, {result['preset']} terrain, {result['attention']}, patch {result['patch']}",
         f"whole stack   {result['real_time_factor']:6.1f} times real time on one core",
         f"engine alone  {result['engine_real_time_factor']:6.1f} times real time, the same steps",
         f"ratio         {result['ratio']:6.2f}",

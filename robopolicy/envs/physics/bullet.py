@@ -122,7 +122,14 @@ class BulletPhysics:
         )
         for link in range(-1, bullet.getNumJoints(self._robot)):
             if link in TOES:
-                bullet.changeDynamics(self._robot, link, lateralFriction=conditions.friction)
+                # The file's anchors hold a toe on an edge that Coulomb friction lets it slip from.
+                bullet.changeDynamics(
+                    self._robot,
+                    link,
+                    lateralFriction=conditions.friction,
+                    frictionAnchor=0,
+                    spinningFriction=0.0,
+                )
             else:
                 bullet.setCollisionFilterGroupMask(self._robot, link, 0, 0)
             bullet.changeDynamics(self._robot, link, linearDamping=0.0, angularDamping=0.0)

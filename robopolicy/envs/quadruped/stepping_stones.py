@@ -70,18 +70,18 @@ PRESETS = {
     "paper": SteppingStonesConfig(),
     "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
     "hard": SteppingStonesConfig(
-        terrain=TerrainConfig(length=(0.45, 0.8), gap=(0.10, 0.22), height_step=0.02, yaw=0.05),
+        terrain=TerrainConfig(length=(0.45, 0.75), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
         disturbances=DisturbanceConfig(
-            friction=(0.6, 1.0), payload=(0.0, 2.0), motor_strength=(0.95, 1.05), push=0.1
+            friction=(0.5, 1.0), payload=(0.0, 3.0), motor_strength=(0.9, 1.1), push=0.2
         ),
         sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
     ),
     "extreme": SteppingStonesConfig(
-        terrain=TerrainConfig(length=(0.4, 0.7), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
+        terrain=TerrainConfig(length=(0.4, 0.65), gap=(0.15, 0.30), height_step=0.07, yaw=0.2),
         disturbances=DisturbanceConfig(
-            friction=(0.5, 1.0), payload=(0.0, 4.0), motor_strength=(0.9, 1.1), push=0.2
+            friction=(0.4, 1.0), payload=(0.0, 6.0), motor_strength=(0.8, 1.1), push=0.3
         ),
-        sensors=SensorConfig(noise=0.01, dropout=0.03, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
+        sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
     ),
 }
 

@@ -51,9 +51,10 @@ class BenchEnv:
             raise ValueError(f"--seconds is {self.seconds}: it must be a finite number above 0")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        one_core()
         rollouts = Rollouts(self.engine)
         env = make(rollouts, self.preset)
+        policy_config(self.attention, patch=self.patch)
+        one_core()
         act = _policy(self.attention, self.patch, rollouts)
         simulated, whole, bare = 0.0, 0.0, 0.0
         shares = dict.fromkeys(PARTS, 0.0)

@@ -8,7 +8,15 @@ import pytest
 
 from robopolicy.cli import main
 
-COMMANDS = (("train", "es"), ("evaluate",), ("rollout",), ("flops",), ("export",), ("bench", "attention"))
+COMMANDS = (
+    ("train", "es"),
+    ("evaluate",),
+    ("rollout",),
+    ("flops",),
+    ("export",),
+    ("bench", "attention"),
+    ("bench", "env"),
+)
 COMPLETE = (
     ("train", "es", "--out", "run"),
     ("evaluate", "oracle"),
@@ -16,6 +24,7 @@ COMPLETE = (
     ("flops",),
     ("export", "run", "--out", "bundle"),
     ("bench", "attention"),
+    ("bench", "env"),
 )
 TINY = (
     "--population",
@@ -75,6 +84,10 @@ def test_an_unknown_option_is_one_line(capsys, words):
         (("rollout", "oracle", "--video", "walk.mp4", "--size", "321", "240"), "size"),
         (("export", "nobody", "--out", "bundle"), "run is 'nobody'"),
         (("bench",), "bench attention"),
+        (("bench", "env", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("bench", "env", "--preset", "esy"), "preset is 'esy'"),
+        (("bench", "env", "--seconds", "0"), "seconds is 0"),
+        (("bench", "env", "--attention", "softmx"), "did you mean 'softmax'"),
         (("bench", "attention", "--tokens", "0"), "tokens is 0"),
         (("bench", "attention", "--dims", "-8"), "dims is -8"),
         (("bench", "attention", "--seconds", "0"), "seconds is 0"),
@@ -158,6 +171,21 @@ def test_attention_is_timed_against_exact_softmax():
     for name, power in (("softmax", 2), ("positive(m=8)", 1)):
         long, short = (timed[name, "apply", tokens]["flops"] for tokens in (2048, 1536))
         assert long / short == pytest.approx((2048 / 1536) ** power, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["bullet", "mujoco"])
+def test_the_stack_is_timed_against_its_engine(engine):
+    words = f"bench env --engine {engine} --patch 4 --seconds 1 --preset painted --json".split()
+    # In a process of its own, which it keeps on one core.
+    command = [sys.executable, "-m", "robopolicy", *words]
+    timed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert timed["engine"] == engine
+    assert timed["simulated_seconds"] >= 1.0
+    assert timed["engine_real_time_factor"] > timed["real_time_factor"] > 0
+    assert timed["ratio"] == pytest.approx(timed["engine_real_time_factor"] / timed["real_time_factor"])
+    assert sum(timed["shares"].values()) == pytest.approx(1.0)
+    assert min(timed["shares"].values()) > 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from robopolicy.envs.quadruped.gait import Trot, TrotConfig
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles
 from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
 from robopolicy.envs.quadruped.reading import Reading
-from robopolicy.envs.quadruped.stance import ConvexMPC, StanceConfig
+from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, StanceConfig
 from robopolicy.envs.quadruped.swing import path
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
@@ -111,6 +111,43 @@ def test_mpc_forces_stay_in_their_pyramids_however_the_robot_is_thrown_about():
         assert (np.abs(forces[:, :2]) <= config.friction * forces[:, 2:] + 1.0).all()
         assert forces[:, 2].max() <= highest + 1.0
         np.testing.assert_array_equal(forces[~standing[0]], 0.0)
+
+
+def test_the_mpcs_quadratic_is_the_cost_of_its_own_plan():
+    # The cost of random forces, by rolling the rigid body out step by step, against u.P u / 2 + q.u.
+    rng = np.random.default_rng(4)
+    config = StanceConfig()
+    mass, inertia = 25.0, np.diag([0.3, 0.9, 1.0])
+    mpc = ConvexMPC(mass, inertia, config)
+    pose, rates = rng.normal(size=6) * [0.1, 0.1, 0, 0, 0, 0] + [0, 0, 0, 0, 0, 0.4], rng.normal(size=6) * 0.3
+    desired, height = np.array([0, 0, 0.2, 0.6, -0.1, 0.0]), 0.42
+    standing = np.tile([[True, False, False, True]], (config.steps, 1))
+    standing[3:] = ~standing[3:]
+    feet = rng.normal(size=(config.steps, 4, 3)) * 0.2 - [0.0, 0.0, 0.4]
+
+    def cost(forces: np.ndarray) -> float:
+        now, speed = pose.copy(), rates.copy()
+        total = 0.5 * config.force_weight * np.sum(forces**2)
+        target = np.array([0.0, 0.0, 0.0, pose[3], pose[4], height])
+        for k in range(config.steps):
+            push = forces[k][standing[k]]
+            spin = np.linalg.solve(inertia, np.cross(feet[k][standing[k]], push).sum(axis=0))
+            gain = np.concatenate([spin, push.sum(axis=0) / mass - [0.0, 0.0, 9.81]])
+            now = now + config.step_period * speed + 0.5 * config.step_period**2 * gain
+            speed = speed + config.step_period * gain
+            target = target + config.step_period * desired * [0, 0, 1, 1, 1, 0]
+            total += 0.5 * np.array(config.pose_weights) @ (now - target) ** 2
+            total += 0.5 * np.array(config.rate_weights) @ (speed - desired) ** 2
+        return float(total)
+
+    P, q = mpc.quadratic(pose, rates, desired, height, feet, standing)
+    assert P.shape == (3 * standing.sum(),) * 2
+    for _ in range(5):
+        forces = np.zeros((config.steps, 4, 3))
+        forces[standing] = rng.normal(size=(standing.sum(), 3)) * 50
+        u = forces[standing].ravel() / FORCE_UNIT
+        expected = cost(forces) - cost(np.zeros_like(forces))
+        assert u @ P @ u / 2 + q @ u == pytest.approx(expected, rel=1e-9)
 
 
 def test_terrain_has_the_papers_sizes_and_margin_has_the_right_sign():

@@ -88,7 +88,26 @@ class ConvexMPC:
         and linear (m/s) velocity; desired_rates: [6]; height: wanted z (m); feet: [H, 4, 3] relative to the
         centre of mass (m) at each step of the plan; standing: [H, 4].
         """
-        config = self.config
+        P, q = self.quadratic(pose, rates, desired_rates, height, feet, standing)
+        solution = self._solve(P, q, standing)
+        forces = np.zeros((4, 3))
+        now = int(standing[0].sum())
+        forces[standing[0]] = FORCE_UNIT * solution[: 3 * now].reshape(now, 3)
+        return forces
+
+    def quadratic(
+        self,
+        pose: Array,
+        rates: Array,
+        desired_rates: Array,
+        height: float,
+        feet: Array,
+        standing: NDArray[np.bool_],
+    ) -> tuple[Array, Array]:
+        """P [3n, 3n] and q [3n] of the cost u.P u / 2 + q.u that `forces` minimises for the same arguments.
+
+        u are the forces of the n standing legs, step by step, in FORCE_UNIT.
+        """
         P, q = _condensed(
             pose,
             rates,
@@ -100,14 +119,10 @@ class ConvexMPC:
             self._mass,
             self._gains,
             self._weights,
-            config.step_period,
-            config.force_weight * FORCE_UNIT**2,
+            self.config.step_period,
+            self.config.force_weight * FORCE_UNIT**2,
         )
-        solution = self._solve(P, q, standing)
-        forces = np.zeros((4, 3))
-        now = int(standing[0].sum())
-        forces[standing[0]] = FORCE_UNIT * solution[: 3 * now].reshape(now, 3)
-        return forces
+        return P, q
 
     def _solve(self, P: Array, q: Array, standing: NDArray[np.bool_]) -> Array:
         size = len(q)
@@ -173,7 +188,7 @@ def _condensed(
     period: float,
     regulariser: float,
 ) -> tuple[Array, Array]:
-    """P [3n, 3n] and q [3n] of the cost u.P u / 2 + q.u in the forces of n standing legs, in FORCE_UNIT.
+    """See `ConvexMPC.quadratic`.
 
     gains: [2, H, H], of accelerations on rates and pose; weights: [2, 6], of rates and pose.
     """

@@ -1,0 +1,148 @@
+"""What makes episodes harder: disturbances, imperfect cameras, and the presets that combine them."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
+from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
+from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
+from robopolicy.envs.quadruped.stepping_stones import PRESETS
+from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+
+ID = "robopolicy:robopolicy/SteppingStones-v0"
+SCENE = Scene(Terrain(TerrainConfig(), np.random.default_rng(0)))
+PERIOD = 0.01
+
+
+def seen(config: SensorConfig, seed: int = 0, frames: int = 30) -> list[dict[str, np.ndarray]]:
+    """Images from a base that moves on by 1 cm a control period."""
+    sensors = Sensors(CAMERAS, config, PERIOD, np.random.default_rng(seed))
+    images = []
+    for frame in range(frames):
+        sensors.see(np.array([0.01 * frame, 0.0, 0.42]), 0.0)
+        images.append(sensors.images(SCENE))
+    return images
+
+
+def test_perfect_cameras_see_what_is_there():
+    for frame, images in enumerate(seen(SensorConfig(), frames=5)):
+        for name, image in images.items():
+            base = np.array([0.01 * frame, 0.0, 0.42])
+            np.testing.assert_array_equal(image, DepthCamera(CAMERAS[name]).image(SCENE, base, 0.0))
+
+
+def test_latency_is_counted_in_control_periods():
+    prompt, late = seen(SensorConfig()), seen(SensorConfig(latency=0.04))
+    for frame in range(4, 30):
+        np.testing.assert_array_equal(late[frame]["front_depth"], prompt[frame - 4]["front_depth"])
+    np.testing.assert_array_equal(late[2]["front_depth"], prompt[0]["front_depth"])
+    assert np.any(late[10]["front_depth"] != prompt[10]["front_depth"])
+
+
+def test_noise_grows_with_the_square_of_depth_and_stays_in_range():
+    clean = np.array([i["belly_depth"] for i in seen(SensorConfig(), frames=200)])
+    noisy = np.array([i["belly_depth"] for i in seen(SensorConfig(noise=0.02), frames=200)])
+    assert noisy.min() >= 0.0
+    assert noisy.max() <= CAMERAS["belly_depth"].reach
+    spread = (noisy - clean) / clean**2
+    # 150 000 draws: the estimate of 0.02 is good to 0.2 %.
+    assert spread.std() == pytest.approx(0.02, rel=0.02)
+    assert abs(spread.mean()) < 3e-4
+
+
+def test_dropout_reads_zero_as_often_as_it_says():
+    images = np.array([i["front_depth"] for i in seen(SensorConfig(dropout=0.1), frames=200)])
+    # 150 000 pixels: a standard error of 0.0008.
+    assert np.mean(images == 0.0) == pytest.approx(0.1, abs=0.004)
+
+
+def test_a_mount_is_off_by_the_same_error_all_episode():
+    config = SensorConfig(mount_shift=0.05, mount_tilt=5.0)
+    first, again, other = seen(config, 1, 3), seen(config, 1, 3), seen(config, 2, 3)
+    np.testing.assert_array_equal(first[2]["front_depth"], again[2]["front_depth"])
+    assert np.any(first[2]["front_depth"] != other[2]["front_depth"])
+    still = Sensors(CAMERAS, config, PERIOD, np.random.default_rng(1))
+    for _ in range(3):
+        still.see(np.array([0.0, 0.0, 0.42]), 0.0)
+        np.testing.assert_array_equal(still.images(SCENE)["front_depth"], first[0]["front_depth"])
+
+
+def test_disturbances_stay_in_their_ranges_and_follow_the_seed():
+    config = DisturbanceConfig(
+        friction=(0.4, 1.0), payload=(1.0, 6.0), motor_strength=(0.8, 1.1), push=0.3, push_seconds=0.1
+    )
+    drawn = [Disturbances(config, 25.0, 20.0, np.random.default_rng(seed)) for seed in range(200)]
+    for name in ("friction", "payload", "motor_strength"):
+        low, high = getattr(config, name)
+        values = np.array([getattr(d.conditions, name) for d in drawn])
+        assert low <= values.min() < low + 0.05 * (high - low)
+        assert high >= values.max() > high - 0.05 * (high - low)
+    for disturbances in drawn[:20]:
+        times = np.arange(0.0, 20.0, 0.01)
+        forces = [disturbances.force(t) for t in times]
+        pushed = np.array([force is not None for force in forces])
+        assert not pushed[:200].any()
+        starts = times[1:][pushed[1:] & ~pushed[:-1]]
+        assert ((np.diff(starts) >= 2.0) & (np.diff(starts) <= 4.2)).all()
+        speeds = [np.linalg.norm(f) * 0.1 / 25.0 for f in forces if f is not None]
+        assert 0.0 < max(speeds) <= 0.3
+    again = Disturbances(config, 25.0, 20.0, np.random.default_rng(3))
+    assert again.conditions == drawn[3].conditions
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
+    env = gymnasium.make(ID, engine=engine, preset=preset, episode_seconds=1.0)
+    played = []
+    for _ in range(2):
+        observation, _ = env.reset(seed=5)
+        while True:
+            assert env.observation_space.contains(observation)
+            observation, _, ended, cut, info = env.step(env.unwrapped.oracle_action())
+            if ended or cut:
+                break
+        played.append((info["distance"], observation["proprioception"].tobytes()))
+    assert played[0] == played[1]
+    assert played[0][0] > 0.3
+    env.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_vector_environments_play_the_episodes_of_single_ones(engine):
+    settings = {"engine": engine, "episode_seconds": 0.5}
+    action = np.zeros((2, 4), np.float32)
+    together = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="sync", **settings)
+    together.reset(seed=[3, 4])
+    for _ in range(5):
+        stepped, *_ = together.step(action)
+    together.close()
+    for index, seed in enumerate((3, 4)):
+        alone = gymnasium.make(ID, **settings)
+        alone.reset(seed=seed)
+        for _ in range(5):
+            observation, *_ = alone.step(action[index])
+        for name, values in observation.items():
+            np.testing.assert_array_equal(stepped[name][index], values)
+        alone.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_thousand_episodes_leave_memory_as_it_was(engine):
+    def resident() -> int:
+        with open("/proc/self/statm") as pages:
+            return int(pages.read().split()[1])
+
+    env = gymnasium.make(ID, engine=engine, preset="hard", episode_seconds=0.25)
+    for episode in range(1000):
+        if episode == 50:
+            after_fifty = resident()
+        env.reset(seed=episode)
+        while not any(env.step(np.zeros(4, np.float32))[2:4]):
+            pass
+    # Within 5 %; other tests of this process may already have made it large, so at most 20 MB in any case.
+    assert resident() - after_fifty < min(0.05 * after_fifty, 20e6 / 4096)
+    env.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
 from robopolicy.envs.physics.base import Physics
@@ -17,7 +18,8 @@ def default_engine() -> str:
 def make_physics(engine: str, *, visible: bool) -> Physics:
     """The robot in one of `ENGINES`; `visible` if pictures are going to be drawn.
 
-    Raises ModuleNotFoundError, in one line, for an engine that is not installed.
+    Raises ModuleNotFoundError, in one line, for an engine that is not installed, RuntimeError for one that
+    cannot be loaded.
     """
     package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
     if not find_spec(package):
@@ -27,6 +29,10 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
         from robopolicy.envs.physics.bullet import BulletPhysics
 
         return BulletPhysics(visible=visible)
-    from robopolicy.envs.physics.mujoco import MujocoPhysics
+    try:
+        from robopolicy.envs.physics.mujoco import MujocoPhysics
+    except Exception as error:  # with an OpenGL that is not there, MuJoCo fails in many ways to be imported
+        chosen = os.environ.get("MUJOCO_GL")
+        raise RuntimeError(f"mujoco cannot be loaded, with MUJOCO_GL={chosen}: {error}") from error
 
     return MujocoPhysics(visible=visible)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import math
+import os
 from dataclasses import dataclass
 from importlib.resources import files
 
-import mujoco
 import numba
 import numpy as np
 from numpy.typing import NDArray
+
+if "DISPLAY" not in os.environ and ctypes.util.find_library("EGL"):
+    # MuJoCo decides on import how it is going to draw, and by default wants a screen.
+    os.environ.setdefault("MUJOCO_GL", "egl")
+import mujoco
 
 from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditions, View
 

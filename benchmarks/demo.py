@@ -3,7 +3,7 @@
 Each seed is the training command of `make demo`, with another --seed:
 
     robopolicy train es --task stepping-stones --attention "angular_hybrid(m=8, n=8)" \
-        --population 32 --generations 18 --evaluate-every 6 --seed SEED --out runs/demo-SEED
+        --population 32 --generations 24 --evaluate-every 6 --seed SEED --out runs/demo-SEED
 
 `python benchmarks/demo.py runs/demo-0 runs/demo-1 runs/demo-2` keeps the curve of each run as a JSON in
 benchmarks/demo/; without arguments it prints them and checks the claim.

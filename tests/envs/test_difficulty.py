@@ -8,7 +8,7 @@ from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
-from robopolicy.envs.quadruped.stepping_stones import PRESETS
+from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
@@ -108,6 +108,28 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
     assert played[0] == played[1]
     assert played[0][0] > 0.3
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TerrainConfig(gap=(0.3, 0.1)), r"gap is \(0.3, 0.1\)"),
+        (lambda: TerrainConfig(length=(-1.0, -0.5)), "length is"),
+        (lambda: TerrainConfig(goal=float("nan")), "goal is nan"),
+        (lambda: TerrainConfig(yaw=0.5), r"yaw is 0.5: it must be a number from 0 to 0.19"),
+        (lambda: TerrainConfig(height_step=-1.0), "height_step is -1.0"),
+        (lambda: DisturbanceConfig(friction=(-1.0, 0.5)), "friction is"),
+        (lambda: DisturbanceConfig(payload=(2.0,)), "payload is"),
+        (lambda: DisturbanceConfig(push=float("inf")), "push is inf"),
+        (lambda: SensorConfig(dropout=1.5), "dropout is 1.5"),
+        (lambda: SensorConfig(latency=-0.1), "latency is -0.1"),
+        (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
+        (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -197,6 +197,8 @@ def test_stepping_outside_an_episode_is_refused():
         ({"preset": "paintd"}, "preset is 'paintd'.*did you mean 'painted'"),
         ({"episode_seconds": 0.0}, "episode_seconds is 0.0"),
         ({"episode_seconds": float("nan")}, "episode_seconds is nan"),
+        ({"episode_seconds": "long"}, "episode_seconds is 'long'"),
+        ({"render_size": (0, 5)}, "render_size is"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings, words):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robopolicy.envs.physics.base import Array, Conditions
+from robopolicy.envs.quadruped.checks import check_interval, check_number
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,14 @@ class DisturbanceConfig:
     push: float = 0.0  # m/s, largest change of the base's velocity by one push, sideways or along
     push_interval: tuple[float, float] = (2.0, 4.0)  # s between the ends of two pushes
     push_seconds: float = 0.1  # s, how long one lasts
+
+    def __post_init__(self) -> None:
+        check_interval("friction", self.friction, 0.0)
+        check_interval("payload", self.payload, 0.0)
+        check_interval("motor_strength", self.motor_strength, 0.0)
+        check_number("push", self.push, 0.0)
+        check_interval("push_interval", self.push_interval, 0.0)
+        check_number("push_seconds", self.push_seconds, 0.01)
 
 
 class Disturbances:

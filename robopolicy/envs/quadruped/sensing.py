@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Scene
+from robopolicy.envs.quadruped.checks import check_number
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,13 @@ class SensorConfig:
     latency: float = 0.0  # s from exposure to observation
     mount_shift: float = 0.0  # m, largest error of a camera's place along each axis, drawn for an episode
     mount_tilt: float = 0.0  # deg, largest error of its tilt
+
+    def __post_init__(self) -> None:
+        check_number("noise", self.noise, 0.0)
+        check_number("dropout", self.dropout, 0.0, 1.0)
+        check_number("latency", self.latency, 0.0, 1.0)
+        check_number("mount_shift", self.mount_shift, 0.0)
+        check_number("mount_tilt", self.mount_tilt, 0.0, 20.0)
 
 
 class Sensors:

@@ -18,6 +18,7 @@ from robopolicy.envs.physics import ENGINES, default_engine, make_physics
 from robopolicy.envs.physics.base import Physics, View
 from robopolicy.envs.quadruped import oracle
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
+from robopolicy.envs.quadruped.checks import check_number
 from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
@@ -65,6 +66,16 @@ class SteppingStonesConfig:
     deepest_foot: float = 0.06  # toe below the lowest stone: a foot in a gap
     widest_drift: float = 0.25  # of the base from the middle
 
+    def __post_init__(self) -> None:
+        period = self.walker.control_period
+        check_number("policy_period", self.policy_period, period, 1.0)
+        if abs(self.policy_period / period - round(self.policy_period / period)) > 1e-9:
+            raise ValueError(
+                f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
+            )
+        check_number("largest_offset", self.largest_offset, 0.01, 0.3)
+        check_number("episode_seconds", self.episode_seconds, self.policy_period)
+
 
 PRESETS = {
     "paper": SteppingStonesConfig(),
@@ -109,15 +120,12 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         if config is None:
             config = PRESETS[_choice("preset", preset, PRESETS)]
         if episode_seconds is not None:
-            if not (np.isfinite(episode_seconds) and episode_seconds >= config.policy_period):
-                raise ValueError(
-                    f"episode_seconds is {episode_seconds}: it must be a finite number of seconds, "
-                    f"{config.policy_period} or more"
-                )
-            config = replace(config, episode_seconds=float(episode_seconds))
+            config = replace(config, episode_seconds=episode_seconds)
         engine = default_engine() if engine is None else _choice("engine", engine, ENGINES)
         if render_mode is not None:
             _choice("render_mode", render_mode, self.metadata["render_modes"])
+        if len(render_size) != 2 or min(render_size) < 1:
+            raise ValueError(f"render_size is {render_size}: it must be a width and a height in pixels")
         self.config = config
         self.render_mode = render_mode
         self._render_size = render_size

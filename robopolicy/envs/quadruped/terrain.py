@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from robopolicy.envs.physics.base import Array, Box
+from robopolicy.envs.quadruped.checks import check_interval, check_number
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
 BANK = 1.6  # half the width of the floor, and of painted ground, m: beyond what the cameras see
@@ -30,6 +32,22 @@ class TerrainConfig:
     goal: float = 8.0  # distance that counts as crossed
     painted: bool = False
 
+    def __post_init__(self) -> None:
+        check_number("width", self.width, 0.1)
+        check_interval("length", self.length, 0.1)
+        check_interval("gap", self.gap, 0.0)
+        check_number("depth", self.depth, 0.1)
+        check_number("height_step", self.height_step, 0.0, self.depth)
+        check_interval("first_edge", self.first_edge, 0.3)
+        check_number("goal", self.goal, 0.1)
+        # Two stones that are turned against each other must not meet at their corners.
+        check_number("yaw", self.yaw, 0.0, math.atan(self.gap[0] / self.width))
+        if self.painted and (self.height_step or self.yaw):
+            raise ValueError(
+                f"height_step is {self.height_step} and yaw is {self.yaw}: painted stones are level and "
+                "straight, both must be 0"
+            )
+
 
 class Terrain:
     """One drawn row of stones along x.
@@ -39,11 +57,6 @@ class Terrain:
     """
 
     def __init__(self, config: TerrainConfig, rng: np.random.Generator) -> None:
-        if config.painted and (config.height_step or config.yaw):
-            raise ValueError(
-                f"height_step is {config.height_step} and yaw is {config.yaw}: painted stones are level "
-                "and straight, both must be 0"
-            )
         self.config = config
         starts, ends = [-CAMERA_FAR_BEHIND], [rng.uniform(*config.first_edge)]
         while ends[-1] < config.goal + 1.0:

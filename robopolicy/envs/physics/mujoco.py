@@ -82,6 +82,7 @@ class MujocoPhysics:
 
     def _compile(self, boxes: int) -> None:
         config = self.config
+        self._drop_renderer()  # it belongs to the model before
         spec = mujoco.MjSpec.from_string((files("robopolicy.assets") / "laikago.xml").read_text())
         for index in range(boxes):
             spec.worldbody.add_geom(
@@ -109,7 +110,6 @@ class MujocoPhysics:
         self._base_mass = float(model.body_mass[BASE])
         model.geom_solref[self._toes] = (config.contact_time, 1.0)
         model.geom_solimp[self._toes, :2] = config.contact_impedance
-        self._view = model.geom_rgba[self._box_ids]
 
     def _place(self, boxes: list[Box]) -> None:
         model, ids = self._model, self._box_ids

@@ -217,11 +217,10 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     def _end(self) -> str:
         config, reading = self.config, self.walker.reading
-        x, y, z = reading.position
-        if (
-            z - self.walker.ground < config.lowest_base
-            or np.abs(reading.attitude[:2]).max() > config.largest_tilt
-        ):
+        x, y, z = reading.position.tolist()
+        # Written so that a robot that is nowhere, for the engine has diverged, has fallen too.
+        upright = z - self.walker.ground >= config.lowest_base and reading.tilt <= config.largest_tilt
+        if not upright:
             return "fall"
         if reading.lowest_foot - FOOT_RADIUS < self._lowest_foot:
             return "foot in a gap"

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.tasks import Rollouts, check_task, level_depth, policy_config
+from robopolicy.cli.tasks import Rollouts, canonical_spec, check_task, level_depth, policy_config
+from robopolicy.envs.physics import default_engine
 
 COMPARED = ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=256)")
 EXACT = "softmax"
@@ -39,8 +40,6 @@ class Flops:
         check_task(self.task)
         from dataclasses import replace
 
-        from robopolicy.attention import canonical
-
         base = policy_config(EXACT, variant=self.variant, patch=self.patch)
         asked = list(self.attention) or list(COMPARED)
         if self.policy is not None:
@@ -48,8 +47,8 @@ class Flops:
 
             base = load_run(self.policy).config
             asked = [base.attention, *self.attention]
-        specs = list(dict.fromkeys(canonical(spec) for spec in [*asked, EXACT]))
-        level = level_depth(Rollouts("bullet"))
+        specs = list(dict.fromkeys(canonical_spec(spec) for spec in [*asked, EXACT]))
+        level = level_depth(Rollouts(default_engine()))
         rows = [_row(replace(base, attention=spec), level) for spec in specs]
         print(json_format.dumps(rows) if self.json else _table(rows))
 

@@ -22,6 +22,7 @@ class TrainingProgress:
         self._title, self._goal = title, goal
         self._began = time.monotonic()
         self._generations = 0
+        self._shares: list[float] = []
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -55,6 +56,7 @@ class TrainingProgress:
         number = record["generation"]
         if number:
             self._generations += 1
+            self._shares.append(record["share_in_episodes"])
             self.say(self._line(record))
         if "held_out/return" in record:
             self.say(
@@ -66,6 +68,17 @@ class TrainingProgress:
             completed=number * self._per_generation,
             description=f"generation {min(number + 1, self._total)}",
         )
+
+    def done(self, record: Record | None) -> None:
+        """The run is over; None where there was nothing left to do."""
+        if record is None:
+            self.say("nothing left to do: the run has all its generations")
+            return
+        if record["ended_by"]:
+            self.say(f"ended early: {record['ended_by']}")
+        if self._shares:
+            share = sum(self._shares) / len(self._shares)
+            self.say(f"{share:.0%} of the workers' time went into episodes")
 
     def _line(self, record: Record) -> str:
         per_generation = (time.monotonic() - self._began) / self._generations

@@ -33,10 +33,15 @@ class Rollouts:
 
 def check_task(name: str) -> None:
     """Raise ValueError unless `name` is a task."""
-    if name != "stepping-stones":
-        near = difflib.get_close_matches(name, ["stepping-stones"], n=1)
+    choice("task", name, ("stepping-stones",))
+
+
+def choice(argument: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise ValueError, with the nearest name, unless `value` is allowed."""
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"task is {name!r}: it must be one of stepping-stones{hint}")
+        raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")
 
 
 def make(rollouts: Rollouts, preset: str, **more: Any) -> gymnasium.Env[Any, Any]:
@@ -48,11 +53,18 @@ def make(rollouts: Rollouts, preset: str, **more: Any) -> gymnasium.Env[Any, Any
 
 def policy_config(attention: str, **settings: Any) -> IAPConfig:
     """The policy that this task is trained with, on the mechanism that `attention` specifies."""
-    from robopolicy.attention import canonical
     from robopolicy.envs.quadruped.stepping_stones import PROPRIOCEPTION
     from robopolicy.policies.iap import IAPConfig
 
-    return IAPConfig(canonical(attention), PROPRIOCEPTION, **settings)
+    return IAPConfig(canonical_spec(attention), PROPRIOCEPTION, **settings)
+
+
+def canonical_spec(attention: str) -> str:
+    """The one way to write a mechanism, or `none`. Raises ValueError for what is neither."""
+    from robopolicy.attention import canonical
+    from robopolicy.policies.iap import NO_VISION
+
+    return attention if attention == NO_VISION else canonical(attention)
 
 
 def level_depth(rollouts: Rollouts) -> dict[str, Any]:

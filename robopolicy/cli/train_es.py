@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json as json_format
 import os
-import platform
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from robopolicy.cli.evaluators import Players
+from robopolicy.cli.provenance import git_revision, versions
 from robopolicy.cli.tasks import (
     ADVANCE_AT,
     CURRICULUM,
@@ -47,30 +47,63 @@ class TrainES:
     """What the policy does with its attention: mask, rank or trans."""
     patch: int = 1
     """Side of a token, in pixels."""
+    normalise: bool = False
+    """Normalise proprioception by statistics that all workers share."""
     generations: int = 100
     """Generations in all, those before a --resume included."""
     population: int = 48
     """Candidates a generation."""
     episodes: int = 1
     """Episodes a candidate."""
-    evaluate_every: int = 10
-    """Generations between two evaluations of the policy on ten held-out terrains."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    """Rollout processes; the result does not depend on their number."""
-    engine: str = field(default_factory=default_engine)
-    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
+    evaluate_every: int = 10
+    """Generations between two evaluations of the policy on held-out terrain."""
+    held_out: int = 10
+    """Episodes of such an evaluation."""
+    stage_limit: int = 0
+    """Generations after which the curriculum goes on in any case; 0 for never."""
+    stop_at: float | None = None
+    """Held-out return that ends the run."""
+    stop_after: int = 0
+    """Evaluations on the last preset without a new best that end the run; 0 for never."""
+    episode_budget: int = 0
+    """Training episodes after which the run ends; 0 for never."""
+    seconds_budget: float = 0.0
+    """Wall time after which the run ends, over all its resumed parts; 0 for never."""
     strategy: str = "open_es"
-    """Evolution strategy: open_es, pgpe, snes, sep_cma_es, cma_es, evojax_pgpe or evojax_cma_es."""
+    """Evolution strategy; docs/evolution-strategies.md lists them."""
     sigma: float = 0.1
     """Standard deviation of candidates around the mean."""
     learning_rate: float = 0.06
     """Step size of the mean."""
+    decay: float = 1.0
+    """What both are multiplied by after every generation."""
+    elite: float = 0.5
+    """Share of the directions that a random search (ars, robotics_ars) learns from."""
+    shaping: str = "default"
+    """What returns are turned into: raw, ranks, standardized or normalized; default: the strategy's own."""
+    weight_decay: float = 0.0
+    """What a candidate's mean squared parameter costs it, in units of return."""
     evaluator: str = "local"
-    """Where episodes are played: local."""
+    """Where episodes are played: local (a pool of processes), ray (a cluster), or vector (in lock step, with
+    one policy call for all of them: for an accelerator)."""
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Rollout processes; the result does not depend on their number."""
+    address: str | None = None
+    """Ray cluster to play on, "auto" or host:port; default: one that is started here."""
+    places: int = 64
+    """Environments in lock step, for --evaluator vector."""
+    deadline: float = 600.0
+    """Seconds after which an episode counts as hung and is played again."""
+    engine: str = field(default_factory=default_engine)
+    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     seed: int = 0
     """Fixes every bit of the run."""
+    keep_every: int = 0
+    """Generations between two checkpoints that are kept for good, besides the last three; 0 for none."""
+    wandb: str | None = None
+    """Weights & Biases project to log to, too."""
     resume: bool = False
     """Go on with the run in --out."""
     json: Annotated[bool, tyro.conf.arg(help="Print the last generation as JSON on stdout.")] = False
@@ -78,10 +111,6 @@ class TrainES:
     def run(self) -> None:
         """Train. Everything that can be refused is refused before the folder is made."""
         check_task(self.task)
-        if self.evaluator != "local":
-            raise ValueError(f"evaluator is {self.evaluator!r}: it must be one of local")
-        if self.workers < 1:
-            raise ValueError(f"workers is {self.workers}: it must be 1 or more")
         from robopolicy.training.checkpoint import RunFolder
         from robopolicy.training.es import ESConfig
 
@@ -91,19 +120,12 @@ class TrainES:
             raise ValueError(
                 f"advance_at is given {len(advance_at)} times: {len(presets)} presets need {len(presets) - 1}"
             )
-        config = ESConfig(
-            generations=self.generations,
-            population=self.population,
-            episodes=self.episodes,
-            advance_at=advance_at,
-            evaluate_every=self.evaluate_every,
-            strategy=self.strategy,
-            sigma=self.sigma,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-        )
+        own = {f.name for f in fields(ESConfig)} & {f.name for f in fields(self)} - {"advance_at"}
+        config = ESConfig(advance_at=advance_at, **{name: getattr(self, name) for name in own})
         rollouts = Rollouts(self.engine, presets, self.episode_seconds)
-        policy = policy_config(self.attention, variant=self.variant, patch=self.patch)
+        policy = policy_config(
+            self.attention, variant=self.variant, patch=self.patch, normalise=self.normalise
+        )
         for preset in presets[1:]:
             level_depth(Rollouts(self.engine, (preset,), self.episode_seconds))
         level = level_depth(rollouts)
@@ -111,44 +133,45 @@ class TrainES:
         settings = self._settings(config, policy, rollouts)
         if self.resume:
             _refuse_changes(folder.config(), settings)
-        else:
+        players = Players(self.evaluator, self.workers, self.deadline, self.address, self.places)
+        players.check()
+        if not self.resume:
             folder.create(settings)
-        record = self._train(config, policy, level, rollouts, folder)
+        record = self._train(config, policy, level, rollouts, folder, players)
         if self.json:
             print(json_format.dumps(record))
 
     def _settings(self, config: Any, policy: Any, rollouts: Rollouts) -> dict[str, Any]:
         from robopolicy.policies.catalogue import describe
 
-        made_by = {name: version(name) for name in ("robopolicy", "jax", "evosax", "evojax", "numpy")}
         settings = {
             "task": self.task,
             "environment": asdict(rollouts),
             "policy": describe(policy),
             "es": asdict(config),
-            "versions": {"python": platform.python_version(), **made_by},
+            "versions": versions(),
+            "git": git_revision(),
         }
         plain: dict[str, Any] = json_format.loads(json_format.dumps(settings))
         return plain
 
-    def _train(self, config: Any, policy_config: Any, level: Any, rollouts: Rollouts, folder: Any) -> Any:
-        import tempfile
-
+    def _train(
+        self, config: Any, policy_config: Any, level: Any, rollouts: Rollouts, folder: Any, players: Players
+    ) -> Any:
         import jax
         import numpy as np
 
         from robopolicy.cli.progress import TrainingProgress
         from robopolicy.cli.tasks import ID
-        from robopolicy.export.onnx import export_policy
         from robopolicy.policies.base import flatten
         from robopolicy.policies.catalogue import by_path
         from robopolicy.policies.iap import iap
         from robopolicy.training.es import train
-        from robopolicy.training.evaluate import LocalPool
+        from robopolicy.training.wandb_sink import WandbSink
         from robopolicy.training.worker import EnvironmentSpec
 
         policy = iap(policy_config, level)
-        start, draw = jax.random.split(jax.random.key(config.seed + 2**31))
+        start, draw = jax.random.split(jax.random.key(self.seed))
         initial = np.asarray(flatten(policy.init(start)))
         features = policy.init_features(draw)
         presets = rollouts.presets
@@ -156,31 +179,35 @@ class TrainES:
         title = f"{self.attention} on {self.task}"
         with TrainingProgress(config, title, f"{presets[-1]} terrain") as progress:
             progress.say(f"{initial.size} parameters; compiling the policy for the rollout workers")
-            with tempfile.TemporaryDirectory() as scratch:
-                export_policy(policy_config, features, Path(scratch) / "policy.onnx")
-                model = (Path(scratch) / "policy.onnx").read_bytes()
-            pool = LocalPool(environments, model, self.workers)
+            sinks = [] if self.wandb is None else [WandbSink(self.wandb, folder.path, folder.config())]
+            evaluator = players.make(environments, policy_config, policy, features)
             try:
-                return train(
+                record = train(
                     config,
                     run=folder,
                     initial=initial,
                     features=by_path(features),
-                    evaluator=pool,
+                    evaluator=evaluator,
+                    normalised={name: policy.observation_shapes[name][0] for name in policy.normalised},
                     resume=self.resume,
                     on_generation=progress.generation,
                     on_episode=progress.episode,
+                    sinks=sinks,
                 )
             finally:
-                pool.close()
+                evaluator.close()
+            progress.done(record)
+            return record
 
 
 def _refuse_changes(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise ValueError naming the first setting in which a resumed run differs from what it was."""
+    from robopolicy.training.es import MAY_CHANGE
+
     for part in ("task", "environment", "policy", "es"):
         old, new = before.get(part), now[part]
         if not isinstance(old, dict) or not isinstance(new, dict):
             old, new = {part: old}, {part: new}
         for name in sorted(old.keys() | new.keys()):
-            if name != "generations" and old.get(name) != new.get(name):
+            if name not in MAY_CHANGE and old.get(name) != new.get(name):
                 raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,21 @@ import numpy as np
 from jax import Array
 
 from robopolicy.export.onnx import DESCRIPTION, FEATURES, PARAMETERS
-from robopolicy.policies.base import flatten, unflatten
+from robopolicy.policies.base import split, unflatten, vector_size
 from robopolicy.policies.catalogue import policy_of, restore
 
 OPSET = 21
+
+
+def _to_onnx(function: Any, inputs: list[Any], names: list[str]) -> Any:
+    return jax2onnx.to_onnx(
+        function,
+        inputs=inputs,
+        input_names=names,
+        output_names=["action", "scores"],
+        model_name="policy",
+        opset=OPSET,
+    )
 
 
 def convert(folder: Path, out: Path) -> None:
@@ -24,33 +36,22 @@ def convert(folder: Path, out: Path) -> None:
     config = restore(json.loads((folder / DESCRIPTION).read_text()))
     with np.load(folder / FEATURES, allow_pickle=False) as stored:
         policy, features = policy_of(config, dict(stored))
-    inverse = unflatten(policy)
     names = list(policy.observation_shapes)
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in policy.observation_shapes.values()]
 
-    def run(parameters: Array, *observation: Array) -> tuple[Array, Array]:
-        seen = policy.inspect(inverse(parameters), features, dict(zip(names, observation, strict=True)))
+    def run(parameters: Any, frozen: Any, observation: tuple[Array, ...]) -> tuple[Array, Array]:
+        seen = policy.inspect(parameters, frozen, dict(zip(names, observation, strict=True)))
         return seen["action"], seen["scores"]
 
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in policy.observation_shapes.values()]
     if (folder / PARAMETERS).exists():
-        parameters = jnp.asarray(np.load(folder / PARAMETERS, allow_pickle=False))
-        model = jax2onnx.to_onnx(
-            lambda *observation: run(parameters, *observation),
-            inputs=shapes,
-            input_names=names,
-            output_names=["action", "scores"],
-            model_name="policy",
-            opset=OPSET,
-        )
+        parameters = unflatten(policy)(jnp.asarray(np.load(folder / PARAMETERS, allow_pickle=False)))
+        model = _to_onnx(lambda *observation: run(parameters, features, observation), shapes, names)
     else:
-        size = flatten(policy.init(jax.random.key(0))).size
-        model = jax2onnx.to_onnx(
-            run,
-            inputs=[jax.ShapeDtypeStruct((size,), jnp.float32), *shapes],
-            input_names=["parameters", *names],
-            output_names=["action", "scores"],
-            model_name="policy",
-            opset=OPSET,
+        vector = jax.ShapeDtypeStruct((vector_size(policy),), jnp.float32)
+        model = _to_onnx(
+            lambda vector, *observation: run(*split(policy, features, vector), observation),
+            [vector, *shapes],
+            ["parameters", *names],
         )
     out.write_bytes(model.SerializeToString())
 

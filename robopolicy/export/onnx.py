@@ -27,10 +27,10 @@ DESCRIPTION, FEATURES, PARAMETERS = "policy.json", "features.npz", "parameters.n
 def export_policy(config: IAPConfig, features: Any, path: Path, parameters: ArrayLike | None = None) -> None:
     """Write the policy of `config` to `path`, whole or not at all.
 
-    `features` are baked in. So is the flat vector `parameters` [P] where it is given; otherwise it becomes
-    an input of the graph. The converter runs in a process of its own, since it alters JAX in the one that
-    it runs in. Raises RuntimeError with its last words where it fails, FileNotFoundError where the folder
-    of `path` does not exist.
+    `features` are baked in. So is the flat vector `parameters` [P] where it is given; otherwise what
+    `policies.base.split` reads becomes an input of the graph. The converter runs in a process of its own,
+    since it alters JAX in the one that it runs in. Raises RuntimeError with its last words where it fails,
+    FileNotFoundError where the folder of `path` does not exist.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} for {path.name} does not exist")

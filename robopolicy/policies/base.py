@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
@@ -23,6 +24,8 @@ class Policy(NamedTuple):
         for every camera `kept/CAMERA`, the pixels [H, W] that the attention kept. For pictures and checks.
       observation_shapes: shape of each float32 observation, by name.
       action_size: A.
+      normalised: the vector observations that it normalises by running statistics, which are no parameters
+        but grow with training: features["normaliser"][name] holds their `shift` and `scale`.
     """
 
     init: Callable[[Array], Any]
@@ -31,6 +34,42 @@ class Policy(NamedTuple):
     inspect: Callable[[Any, Any, Observation], dict[str, Array]]
     observation_shapes: dict[str, tuple[int, ...]]
     action_size: int
+    normalised: tuple[str, ...] = ()
+
+
+CLIP = 5.0  # normalised observations lie within
+
+
+def identity_normaliser(policy_shapes: Mapping[str, tuple[int, ...]], names: tuple[str, ...]) -> Any:
+    """features["normaliser"] that changes nothing but what lies outside of the clip."""
+    return {n: {"shift": jnp.zeros(policy_shapes[n]), "scale": jnp.ones(policy_shapes[n])} for n in names}
+
+
+def normalise(normaliser: Mapping[str, Array], values: Array) -> Array:
+    """(values - shift) * scale, clipped to `CLIP`."""
+    return jnp.clip((values - normaliser["shift"]) * normaliser["scale"], -CLIP, CLIP)
+
+
+def split(policy: Policy, features: Any, vector: Array) -> tuple[Any, Any]:
+    """Parameters and features from what a trainer hands to its workers.
+
+    `vector` is the flat parameters [P], then shift and scale of every normalised observation in turn.
+    """
+    inverse, size = unflatten(policy), parameter_count(policy)
+    normaliser, at = {}, size
+    for name in policy.normalised:
+        (width,) = policy.observation_shapes[name]
+        shift, scale = vector[at : at + width], vector[at + width : at + 2 * width]
+        normaliser[name] = {"shift": shift, "scale": scale}
+        at += 2 * width
+    if normaliser:
+        features = {**features, "normaliser": normaliser}
+    return inverse(vector[:size]), features
+
+
+def vector_size(policy: Policy) -> int:
+    """Length of the vector that `split` reads."""
+    return parameter_count(policy) + sum(2 * policy.observation_shapes[name][0] for name in policy.normalised)
 
 
 def flatten(parameters: Any) -> Array:

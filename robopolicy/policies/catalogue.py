@@ -36,7 +36,7 @@ def restore(description: Mapping[str, Any]) -> IAPConfig:
     tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
     for name, value in tuples.items():
         wanted = get_origin(known[name]) or known[name]
-        if not isinstance(value, wanted) or isinstance(value, bool):
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
             raise ValueError(f"policy setting {name} is {value!r}: it must be of type {wanted.__name__}")
     return IAPConfig(**tuples)
 

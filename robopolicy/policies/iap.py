@@ -25,7 +25,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from robopolicy.attention import Attention, attention
-from robopolicy.policies.base import Observation, Policy
+from robopolicy.policies.base import Observation, Policy, identity_normaliser, normalise
 from robopolicy.policies.multihead import unit
 
 LEGS = ("FR", "FL", "RR", "RL")
@@ -33,6 +33,7 @@ RIGHT = ("FR", "RR")
 VIEWS = {"front": ("front_depth", ("FR", "FL")), "hind": ("belly_depth", ("RR", "RL"))}
 VARIANTS = ("mask", "rank", "trans")
 HEADS = {"choice": 3, "tanh": 1}
+NO_VISION = "none"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
 
 
@@ -41,7 +42,8 @@ class IAPConfig:
     """Settings of the policy.
 
     Attributes:
-      attention: spec of the mechanism.
+      attention: spec of the mechanism; `none` makes a policy that is given no image, the control that
+        tells what vision is worth.
       proprioception: name of every entry of the proprioception vector, in order.
       image: rows and columns of both depth images.
       variant: `mask` keeps the image and zeroes every token outside the top; `rank` hands the top tokens to
@@ -58,6 +60,7 @@ class IAPConfig:
       head: `choice` of one of three footholds, or one continuous `tanh`.
       spread: standard deviation of the random part of the first query and key projections.
       calm: what the middle foothold's score leads by at first, so that an untrained policy walks.
+      normalise: whether proprioception is normalised by running statistics.
     """
 
     attention: str
@@ -75,6 +78,7 @@ class IAPConfig:
     head: str = "choice"
     spread: float = 0.2
     calm: float = 0.3
+    normalise: bool = False
 
     def __post_init__(self) -> None:
         _one_of("variant", self.variant, VARIANTS)
@@ -95,7 +99,13 @@ class IAPConfig:
         for name in self.leg_inputs:
             for leg in LEGS:
                 _one_of("leg_inputs", name.format(leg=leg), self.proprioception)
-        attention(self.attention)
+        if self.sees:
+            attention(self.attention)
+
+    @property
+    def sees(self) -> bool:
+        """Whether it is given images."""
+        return self.attention != NO_VISION
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -109,16 +119,17 @@ class IAPConfig:
 
     @property
     def leg_columns(self) -> tuple[int, int]:
-        """First and one past the last token column that a left leg reads."""
+        """First and one past the last column of tokens that a left leg reads."""
         return self.columns[0] // self.patch, -(-self.columns[1] // self.patch)
 
     @property
     def encoded(self) -> int:
         """How many numbers a leg's encoder reads from its camera."""
-        pixels = self.patch**2
+        if not self.sees:
+            return 0
         if self.variant == "rank":
-            return self.kept * (pixels + 2)
-        return self.grid[0] * (self.head_dim if self.variant == "trans" else pixels)
+            return self.kept * (self.patch**2 + 2)
+        return self.grid[0] * self.head_dim if self.variant == "trans" else self.image[0]
 
 
 def _one_of(argument: str, value: str, allowed: Iterable[str]) -> None:
@@ -136,12 +147,13 @@ class View(nnx.Module):
         tokens = config.patch**2 + 3
         width = config.encoded + len(config.leg_inputs)
         linear = partial(nnx.Linear, use_bias=False, rngs=rngs)
-        spread = nnx.initializers.normal(config.spread)
-        self.query = linear(tokens, config.head_dim, kernel_init=spread)
-        self.key = linear(tokens, config.head_dim, kernel_init=spread)
-        self._look_for_gaps(config, rngs)
-        if config.variant == "trans":
-            self.value = linear(tokens, config.head_dim)
+        if config.sees:
+            spread = nnx.initializers.normal(config.spread)
+            self.query = linear(tokens, config.head_dim, kernel_init=spread)
+            self.key = linear(tokens, config.head_dim, kernel_init=spread)
+            self._look_for_gaps(config, rngs)
+            if config.variant == "trans":
+                self.value = linear(tokens, config.head_dim)
         if config.hidden:
             self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)
             width = config.hidden
@@ -184,36 +196,54 @@ def iap(config: IAPConfig, level_depth: Mapping[str, Any]) -> Policy:
         depths relative to it. It becomes part of the features.
     """
     graph, _ = nnx.split(nnx.eval_shape(lambda: IAP(config, nnx.Rngs(0))))
-    mechanism = attention(config.attention)
+    mechanism = attention(config.attention) if config.sees else None
     level = {camera: jnp.asarray(level_depth[camera], jnp.float32) for camera, _ in VIEWS.values()}
     for camera, image in level.items():
         if image.shape != config.image:
             raise ValueError(f"level_depth of {camera} has shape {image.shape}: it must be {config.image}")
+
+    shapes: dict[str, tuple[int, ...]] = {camera: config.image for camera, _ in VIEWS.values()}
+    shapes["proprioception"] = (len(config.proprioception),)
+    normalised = ("proprioception",) if config.normalise else ()
 
     def init(key: Array) -> Any:
         return nnx.split(IAP(config, nnx.Rngs(key)))[1]
 
     def init_features(key: Array) -> Any:
         keys = jax.random.split(key, len(VIEWS))
-        draws = {v: mechanism.init(k, config.head_dim) for v, k in zip(VIEWS, keys, strict=True)}
-        return {"draws": draws, "level": level}
+        draws = {
+            view: mechanism.init(k, config.head_dim) if mechanism else ()
+            for view, k in zip(VIEWS, keys, strict=True)
+        }
+        frozen = {"draws": draws, "level": level}
+        return {**frozen, "normaliser": identity_normaliser(shapes, normalised)} if normalised else frozen
 
     def inspect(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
         model = nnx.merge(graph, parameters)
+        proprioception = observation["proprioception"]
+        if normalised:
+            with jax.named_scope("normaliser"):
+                proprioception = normalise(features["normaliser"]["proprioception"], proprioception)
         scores: list[Array] = []  # views and their legs stand in the order of LEGS
         kept: dict[str, Array] = {}
         for name, (camera, legs) in VIEWS.items():
-            view, draw = getattr(model, name), features["draws"][name]
-            with jax.named_scope("patches"):
-                relative = (observation[camera] - features["level"][camera]) / config.depth_scale
-                pixels = _patches(jnp.clip(relative, -1.0, 1.0), config)
-            read, kept[f"kept/{camera}"] = _attended(config, mechanism, view, draw, pixels)
+            view = getattr(model, name)
             with jax.named_scope("encoder"):
-                seen = jnp.stack([_seen(config, read, right=leg in RIGHT).ravel() for leg in legs])
-                felt = jnp.stack([_felt(config, observation["proprioception"], leg) for leg in legs])
-                hidden = jnp.concatenate([seen, felt], axis=1)
-                if config.hidden:
-                    hidden = jnp.tanh(view.hidden(hidden))
+                read = jnp.stack([_felt(config, proprioception, leg) for leg in legs])
+            if mechanism is None:
+                kept[f"kept/{camera}"] = jnp.zeros(config.image, bool)
+            else:
+                with jax.named_scope("patches"):
+                    relative = (observation[camera] - features["level"][camera]) / config.depth_scale
+                    pixels = _patches(jnp.clip(relative, -1.0, 1.0), config)
+                image, kept[f"kept/{camera}"] = _attended(
+                    config, mechanism, view, features["draws"][name], pixels
+                )
+                with jax.named_scope("encoder"):
+                    seen = [_seen(config, image, right=leg in RIGHT).ravel() for leg in legs]
+                    read = jnp.concatenate([jnp.stack(seen), read], axis=1)
+            with jax.named_scope("encoder"):
+                hidden = jnp.tanh(view.hidden(read)) if config.hidden else read
             with jax.named_scope("head"):
                 scores.append(view.head(hidden))
         with jax.named_scope("head"):
@@ -223,9 +253,7 @@ def iap(config: IAPConfig, level_depth: Mapping[str, Any]) -> Policy:
     def act(parameters: Any, features: Any, observation: Observation) -> Array:
         return inspect(parameters, features, observation)["action"]
 
-    shapes: dict[str, tuple[int, ...]] = {camera: config.image for camera, _ in VIEWS.values()}
-    shapes["proprioception"] = (len(config.proprioception),)
-    return Policy(init, init_features, act, inspect, shapes, len(LEGS))
+    return Policy(init, init_features, act, inspect, shapes, len(LEGS), normalised)
 
 
 def _chosen(config: IAPConfig, scores: Array) -> Array:
@@ -241,6 +269,12 @@ def _patches(image: Array, config: IAPConfig) -> Array:
     """An image [H, W] as tokens [L, patch * patch], row by row."""
     (rows, columns), p = config.grid, config.patch
     return image.reshape(rows, p, columns, p).transpose(0, 2, 1, 3).reshape(rows * columns, p * p)
+
+
+def _image(patches: Array, config: IAPConfig) -> Array:
+    """The image [H, W] that `_patches` cut up."""
+    (rows, columns), p = config.grid, config.patch
+    return patches.reshape(rows, columns, p, p).transpose(0, 2, 1, 3).reshape(config.image)
 
 
 def _places(config: IAPConfig) -> NDArray[np.float32]:
@@ -284,10 +318,11 @@ def _seen(config: IAPConfig, read: Array, *, right: bool) -> Array:
     """What a leg sees of its camera, the same for a scene and its mirror image on the other side."""
     if config.variant == "rank":
         return read * np.array([1.0] * (read.shape[1] - 1) + [-1.0 if right else 1.0], np.float32)
-    rows, columns = config.grid
-    image = read.reshape(rows, columns, -1)
-    first, last = config.leg_columns
-    # Patches are mirrored whole: within one, left and right stay as they are.
+    if config.variant == "mask":
+        image, (first, last) = _image(read, config), config.columns
+    else:
+        image, (first, last) = read.reshape(*config.grid, -1), config.leg_columns
+    columns = image.shape[1]
     half = image[:, columns - last : columns - first] if right else image[:, first:last]
     return jnp.mean(half, axis=1)
 

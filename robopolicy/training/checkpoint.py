@@ -25,6 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 FEATURES = "features/"
 MEAN = "mean"
 BEST = "best"
+BEST_FEATURES = "best_features/"  # those that differ from the latest
 
 
 class CheckpointError(ValueError):
@@ -109,29 +110,36 @@ class RunFolder:
             raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
         return config
 
-    def _manager(self, *, writing: bool) -> Any:
+    def _manager(self, *, writing: bool, keep_every: int = 0) -> Any:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
 
         # Only the trainer may clean up: to a reader, what another process is writing looks like a left-over.
         options = (
             ocp.CheckpointManagerOptions(
-                max_to_keep=3, enable_async_checkpointing=False, create=False, cleanup_tmp_directories=True
+                max_to_keep=3,
+                keep_period=keep_every or None,
+                enable_async_checkpointing=False,
+                create=False,
+                cleanup_tmp_directories=True,
             )
             if writing
             else ocp.CheckpointManagerOptions(read_only=True, create=False, save_interval_steps=0)
         )
         return ocp.CheckpointManager((self.path / "checkpoints").absolute(), options=options)
 
-    def save(self, generation: int, arrays: Arrays) -> None:
-        """Save `arrays` by path as the state after `generation`. Raises OSError on a full disk."""
+    def save(self, generation: int, arrays: Arrays, keep_every: int = 0) -> None:
+        """Save `arrays` by path as the state after `generation`, and clear away all but the last three.
+
+        Those at multiples of `keep_every` stay. Raises OSError on a full disk.
+        """
         import orbax.checkpoint as ocp
 
         names = sorted(arrays)
         index = [{"path": name, **_description(arrays[name])} for name in names]
         with clear_about_full_disks(self.path), _quiet_orbax():
             (self.path / "checkpoints").mkdir(exist_ok=True)
-            with self._manager(writing=True) as manager:
+            with self._manager(writing=True, keep_every=keep_every) as manager:
                 manager.save(
                     generation,
                     args=ocp.args.Composite(
@@ -211,22 +219,34 @@ def _description(array: NDArray[Any]) -> dict[str, Any]:
 
 def load_parameters(run: str | Path) -> NDArray[np.float32]:
     """The latest flat parameter vector [P] of a run. Raises as `RunFolder.load` does."""
-    return _vector(run, MEAN)
+    return load_policy(run)[0]
 
 
 def load_best(run: str | Path) -> NDArray[np.float32]:
     """The flat parameters [P] that did best on held-out seeds so far. Raises as `RunFolder.load` does."""
-    return _vector(run, BEST)
-
-
-def _vector(run: str | Path, name: str) -> NDArray[np.float32]:
-    _, arrays = RunFolder(Path(run)).load()
-    if name not in arrays:
-        raise CheckpointError(f"{str(run)!r} holds no {name!r}: another program or version made it")
-    return np.asarray(arrays[name], np.float32)
+    return load_policy(run, BEST)[0]
 
 
 def load_features(run: str | Path) -> Arrays:
-    """The frozen features of a run's policy, by path. Raises as `RunFolder.load` does."""
-    _, arrays = RunFolder(Path(run)).load()
-    return {name.removeprefix(FEATURES): a for name, a in arrays.items() if name.startswith(FEATURES)}
+    """The features of a run's latest policy, by path. Raises as `RunFolder.load` does."""
+    return load_policy(run)[1]
+
+
+def load_policy(run: str | Path, which: str = "last") -> tuple[NDArray[np.float32], Arrays]:
+    """Flat parameters [P] and features by path of a run's policy.
+
+    `which` is `last`, `best` (on held-out seeds so far) or a generation that there is a checkpoint of.
+    Raises ValueError for any other word, and as `RunFolder.load` does.
+    """
+    if which not in ("last", BEST) and not which.isdigit():
+        raise ValueError(f"checkpoint is {which!r}: it must be last, best or a generation")
+    _, arrays = RunFolder(Path(run)).load(int(which) if which.isdigit() else None)
+    name = BEST if which == BEST else MEAN
+    if name not in arrays:
+        raise CheckpointError(f"{str(run)!r} holds no {name!r}: another program or version made it")
+    features = _under(FEATURES, arrays) | (_under(BEST_FEATURES, arrays) if which == BEST else {})
+    return np.asarray(arrays[name], np.float32), features
+
+
+def _under(prefix: str, arrays: Arrays) -> Arrays:
+    return {path.removeprefix(prefix): a for path, a in arrays.items() if path.startswith(prefix)}

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from robopolicy.training.checkpoint import clear_about_full_disks, write_atomically
 
 Record = dict[str, Any]
+
+
+class Sink(Protocol):
+    """Where else records go; `generation` is in each."""
+
+    def add(self, record: Record) -> None:
+        """Take one generation."""
+
+    def close(self) -> None:
+        """End the run."""
 
 
 def read(path: Path) -> list[Record]:
@@ -23,10 +34,11 @@ def read(path: Path) -> list[Record]:
 class MetricsLog:
     """Appends records to `metrics.jsonl` and to a TensorBoard file beside it."""
 
-    def __init__(self, folder: Path, after: int) -> None:
+    def __init__(self, folder: Path, after: int, sinks: Sequence[Sink] = ()) -> None:
         """Continue after generation `after`: what a killed run logged beyond its checkpoint is dropped."""
         from tensorboardX import SummaryWriter
 
+        self._sinks = sinks
         self._path = folder / "metrics.jsonl"
         kept = [record for record in read(self._path) if record["generation"] <= after]
         write_atomically(self._path, "".join(json.dumps(record) + "\n" for record in kept))
@@ -44,7 +56,11 @@ class MetricsLog:
                 if isinstance(value, (int, float)):
                     self._board.add_scalar(name, value, record["generation"])
             self._board.flush()
+        for sink in self._sinks:
+            sink.add(record)
 
     def close(self) -> None:
         """Close the files."""
         self._board.close()
+        for sink in self._sinks:
+            sink.close()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -16,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.runtime.policy import OnnxPolicy
-from robopolicy.training.rollout import run_episode
+from robopolicy.training.rollout import Episode, run_episode
 
 
 @dataclass(frozen=True)
@@ -27,6 +24,10 @@ class EnvironmentSpec:
     settings: Mapping[str, Any]
     label: str
 
+    def make(self) -> gymnasium.Env[Any, Any]:
+        """The environment itself."""
+        return gymnasium.make(self.id, **self.settings)
+
 
 class Task(NamedTuple):
     """One episode: which environment, the policy's parameters [P], and the seed."""
@@ -36,40 +37,62 @@ class Task(NamedTuple):
     seed: int
 
 
-def serve(connection: Connection, environments: tuple[EnvironmentSpec, ...], model: bytes) -> None:
+class Player:
+    """Plays tasks, one after another, on environments that it keeps."""
+
+    def __init__(
+        self, environments: tuple[EnvironmentSpec, ...], model: bytes, watched: tuple[str, ...]
+    ) -> None:
+        self._environments, self._model, self._watched = environments, model, watched
+        self._made: dict[int, gymnasium.Env[Any, Any]] = {}
+        self._policy: OnnxPolicy | None = None
+
+    def play(self, task: Task) -> Episode:
+        """The episode of `task`; whatever the environment raises is raised."""
+        if self._policy is None:
+            self._policy = OnnxPolicy(self._model, task.parameters)
+        self._policy.parameters = task.parameters
+        if task.environment not in self._made:
+            self._made[task.environment] = self._environments[task.environment].make()
+        try:
+            env = self._made[task.environment]
+            return run_episode(env, self._policy, task.seed, watched=self._watched)
+        except Exception:
+            # An environment that raised may be left half-way: the next try gets a new one.
+            del self._made[task.environment]
+            raise
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._made.values():
+            env.close()
+
+
+def words(error: Exception) -> str:
+    """An error in one line, for the trainer to report."""
+    return f"{type(error).__name__}: {error}"
+
+
+def serve(
+    connection: Connection[Any, Any],
+    environments: tuple[EnvironmentSpec, ...],
+    model: bytes,
+    watched: tuple[str, ...],
+) -> None:
     """Answer every Task on `connection` with an Episode, or with the words of the error that ended it."""
-    threading.Thread(target=_end_with_the_trainer, daemon=True).start()
-    made: dict[int, gymnasium.Env[Any, Any]] = {}
-    policy = None
+    player = Player(environments, model, watched)
     while True:
         try:
             task: Task = connection.recv()
         except (EOFError, OSError):  # the trainer is gone, or done
             break
         try:
-            if policy is None:
-                policy = OnnxPolicy(model, task.parameters)
-            policy.parameters = task.parameters
-            if task.environment not in made:
-                spec = environments[task.environment]
-                made[task.environment] = gymnasium.make(spec.id, **spec.settings)
             # Pickled here, so that an `info` which cannot be is an error like any other.
-            answer = ForkingPickler.dumps(run_episode(made[task.environment], policy, task.seed))
+            answer = ForkingPickler.dumps(player.play(task))
         except Exception as error:  # whatever a user's environment raises is the trainer's to report
-            # An environment that raised may be left half-way: the next try gets a new one.
-            made.pop(task.environment, None)
-            answer = ForkingPickler.dumps(f"{type(error).__name__}: {error}")
+            answer = ForkingPickler.dumps(words(error))
         try:
             connection.send_bytes(answer)
         except OSError:
             break
-    for env in made.values():
-        env.close()
-
-
-def _end_with_the_trainer() -> None:
-    """However the trainer ends, and whatever the episode is doing."""
-    trainer = parent_process()
-    if trainer is not None:
-        wait([trainer.sentinel])
-        os._exit(1)
+    player.close()

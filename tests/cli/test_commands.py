@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,12 @@ TINY = (
     "--patch",
     "4",
 )
+
+
+def capsys_cleared(capsys):
+    """`capsys` without what was said so far."""
+    capsys.readouterr()
+    return capsys
 
 
 def refused(capsys, *words: str) -> str:
@@ -117,6 +124,15 @@ def test_bad_input_is_one_line_that_names_it(capsys, tmp_path, monkeypatch, word
         ),
         (("--variant", "msk"), "did you mean 'mask'?"),
         (("--evaluator", "cloud"), "evaluator is 'cloud'"),
+        (("--evaluator", "locl"), "did you mean 'local'?"),
+        (("--evaluator", "ray", "--address", "127.0.0.1:1"), "no Ray cluster answers there"),
+        (("--address", "127.0.0.1:1"), "only the evaluator ray takes one"),
+        (("--evaluator", "vector", "--places", "0"), "places is 0"),
+        (("--deadline", "0"), "deadline is 0"),
+        (("--shaping", "rank"), "did you mean 'ranks'?"),
+        (("--decay", "0"), "decay is 0"),
+        (("--stop-at", "nan"), "stop_at is nan"),
+        (("--wandb", "project", "--population", "1"), "population is 1"),
         (("--seed", "-2"), "seed is -2"),
         (("--sigma", "0"), "sigma is 0"),
         (("--resume",), "no run"),
@@ -234,6 +250,47 @@ def test_train_evaluate_price_film_and_export(capsys, tmp_path):
     assert parity["observations"] == 20
     assert parity["action_difference"] <= 1e-5
     assert parity["scores_difference"] <= 1e-5
+
+
+@pytest.mark.slow
+def test_a_lock_step_run_is_the_run_of_the_pool(capsys, tmp_path):
+    told = {}
+    for evaluator in ("local", "vector"):
+        run = str(tmp_path / evaluator)
+        words = ["--evaluator", evaluator, "--places", "3", "--normalise", "--population", "4"]
+        assert main(["train", "es", "--out", run, *TINY, *words, "--json"]) == 0
+        told[evaluator] = json.loads(capsys.readouterr().out)
+    for name in ("return_mean", "return_std", "held_out/return", "steps", "not_finite"):
+        assert told["local"][name] == told["vector"][name]
+
+
+@pytest.mark.slow
+def test_a_normalised_policy_and_one_without_vision_go_the_whole_way(capsys, tmp_path):
+    for words in (["--normalise"], ["--attention", "none"]):
+        run = str(tmp_path / words[0])
+        assert main(["train", "es", "--out", run, *TINY, *words]) == 0
+        for which in ("", "@best", "@1"):
+            assert main(["evaluate", run + which, "--episodes", "1", "--episode-seconds", "0.3"]) == 0
+        assert "no checkpoint 7" in refused(capsys_cleared(capsys), "evaluate", run + "@7")
+        assert "checkpoint is 'bst'" in refused(capsys, "evaluate", run + "@bst")
+        bundle = str(tmp_path / f"bundle{words[0]}")
+        assert main(["export", run, "--out", bundle, "--observations", "5", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["action_difference"] <= 1e-5
+        assert main(["flops", run, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert all(sum(row["by_component"].values()) == row["total"] for row in rows)
+
+
+@pytest.mark.slow
+def test_a_run_tells_what_it_was_made_with(tmp_path):
+    run = tmp_path / "run"
+    assert main(["train", "es", "--out", str(run), *TINY]) == 0
+    config = json.loads((run / "config.json").read_text())
+    assert {"python", "robopolicy", "jax", "mujoco", "onnxruntime"} <= config["versions"].keys()
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    assert (config["git"] or {"commit": ""})["commit"] == head.stdout.strip()
 
 
 @pytest.mark.parametrize(("baseline", "least"), [("oracle", 0.5), ("blind", 0.3), ("random", 0.0)])

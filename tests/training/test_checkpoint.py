@@ -141,7 +141,7 @@ def test_what_is_no_run_is_said_to_be_none(tmp_path, run):
 def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch, caplog):
     run.save(1, ARRAYS)
 
-    def full(self, *, writing):
+    def full(self, *, writing, **settings):
         logging.getLogger("absl").error("a traceback of a thread of orbax")
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -159,7 +159,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     path = tmp_path / "config.json"
     write_atomically(path, "old")
 
-    def full(descriptor):
+    def full(descriptor, **settings):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint.os, "fsync", full)

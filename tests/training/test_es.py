@@ -4,29 +4,42 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
+import gymnasium
 import numpy as np
 import pytest
 import toy
 
-from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
+from robopolicy.training.checkpoint import (
+    CheckpointError,
+    RunFolder,
+    load_best,
+    load_features,
+    load_parameters,
+    load_policy,
+)
 from robopolicy.training.es import ESConfig, generation_seeds, train
-from robopolicy.training.evaluate import Evaluations, LocalPool
+from robopolicy.training.evaluate import Evaluations
 from robopolicy.training.metrics import read
+from robopolicy.training.pool import LocalPool
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec
 
 START = np.ones(5, np.float32)
 FEATURES = {"draws/front": np.arange(3, dtype=np.float32)}
-TIMES = ("seconds", "episodes_per_second")
+TIMES = ("seconds", "episodes_per_second", "share_in_episodes")
 
 
 class Quadratic:
     """Returns that fall with the distance to a point which the seed moves a little, in two environments."""
 
-    def __init__(self, broken: int = 0) -> None:
+    def __init__(self, broken: int = 0, slope: float = 1.0) -> None:
         self.labels = ("easy", "real")
-        self._broken = broken
+        self.workers = 1
+        self._broken, self._slope = broken, slope
 
     def evaluate(self, population, seeds, environment=-1, on_episode=None):
         rows = []
@@ -34,9 +47,11 @@ class Quadratic:
             row = []
             for seed in seeds:
                 target = np.random.default_rng(seed).normal(size=parameters.size) * 0.01
-                total = -float(np.sum((parameters - target) ** 2))
+                total = -self._slope * float(np.sum((parameters - target) ** 2))
                 total = float("nan") if index < self._broken and len(population) > 1 else total
-                row.append(Episode(total, 7, {"distance": environment % 2, "success": False, "cause": "x"}))
+                row.append(
+                    Episode(total, 7, {"distance": environment % 2, "success": False, "cause": "x"}, 0.0, {})
+                )
                 if on_episode is not None:
                     on_episode()
             rows.append(row)
@@ -51,7 +66,17 @@ def config(**changed):
     return ESConfig(**{**settings, **changed})
 
 
-def run(path, evaluator=None, *, resume=False, initial=START, features=FEATURES, told=None, **changed):
+def run(
+    path,
+    evaluator=None,
+    *,
+    resume=False,
+    initial=START,
+    features=FEATURES,
+    told=None,
+    normalised=None,
+    **changed,
+):
     folder = RunFolder(path)
     if not resume:
         folder.create({})
@@ -61,6 +86,7 @@ def run(path, evaluator=None, *, resume=False, initial=START, features=FEATURES,
         initial=initial,
         features=features,
         evaluator=evaluator or Quadratic(),
+        normalised=normalised,
         resume=resume,
         on_generation=told,
     )
@@ -125,24 +151,121 @@ def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(
     np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
 
 
-def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path):
-    trained = []
-    for workers in (1, 3):
-        made = LocalPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), workers)
-        try:
-            folder = run(
-                tmp_path / str(workers),
-                made,
-                initial=np.zeros(toy.PARAMETERS, np.float32),
-                generations=3,
-                episodes=2,
-                advance_at=(),
-            )
-        finally:
-            made.close()
-        trained.append((load_parameters(folder.path), log(folder)))
-    np.testing.assert_array_equal(trained[0][0], trained[1][0])
-    assert trained[0][1] == trained[1][1]
+def trained_on_the_toy(path, workers, *, graph=None, watched=(), **settings):
+    environments = [EnvironmentSpec(toy.ID, {}, "toy")]
+    made = LocalPool(environments, graph or toy.policy_graph(), workers, watched=watched)
+    settings = {"generations": 3, "episodes": 2, "advance_at": (), **settings}
+    try:
+        return run(path, made, initial=np.zeros(toy.PARAMETERS, np.float32), **settings)
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path, normalise):
+    given = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
+    folders = [
+        trained_on_the_toy(tmp_path / str(workers), workers, **(given if normalise else {}))
+        for workers in (1, 3)
+    ]
+    first, second = (folder.load()[1] for folder in folders)
+    assert first.keys() == second.keys()
+    for path in first.keys() - {"progress/seconds"}:
+        np.testing.assert_array_equal(first[path], second[path], err_msg=path)
+    assert log(folders[0]) == log(folders[1])
+
+
+@pytest.mark.slow
+def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path):
+    given = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
+    folder = trained_on_the_toy(tmp_path / "run", 2, generations=4, **given)
+    # All three steps of an episode show the point that its seed draws; the seeds before the first count too.
+    seeds = [seed for g in range(5) for seed in generation_seeds(config(episodes=2), g)]
+    weights = np.repeat([1] + [8] * 4, 2)  # candidates that played them
+    points = np.array([gymnasium.make(toy.ID).reset(seed=seed)[0]["point"] for seed in seeds], np.float64)
+    mean = np.average(points, axis=0, weights=weights)
+    deviation = np.sqrt(np.average((points - mean) ** 2, axis=0, weights=weights))
+    features = load_features(folder.path)
+    np.testing.assert_allclose(features["normaliser/point/shift"], mean, rtol=1e-5)
+    np.testing.assert_allclose(features["normaliser/point/scale"], 1 / deviation, rtol=1e-5)
+    # The best policy keeps the statistics that it was best with.
+    _, at_best = load_policy(folder.path, "best")
+    assert not np.array_equal(at_best["normaliser/point/shift"], features["normaliser/point/shift"]) or (
+        read(folder.metrics_path)[-1]["held_out/return"]
+        == max(r.get("held_out/return", -np.inf) for r in read(folder.metrics_path))
+    )
+
+
+@pytest.mark.slow
+def test_a_trainer_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path):
+    through = trained_on_the_toy(tmp_path / "through", 2, generations=12)
+    code = (
+        "import sys, test_es\n"
+        "from pathlib import Path\n"
+        "if __name__ == '__main__':\n"
+        "    test_es.trained_on_the_toy(\n"
+        "        Path(sys.argv[1]), 2, generations=12, resume=len(sys.argv) > 2,\n"
+        "        told=lambda record: print(record['generation'], flush=True))\n"
+    )
+    killed, rng, resumed = tmp_path / "killed", np.random.default_rng(0), []
+    for _ in range(6):
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", code, str(killed), *resumed], stdout=subprocess.PIPE, text=True
+        )
+        # A generation of the toy and its checkpoint take some 0.1 s: this ends in the middle of anything.
+        if trainer.stdout.readline():
+            time.sleep(rng.uniform(0.0, 0.6))
+        trainer.kill()
+        trainer.communicate()
+        resumed = ["resume"]
+        if read(RunFolder(killed).metrics_path)[-1]["generation"] == 12:
+            break
+    folder = trained_on_the_toy(killed, 2, generations=12, resume=True)
+    assert log(folder) == log(through)
+    first, second = folder.load()[1], through.load()[1]
+    for path in first.keys() - {"progress/seconds"}:
+        np.testing.assert_array_equal(first[path], second[path], err_msg=path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "last", "words"),
+    [
+        ({"episode_budget": 20}, 3, "20 episodes"),
+        ({"seconds_budget": 1e-6}, 1, "1e-06 s"),
+        ({"stop_at": -4.0, "learning_rate": 0.3}, None, "reached stop_at"),
+        ({"stop_after": 2, "stage_limit": 1}, None, "2 evaluations"),
+    ],
+)
+def test_a_run_ends_early_when_it_was_told_to(tmp_path, changed, last, words):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({})
+    settings = config(**{"generations": 40, "evaluate_every": 1, **changed})
+    evaluator = Quadratic(slope=0.0 if "stop_after" in changed else 1.0)
+    told = train(settings, run=folder, initial=START, features=FEATURES, evaluator=evaluator)
+    assert words in told["ended_by"]
+    ended = read(folder.metrics_path)[-1]["generation"]
+    assert ended < 40
+    assert folder.generations()[-1] == ended
+    assert last in (None, ended)
+    # It is over for good, until it is given a longer lease.
+    again = train(settings, run=folder, initial=START, features=FEATURES, evaluator=evaluator, resume=True)
+    assert again is None
+
+
+def test_a_stage_is_left_at_its_limit(tmp_path):
+    records = read(run(tmp_path / "run", advance_at=(99.0,), stage_limit=4).metrics_path)[1:]
+    assert [r["environment"] for r in records] == ["easy"] * 4 + ["real"] * 2
+
+
+def test_checkpoints_at_multiples_are_kept(tmp_path):
+    folder = run(tmp_path / "run", generations=9, keep_every=2)
+    assert folder.generations() == [2, 4, 6, 7, 8, 9]
+
+
+@pytest.mark.slow
+def test_the_share_of_time_in_episodes_is_told(tmp_path):
+    records = read(trained_on_the_toy(tmp_path / "run", 1).metrics_path)
+    assert all(0.0 < r["share_in_episodes"] < 1.0 for r in records[1:])
 
 
 @pytest.mark.slow
@@ -224,6 +347,11 @@ def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, w
         ({"seed": -1}, "seed is -1"),
         ({"population": 7}, "population is 7"),
         ({"advance_at": (float("nan"),)}, "advance_at is"),
+        ({"stage_limit": -1}, "stage_limit is -1"),
+        ({"stop_at": float("nan")}, "stop_at is nan"),
+        ({"episode_budget": -5}, "episode_budget is -5"),
+        ({"seconds_budget": float("nan")}, "seconds_budget is nan"),
+        ({"keep_every": -1}, "keep_every is -1"),
     ],
 )
 def test_bad_settings_are_refused_by_name(changed, words):

@@ -60,6 +60,22 @@ class Toy(gymnasium.Env):
 gymnasium.register(id="Toy-v0", entry_point=Toy)
 
 
+def normalising_graph() -> bytes:
+    """action = weights * (point - shift) * scale, with weights, shift and scale in `parameters`."""
+    inputs = [
+        helper.make_tensor_value_info("parameters", TensorProto.FLOAT, [3 * PARAMETERS]),
+        helper.make_tensor_value_info("point", TensorProto.FLOAT, [PARAMETERS]),
+    ]
+    outputs = [helper.make_tensor_value_info("action", TensorProto.FLOAT, [PARAMETERS])]
+    nodes = [
+        helper.make_node("Split", ["parameters"], ["weights", "shift", "scale"], num_outputs=3),
+        helper.make_node("Sub", ["point", "shift"], ["centred"]),
+        helper.make_node("Mul", ["centred", "scale"], ["normalised"]),
+        helper.make_node("Mul", ["weights", "normalised"], ["action"]),
+    ]
+    return _serialized(helper.make_graph(nodes, "toy", inputs, outputs))
+
+
 def policy_graph() -> bytes:
     """action = parameters * point."""
     inputs = [
@@ -68,7 +84,10 @@ def policy_graph() -> bytes:
     ]
     outputs = [helper.make_tensor_value_info("action", TensorProto.FLOAT, [PARAMETERS])]
     node = helper.make_node("Mul", ["parameters", "point"], ["action"])
-    graph = helper.make_graph([node], "toy", inputs, outputs)
+    return _serialized(helper.make_graph([node], "toy", inputs, outputs))
+
+
+def _serialized(graph: onnx.GraphProto) -> bytes:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.checker.check_model(model)
     return model.SerializeToString()

@@ -1,0 +1,105 @@
+"""The default evaluator: a supervised pool of rollout workers on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+
+from robopolicy.training.evaluate import DEADLINE, Dispatcher, check_workers
+from robopolicy.training.processes import WorkerProcess
+from robopolicy.training.rollout import Episode
+from robopolicy.training.worker import EnvironmentSpec, Task, serve
+
+
+class _Processes:
+    """One place a process."""
+
+    def __init__(self, given: tuple[object, ...], workers: int, deadline: float) -> None:
+        self._given, self._deadline = given, deadline
+        self.workers = [self._started() for _ in range(workers)]
+        self._since: dict[int, float] = {}
+
+    def _started(self) -> WorkerProcess:
+        return WorkerProcess(serve, *self._given)
+
+    def free(self) -> list[int]:
+        return [place for place in range(len(self.workers)) if place not in self._since]
+
+    def start(self, place: int, task: Task) -> None:
+        self._since[place] = time.monotonic()
+        self.workers[place].send(task)
+
+    def finished(self) -> list[tuple[int, Episode | str]]:
+        busy = {place: self.workers[place] for place in self._since}
+        ready = set(wait([h for w in busy.values() for h in (w.pipe, w.process.sentinel)], timeout=5.0))
+        answers: list[tuple[int, Episode | str]] = []
+        for place, worker in busy.items():
+            if worker.pipe in ready:
+                try:
+                    answers.append((place, worker.pipe.recv()))
+                except (EOFError, ConnectionResetError):
+                    answers.append((place, self._replaced(place)))
+            elif worker.process.sentinel in ready:
+                answers.append((place, self._replaced(place)))
+            elif time.monotonic() - self._since[place] >= self._deadline:
+                why = f"it took longer than the deadline of {self._deadline:g} s"
+                self._replaced(place)
+                answers.append((place, why))
+        for place, _ in answers:
+            del self._since[place]
+        return answers
+
+    def _replaced(self, place: int) -> str:
+        """Put a new worker into the place of a dead or a hanging one. Returns how that one ended."""
+        self.workers[place].process.join(timeout=0.5)  # of one that is ending, wait for its own exit code
+        ended = self.workers[place].kill()
+        self.workers[place] = self._started()
+        return ended
+
+    def abandon(self) -> None:
+        for place in self._since:
+            self.workers[place].kill()
+            self.workers[place] = self._started()
+        self._since = {}
+
+
+class LocalPool(Dispatcher):
+    """Workers on this machine. One that dies, hangs or raises costs its own episode again, and no other."""
+
+    def __init__(
+        self,
+        environments: Sequence[EnvironmentSpec],
+        model: bytes,
+        workers: int,
+        deadline: float = DEADLINE,
+        watched: tuple[str, ...] = (),
+    ) -> None:
+        """Start the workers.
+
+        Args:
+          environments: what they play on.
+          model: ONNX graph with `parameters` as an input.
+          workers: how many processes.
+          deadline: seconds for one episode; who takes longer is replaced.
+          watched: observations whose moments episodes are to tell.
+        """
+        check_workers(workers)
+        self._processes = _Processes((tuple(environments), model, watched), workers, deadline)
+        super().__init__(environments, self._processes)
+
+    @property
+    def workers(self) -> int:
+        """See `Evaluator`."""
+        return len(self._processes.workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [w.process.pid for w in self._processes.workers if w.process.pid is not None]
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._processes.workers:
+            worker.stop()
+        self._processes.workers = []

@@ -1,0 +1,56 @@
+"""What an evolution strategy is to the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+State = Any
+
+
+class Strategy(NamedTuple):
+    """An evolution strategy as pure functions.
+
+    Attributes:
+      init: (key, mean [P]) -> state.
+      ask: (key, state) -> (population [N, P], state).
+      tell: (key, population [N, P], returns [N], state) -> state; larger returns are better, all finite.
+      mean: state -> [P], the centre of the search, which is what a run delivers.
+    """
+
+    init: Callable[[Array, Array], State]
+    ask: Callable[[Array, State], tuple[Array, State]]
+    tell: Callable[[Array, Array, Array, State], State]
+    mean: Callable[[State], Array]
+
+
+class Settings(NamedTuple):
+    """What every strategy is made from; each takes what it has a use for.
+
+    Attributes:
+      population: candidates a generation.
+      sigma: standard deviation of a candidate around the mean, at first.
+      learning_rate: step size, at first, of the strategies that follow a gradient.
+      decay: what both are multiplied by after every generation, where the strategy does not adapt them.
+      elite: share of the directions that a random search (ARS) learns from.
+      shaping: name in `shaping.SHAPINGS`, or "default" for what the strategy's authors use.
+      weight_decay: what a candidate's mean squared parameter is charged at, in units of return.
+    """
+
+    population: int
+    sigma: float
+    learning_rate: float
+    decay: float = 1.0
+    elite: float = 0.5
+    shaping: str = "default"
+    weight_decay: float = 0.0
+
+    def sigma_at(self, generation: Any) -> Any:
+        """Sigma after so many generations."""
+        return self.sigma * self.decay**generation
+
+    def learning_rate_at(self, generation: Any) -> Any:
+        """Learning rate after so many generations."""
+        return self.learning_rate * self.decay**generation

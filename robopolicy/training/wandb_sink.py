@@ -1,0 +1,36 @@
+"""Records of a run for Weights & Biases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from robopolicy.training.metrics import Record
+
+
+class WandbSink:
+    """A run in a wandb project, under the name of its folder; a resumed run goes on in it."""
+
+    def __init__(self, project: str, folder: Path, config: dict[str, Any]) -> None:
+        """Begin. Raises ValueError where wandb is not installed or does not let us in."""
+        try:
+            import wandb
+        except ImportError as error:
+            raise ValueError(
+                f"wandb is {project!r}: it needs Weights & Biases; install robopolicy[wandb]"
+            ) from error
+        name = folder.resolve().name
+        try:
+            self._run = wandb.init(
+                project=project, name=name, id=name, resume="allow", dir=str(folder), config=config
+            )
+        except wandb.errors.Error as error:
+            raise ValueError(f"wandb is {project!r}: {error}") from error
+
+    def add(self, record: Record) -> None:
+        """See `Sink`."""
+        self._run.log(record, step=record["generation"])
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._run.finish()

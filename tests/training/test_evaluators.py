@@ -1,0 +1,231 @@
+"""One battery over all evaluators: their returns, and what they do when workers die, hang or raise."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import toy
+
+from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.training.evaluate import EpisodeError
+from robopolicy.training.lockstep import LockStep
+from robopolicy.training.pool import LocalPool
+from robopolicy.training.ray_pool import RayPool
+from robopolicy.training.rollout import run_episode
+from robopolicy.training.worker import EnvironmentSpec
+
+POPULATION = np.random.default_rng(0).normal(size=(6, toy.PARAMETERS)).astype(np.float32)
+SEEDS = [11, 12]
+
+with_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is an extra")
+EVERY = [
+    "local",
+    pytest.param("vector", marks=pytest.mark.slow),
+    pytest.param("ray", marks=[pytest.mark.slow, with_ray]),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(request):
+    """One for all tests here: to start one takes seconds."""
+    asked = any("ray" in item.name for item in request.session.items)
+    ray = pytest.importorskip("ray") if asked and importlib.util.find_spec("ray") else None
+    if ray is not None:
+        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    if ray is not None:
+        ray.shutdown()
+
+
+def act(parameters, observation):
+    return parameters * observation["point"]
+
+
+def made(kind, workers=2, deadline=60.0, watched=(), **settings):
+    environments = [EnvironmentSpec(toy.ID, settings, "toy")]
+    if kind == "vector":
+        # Fewer places than episodes, and no multiple of the workers.
+        return LockStep(environments, act, workers, 5, deadline, watched)
+    kind = {"local": LocalPool, "ray": RayPool}[kind]
+    return kind(environments, toy.policy_graph(), workers, deadline, watched)
+
+
+def evaluated(kind, *given, **settings):
+    evaluator = made(kind, *given, **settings)
+    try:
+        return evaluator.evaluate(POPULATION, SEEDS)
+    finally:
+        evaluator.close()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    env = gymnasium.make(toy.ID)
+    policy = OnnxPolicy(toy.policy_graph(), POPULATION[0])
+    rows = []
+    for parameters in POPULATION:
+        policy.parameters = parameters
+        rows.append([run_episode(env, policy, seed).total for seed in SEEDS])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", EVERY)
+def test_returns_are_the_same_whoever_plays_and_in_whatever_number(expected, kind, workers):
+    np.testing.assert_array_equal(evaluated(kind, workers).returns, expected)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_was_watched_is_told_of(kind):
+    episode = evaluated(kind, watched=("point",)).episodes[2][1]
+    env = gymnasium.make(toy.ID)
+    point = env.reset(seed=SEEDS[1])[0]["point"].astype(np.float64)
+    number, total, squares = episode.seen["point"]
+    assert number == 3  # the observation after the last action led to none
+    np.testing.assert_allclose(total, 3 * point, rtol=1e-12)
+    np.testing.assert_allclose(squares, 3 * point**2, rtol=1e-12)
+
+
+def test_workers_hold_no_jax():
+    assert evaluated("local", 1).outcome("jax").max() == 0.0
+
+
+@pytest.mark.parametrize("misdeed", ["raise", "die"])
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_fault_costs_only_its_own_episode_again(expected, tmp_path, kind, misdeed):
+    told = evaluated(kind, misdeed=misdeed, seed=SEEDS[1], marker=str(tmp_path / "once"))
+    np.testing.assert_array_equal(told.returns, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_worker_that_hangs_is_replaced_at_its_deadline(expected, tmp_path, kind):
+    told = evaluated(kind, deadline=8.0, misdeed="hang", seed=SEEDS[0], marker=str(tmp_path / "once"))
+    np.testing.assert_array_equal(told.returns, expected)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_workers_killed_from_outside_are_replaced(expected, kind):
+    evaluator = made(kind)
+    try:
+        first = evaluator.pids
+        killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in first])
+        killer.start()
+        for _ in range(3):
+            np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+        killer.join()
+        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+        assert not set(first) & set(evaluator.pids)
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("misdeed", ["raise", "die"])
+def test_an_episode_that_always_fails_is_named(kind, misdeed):
+    words = "the toy is broken" if misdeed == "raise" else "its worker (ended with exit code -9|was lost)"
+    # The lock-step processes of the other episodes share the fate of the one that kills them.
+    seed = rf"{SEEDS[0]}|{SEEDS[1]}" if kind == "vector" else SEEDS[0]
+    with pytest.raises(
+        EpisodeError, match=rf"candidate \d failed 3 times with seed ({seed}) on toy: .*{words}"
+    ):
+        evaluated(kind, misdeed=misdeed, seed=SEEDS[0])
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_evaluator_is_as_new_after_an_error(expected, kind):
+    evaluator = made(kind, misdeed="raise", seed=99)
+    try:
+        with pytest.raises(EpisodeError):
+            evaluator.evaluate(POPULATION, [99, 1])
+        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_error_of_the_caller_leaves_no_answers_behind(expected, kind):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    evaluator = made(kind)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            evaluator.evaluate(POPULATION, [1, 2], on_episode=interrupt)
+        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.parametrize("kind", ["local", pytest.param("vector", marks=pytest.mark.slow)])
+def test_workers_leave_ctrl_c_to_the_trainer(expected, kind):
+    evaluator = made(kind)
+    try:
+        before = evaluator.pids
+        for _ in range(10):  # from their start on, over the first half second
+            for pid in before:
+                os.kill(pid, signal.SIGINT)
+            time.sleep(0.05)
+        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+        assert evaluator.pids == before
+    finally:
+        evaluator.close()
+
+
+def gone(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def test_workers_end_with_a_trainer_that_is_killed_even_in_mid_episode():
+    code = (
+        "import json, numpy, test_evaluators, toy\n"
+        "if __name__ == '__main__':\n"
+        "    made = test_evaluators.made('local', 2, misdeed='hang', seed=7)\n"
+        "    made.evaluate(test_evaluators.POPULATION, [1])\n"
+        "    print(json.dumps(made.pids), flush=True)\n"
+        "    made.evaluate(test_evaluators.POPULATION, [7])\n"
+    )
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pids = json.loads(trainer.stdout.readline())
+    trainer.kill()
+    _, said = trainer.communicate()  # to the end of what the workers, too, have to say
+    for _ in range(200):
+        if all(gone(pid) for pid in pids):
+            break
+        time.sleep(0.05)
+    assert all(gone(pid) for pid in pids)
+    assert said == ""
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_evaluator_needs_a_worker(kind):
+    with pytest.raises(ValueError, match="workers is 0"):
+        made(kind, 0)
+
+
+@with_ray
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:1", "no Ray cluster answers there"),
+        ("somewhere", "must be 'auto', host:port"),
+        ("127.0.0.1:99999", "no Ray cluster answers there"),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_one_clear_error(address, words):
+    importlib.import_module("ray").shutdown()
+    with pytest.raises(ValueError, match=words) as caught:
+        RayPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), 1, address=address)
+    assert "\n" not in str(caught.value)

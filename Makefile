@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RAY := $(VENV)/.installed-ray
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: install demo test quick figures lint types clean
@@ -37,7 +38,12 @@ demo: $(STAMP)
 	@echo "  robopolicy train es --resume --generations 60 --population 32 --evaluate-every 6 --out $(DEMO)"
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
-test: $(STAMP)
+# Only the tests need Ray, which is as large as half of the rest.
+$(RAY): $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+	@touch $@
+
+test: $(RAY)
 	$(BIN)/pytest --numprocesses 2
 
 # Most of its time would go into compiling well what runs for milliseconds.

@@ -18,7 +18,8 @@ class TrainingProgress:
     def __init__(self, config: Any, title: str, goal: str) -> None:
         self._console = Console(file=sys.stderr)
         self._total = config.generations
-        self._per_generation = config.population * config.episodes
+        self._population, self._episodes = config.population, config.episodes
+        self._expected = config.population * config.episodes_on(0)
         self._title, self._goal = title, goal
         self._began = time.monotonic()
         self._generations = 0
@@ -26,7 +27,7 @@ class TrainingProgress:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed}/{task.total} episodes"),
+            TextColumn("{task.completed:.1f}/{task.total} generations"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -35,9 +36,10 @@ class TrainingProgress:
         )
 
     def __enter__(self) -> Self:
-        self.say(f"Training {self._title}: {self._total} generations of {self._per_generation} episodes")
+        each = ", then ".join(str(self._population * count) for count in self._episodes)
+        self.say(f"Training {self._title}: {self._total} generations of {each} episodes")
         self._bar.start()
-        self._task = self._bar.add_task("generation 1", total=self._total * self._per_generation)
+        self._task = self._bar.add_task("training", total=self._total)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -49,7 +51,7 @@ class TrainingProgress:
 
     def episode(self) -> None:
         """One more episode is in."""
-        self._bar.advance(self._task)
+        self._bar.advance(self._task, 1.0 / self._expected)
 
     def generation(self, record: Record) -> None:
         """One more generation is done."""
@@ -57,17 +59,14 @@ class TrainingProgress:
         if number:
             self._generations += 1
             self._shares.append(record["share_in_episodes"])
+            self._expected = record["episodes"]
             self.say(self._line(record))
         if "held_out/return" in record:
             self.say(
                 f"  on held-out {self._goal}: return {record['held_out/return']:.2f}, "
                 f"{record['held_out/distance']:.2f} m, success {record['held_out/success']:.0%}"
             )
-        self._bar.update(
-            self._task,
-            completed=number * self._per_generation,
-            description=f"generation {min(number + 1, self._total)}",
-        )
+        self._bar.update(self._task, completed=number)
 
     def done(self, record: Record | None) -> None:
         """The run is over; None where there was nothing left to do."""

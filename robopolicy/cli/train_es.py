@@ -53,8 +53,8 @@ class TrainES:
     """Generations in all, those before a --resume included."""
     population: int = 48
     """Candidates a generation."""
-    episodes: int = 1
-    """Episodes a candidate."""
+    episodes: tuple[int, ...] = (1,)
+    """Episodes a candidate: one number for all presets, or one for each."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
     evaluate_every: int = 10

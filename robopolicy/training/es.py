@@ -42,8 +42,9 @@ class ESConfig:
     Attributes:
       generations: how many to run in all.
       population: candidates a generation.
-      episodes: episodes a candidate. All candidates of a generation play the same seeds, so that they
-        differ by what they do and not by the terrain; every generation has new ones.
+      episodes: episodes a candidate, one number for all environments or one for each. All candidates of a
+        generation play the same seeds, so that they differ by what they do and not by the terrain; every
+        generation has new ones.
       advance_at: the curriculum. Once the mean return of three generations on environment i reaches
         advance_at[i], the run goes on to environment i + 1.
       stage_limit: generations after which it goes on to the next one in any case; 0 for never.
@@ -64,7 +65,7 @@ class ESConfig:
 
     generations: int = 100
     population: int = 48
-    episodes: int = 1
+    episodes: tuple[int, ...] = (1,)
     advance_at: tuple[float, ...] = ()
     stage_limit: int = 0
     evaluate_every: int = 10
@@ -85,7 +86,14 @@ class ESConfig:
     keep_every: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("generations", "episodes", "evaluate_every", "held_out", "checkpoint_every"):
+        if len(self.episodes) not in (1, len(self.advance_at) + 1):
+            raise ValueError(
+                f"episodes is {self.episodes}: it must be one number, or one for each of "
+                f"{len(self.advance_at) + 1} environments"
+            )
+        if min(self.episodes) < 1:
+            raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
+        for name in ("generations", "evaluate_every", "held_out", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
         for name in ("seed", "stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"):
@@ -96,6 +104,10 @@ class ESConfig:
         if self.stop_at is not None and not np.isfinite(self.stop_at):
             raise ValueError(f"stop_at is {self.stop_at}: it must be a finite return")
         self.make_strategy()
+
+    def episodes_on(self, stage: int) -> int:
+        """Episodes a candidate on environment `stage`."""
+        return self.episodes[stage if len(self.episodes) > 1 else 0]
 
     @property
     def curriculum(self) -> Curriculum:
@@ -116,10 +128,10 @@ class ESConfig:
 MAY_CHANGE = ("generations", *Ends._fields)
 
 
-def generation_seeds(config: ESConfig, generation: int) -> list[int]:
-    """The seeds that every candidate of `generation` plays; 0 is before the first one."""
+def generation_seeds(config: ESConfig, generation: int, stage: int = 0) -> list[int]:
+    """The seeds that every candidate of `generation` plays on environment `stage`; 0 is before the first."""
     sequence = np.random.SeedSequence([config.seed, generation])
-    return [int(seed) for seed in sequence.generate_state(config.episodes, np.uint32)]
+    return [int(seed) for seed in sequence.generate_state(config.episodes_on(stage), np.uint32)]
 
 
 def train(
@@ -195,7 +207,8 @@ def train(
             population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
             candidates = _with(np.asarray(population, np.float32), normaliser)
             started = time.monotonic()
-            played = evaluator.evaluate(candidates, generation_seeds(config, generation), stage, on_episode)
+            seeds = generation_seeds(config, generation, stage)
+            played = evaluator.evaluate(candidates, seeds, stage, on_episode)
             seconds = time.monotonic() - started
             returns, broken = sanitised(played.returns.mean(axis=1))
             told = jax.random.fold_in(key, 2 * generation + 1)

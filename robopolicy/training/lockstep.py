@@ -83,7 +83,7 @@ class _Batch:
         deadline: float,
         watched: tuple[str, ...],
     ) -> None:
-        self._given, self._deadline, self._places = (environments, watched), deadline, places
+        self._given, self._deadline, self.places = (environments, watched), deadline, places
         self.workers = [self._started() for _ in range(workers)]
         self._act = jax.jit(jax.vmap(act))
         self._parameters: NDArray[np.float32] | None = None
@@ -95,12 +95,12 @@ class _Batch:
         return WorkerProcess(serve_steps, *self._given)
 
     def free(self) -> list[int]:
-        return [p for p in range(self._places) if p not in self._seen and p not in self._orders]
+        return [p for p in range(self.places) if p not in self._seen and p not in self._orders]
 
     def start(self, place: int, task: Task) -> None:
         self._orders[place] = Begin(task.environment, task.seed)
         if self._parameters is None or self._parameters.shape[1] != task.parameters.size:
-            self._parameters = np.zeros((self._places, task.parameters.size), np.float32)
+            self._parameters = np.zeros((self.places, task.parameters.size), np.float32)
         self._parameters[place] = task.parameters
         self._on_device = None
 
@@ -125,7 +125,7 @@ class _Batch:
             self._on_device = jnp.asarray(self._parameters)
         # One shape for all calls: where nothing is played any more, some other place's view is repeated.
         some = next(iter(self._seen.values()))
-        views = [self._seen.get(place, some) for place in range(self._places)]
+        views = [self._seen.get(place, some) for place in range(self.places)]
         batch = {name: np.stack([view[name] for view in views]) for name in some}
         actions = np.asarray(self._act(self._on_device, batch))
         return {place: actions[place] for place in self._seen}
@@ -195,7 +195,7 @@ class LockStep(Dispatcher):
     @property
     def workers(self) -> int:
         """See `Evaluator`."""
-        return len(self._batch.workers)
+        return self._batch.places
 
     @property
     def pids(self) -> list[int]:

@@ -20,7 +20,8 @@ ANSWERS_WITHIN = 5.0  # s, of a cluster's head
 def connect(address: str | None, workers: int) -> None:
     """Join the cluster at `address` ("auto", or host:port), or start one on this machine.
 
-    Where this process has joined one before, it stays in that. Raises ValueError where Ray is not installed or nothing answers at the address.
+    Where this process has joined one before, it stays in that. Raises ValueError where Ray is not installed
+    or nothing answers at the address.
     """
     try:
         import ray

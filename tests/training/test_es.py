@@ -154,7 +154,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(
 def trained_on_the_toy(path, workers, *, graph=None, watched=(), **settings):
     environments = [EnvironmentSpec(toy.ID, {}, "toy")]
     made = LocalPool(environments, graph or toy.policy_graph(), workers, watched=watched)
-    settings = {"generations": 3, "episodes": 2, "advance_at": (), **settings}
+    settings = {"generations": 3, "episodes": (2,), "advance_at": (), **settings}
     try:
         return run(path, made, initial=np.zeros(toy.PARAMETERS, np.float32), **settings)
     finally:
@@ -180,7 +180,7 @@ def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path)
     given = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
     folder = trained_on_the_toy(tmp_path / "run", 2, generations=4, **given)
     # All three steps of an episode show the point that its seed draws; the seeds before the first count too.
-    seeds = [seed for g in range(5) for seed in generation_seeds(config(episodes=2), g)]
+    seeds = [seed for g in range(5) for seed in generation_seeds(config(episodes=(2,)), g)]
     weights = np.repeat([1] + [8] * 4, 2)  # candidates that played them
     points = np.array([gymnasium.make(toy.ID).reset(seed=seed)[0]["point"] for seed in seeds], np.float64)
     mean = np.average(points, axis=0, weights=weights)
@@ -252,9 +252,11 @@ def test_a_run_ends_early_when_it_was_told_to(tmp_path, changed, last, words):
     assert again is None
 
 
-def test_a_stage_is_left_at_its_limit(tmp_path):
-    records = read(run(tmp_path / "run", advance_at=(99.0,), stage_limit=4).metrics_path)[1:]
+def test_a_stage_is_left_at_its_limit_and_has_its_own_number_of_episodes(tmp_path):
+    folder = run(tmp_path / "run", advance_at=(99.0,), stage_limit=4, episodes=(1, 3))
+    records = read(folder.metrics_path)[1:]
     assert [r["environment"] for r in records] == ["easy"] * 4 + ["real"] * 2
+    assert [r["episodes"] for r in records] == [8] * 4 + [24] * 2
 
 
 def test_checkpoints_at_multiples_are_kept(tmp_path):
@@ -342,7 +344,8 @@ def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, w
     ("changed", "words"),
     [
         ({"generations": 0}, "generations is 0"),
-        ({"episodes": 0}, "episodes is 0"),
+        ({"episodes": (0,)}, r"episodes is \(0,\)"),
+        ({"episodes": (1, 2, 3)}, "one for each of 2 environments"),
         ({"held_out": 0}, "held_out is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"population": 7}, "population is 7"),
@@ -365,8 +368,8 @@ def test_a_curriculum_needs_one_mark_a_step(tmp_path):
 
 
 def test_seeds_are_those_of_the_config_and_new_in_every_generation():
-    four = config(episodes=4)
-    assert generation_seeds(four, 1) == generation_seeds(config(episodes=4), 1)
+    four = config(episodes=(4,))
+    assert generation_seeds(four, 1) == generation_seeds(config(episodes=(4,)), 1)
     drawn = [seed for generation in range(20) for seed in generation_seeds(four, generation)]
     assert len(set(drawn)) == 80
-    assert generation_seeds(config(episodes=4, seed=6), 1) != generation_seeds(four, 1)
+    assert generation_seeds(config(episodes=(4,), seed=6), 1) != generation_seeds(four, 1)

@@ -1,0 +1,199 @@
+"""Walkers on stepping stones: attention mechanisms against each other, from run logs and shipped policies.
+
+    python benchmarks/stepping_stones.py                  the table, and docs/images/stepping-stones.png
+    python benchmarks/stepping_stones.py --evaluate       the shipped policies on 100 unseen courses of each
+                                                          engine again, some ten minutes on 2 cores
+    python benchmarks/stepping_stones.py --keep RUN ...   evaluates runs and keeps their curves
+    python benchmarks/stepping_stones.py --ship RUN       makes a kept run a policy of the package
+
+A run is
+
+    SETTINGS
+
+with SPEC one of `angular_hybrid(m=8, n=8)`, `positive_antithetic(m=256)`, `softmax` and `none`. Training uses
+MuJoCo alone; Bullet is an engine that the policies have never seen.
+
+Expected, on 100 courses (seeds 9000 on) of each engine: the hybrid crosses at least 90, positive features
+with 256 projections are within 10 points of it, and a policy that is given no image crosses at most 20.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+KEPT = HERE / "stepping_stones"
+FIGURE = HERE.parent / "docs" / "images" / "stepping-stones.png"
+SHIPPED = HERE.parent / "robopolicy" / "assets" / "policies"
+ENGINES = ("mujoco", "bullet")
+EPISODES = 100
+NAMES = {
+    "angular_hybrid(m=8, n=8)": "angular-8x8",
+    "positive_antithetic(m=256)": "positive-256",
+    "softmax": "softmax",
+    "none": "no-vision",
+}
+COLOURS = {"angular-8x8": "C0", "positive-256": "C1", "softmax": "C2", "no-vision": "C7"}
+
+
+def told(*words: str) -> dict:
+    """What a robopolicy command says as JSON."""
+    command = [sys.executable, "-m", "robopolicy", *words, "--json"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def evaluations(policy: str) -> dict[str, dict]:
+    """How a policy does on every engine, each played in a process of its own."""
+    commands = {
+        engine: [
+            *(sys.executable, "-m", "robopolicy", "evaluate", policy, "--json"),
+            *("--episodes", str(EPISODES), "--engine", engine),
+        ]
+        for engine in ENGINES
+    }
+    running = {e: subprocess.Popen(command, stdout=subprocess.PIPE) for e, command in commands.items()}
+    said = {engine: process.communicate()[0] for engine, process in running.items()}
+    if any(process.returncode for process in running.values()):
+        raise SystemExit(f"{policy} could not be evaluated")
+    return {engine: json.loads(text) | {"policy": Path(policy).name} for engine, text in said.items()}
+
+
+def keep(run: Path) -> None:
+    """Evaluate a run and keep its curve, its config and its evaluations as one JSON."""
+    config = json.loads((run / "config.json").read_text())
+    attention = config["policy"]["attention"]
+    name = f"{NAMES[attention]}-seed-{config['es']['seed']}"
+    curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    kept = {
+        "attention": attention,
+        "flops_per_step": told("flops", str(run))[0]["total"],
+        "config": config,
+        "curve": [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()} for r in curve],
+        "evaluations": evaluations(str(run)),
+    }
+    KEPT.mkdir(exist_ok=True)
+    (KEPT / f"{name}.json").write_text(json.dumps(kept) + "\n")
+    print(name, {e: played["success_rate"] for e, played in kept["evaluations"].items()})
+
+
+def ship(run: Path) -> None:
+    """Copy config, log and last checkpoint of a kept run to the package, with its evaluations."""
+    config = json.loads((run / "config.json").read_text())
+    name = NAMES[config["policy"]["attention"]]
+    kept = json.loads((KEPT / f"{name}-seed-{config['es']['seed']}.json").read_text())
+    out = SHIPPED / f"stepping-stones-{name}"
+    shutil.rmtree(out, ignore_errors=True)
+    last = max((run / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
+    shutil.copytree(last, out / "checkpoints" / last.name)
+    for file in ("config.json", "metrics.jsonl"):
+        shutil.copy(run / file, out / file)
+    (out / "evaluation.json").write_text(json.dumps(kept["evaluations"]) + "\n")
+    print(out)
+
+
+def runs() -> dict[str, list[dict]]:
+    """Kept runs by the name of their mechanism."""
+    every = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))]
+    return {name: [r for r in every if r["attention"] == spec] for spec, name in NAMES.items()}
+
+
+def table(kept: dict[str, list[dict]]) -> bool:
+    """Print success on both engines, seed by seed; whether the claims hold."""
+    print(f"{'':14}{'FLOPs a step':>14}  " + "".join(f"{engine:>34}" for engine in ENGINES))
+    means = {}
+    for name, group in kept.items():
+        if not group:
+            continue
+        cells = []
+        for engine in ENGINES:
+            rates = [100 * run["evaluations"][engine]["success_rate"] for run in group]
+            means[name, engine] = float(np.mean(rates))
+            spread = f" +- {np.std(rates, ddof=1):.0f}" if len(rates) > 1 else ""
+            cells.append(f"{np.mean(rates):.0f}{spread} % ({', '.join(f'{r:.0f}' for r in rates)})")
+        print(f"{name:14}{group[0]['flops_per_step']:14,}  " + "".join(f"{cell:>34}" for cell in cells))
+    shipped = {
+        (name, engine): 100 * json.loads(file.read_text())[engine]["success_rate"]
+        for name in NAMES.values()
+        if (file := SHIPPED / f"stepping-stones-{name}" / "evaluation.json").exists()
+        for engine in ENGINES
+    }
+    return claims(shipped)
+
+
+def claims(rates: dict[tuple[str, str], float]) -> bool:
+    """Print each claim about the shipped policies and whether their success rates (%) bear it out."""
+    checks = []
+    for engine in ENGINES:
+        hybrid = rates.get(("angular-8x8", engine), 0.0)
+        positive = rates.get(("positive-256", engine), 0.0)
+        blind = rates.get(("no-vision", engine), 100.0)
+        checks += [
+            (f"{engine}: angular-8x8 {hybrid:.0f} % >= 90 %", hybrid >= 90),
+            (f"{engine}: positive-256 {positive:.0f} % within 10 points", abs(positive - hybrid) <= 10),
+            (f"{engine}: no-vision {blind:.0f} % <= 20 %", blind <= 20),
+        ]
+    for words, holds in checks:
+        print(f"{'yes' if holds else 'NO ':4}{words}")
+    return all(holds for _, holds in checks)
+
+
+def draw(kept: dict[str, list[dict]]) -> None:
+    """Held-out return over generations, and over the FLOPs that the policy's steps have cost."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
+    for name, group in kept.items():
+        for number, run in enumerate(group):
+            steps = np.cumsum([r.get("steps", 0) for r in run["curve"]])
+            held = [i for i, r in enumerate(run["curve"]) if "held_out/return" in r]
+            returns = [run["curve"][i]["held_out/return"] for i in held]
+            style = {"color": COLOURS[name], "marker": ".", "label": name if number == 0 else None}
+            axes[0].plot([run["curve"][i]["generation"] for i in held], returns, **style)
+            axes[1].plot(np.maximum(steps[held], 1) * run["flops_per_step"], returns, **style)
+    axes[0].set(xlabel="generation", ylabel="return on ten held-out courses")
+    axes[1].set(xlabel="FLOPs of all policy steps", xscale="log")
+    if kept:
+        first = min(
+            run["flops_per_step"] * run["curve"][1]["steps"] for group in kept.values() for run in group
+        )
+        axes[1].set_xlim(left=first)
+    axes[0].legend()
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    figure.savefig(FIGURE, dpi=120)
+    print(FIGURE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--evaluate", action="store_true", help="play the shipped policies again")
+    parser.add_argument("--keep", nargs="+", type=Path, default=[], metavar="RUN")
+    parser.add_argument("--ship", nargs="+", type=Path, default=[], metavar="RUN")
+    given = parser.parse_args()
+    for run in given.keep:
+        keep(run)
+    for run in given.ship:
+        ship(run)
+    if given.keep or given.ship:
+        return 0
+    if given.evaluate:
+        rates = {}
+        for name in NAMES.values():
+            played = evaluations(f"stepping-stones-{name}")
+            rates |= {(name, engine): 100 * r["success_rate"] for engine, r in played.items()}
+        return 0 if claims(rates) else 1
+    kept = runs()
+    draw(kept)
+    return 0 if table(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,10 @@
 
 A run is
 
-    SETTINGS
+    robopolicy train es --attention SPEC --seed SEED --out RUN --engine mujoco --patch 2 \\
+        --strategy snes --population 24 --sigma 0.3 --episodes 1 3 --generations 80 \\
+        --preset painted --preset paper --advance-at 3.85 --stage-limit 30 \\
+        --evaluate-every 5 --held-out 20 --stop-at 7.5
 
 with SPEC one of `angular_hybrid(m=8, n=8)`, `positive_antithetic(m=256)`, `softmax` and `none`. Training uses
 MuJoCo alone; Bullet is an engine that the policies have never seen.

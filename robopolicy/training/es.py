@@ -235,6 +235,7 @@ def train(
                 final = stage == len(config.advance_at)
                 progress = progress.evaluated(record[HELD_OUT_RETURN], counts=final)
             now = time.monotonic()
+            record["wall_seconds"] = now - clock  # the checkpoint of the generation before included
             record["share_in_episodes"] = inside / (evaluator.workers * (now - clock))
             clock = now
             progress = progress._replace(seconds=earlier + now - began)

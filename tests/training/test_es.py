@@ -30,7 +30,7 @@ from robopolicy.training.worker import EnvironmentSpec
 
 START = np.ones(5, np.float32)
 FEATURES = {"draws/front": np.arange(3, dtype=np.float32)}
-TIMES = ("seconds", "episodes_per_second", "share_in_episodes")
+TIMES = ("seconds", "wall_seconds", "episodes_per_second", "share_in_episodes")
 
 
 class Quadratic:

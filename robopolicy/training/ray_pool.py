@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from robopolicy.training.evaluate import DEADLINE, Dispatcher, check_workers
+from robopolicy.training.evaluate import DEADLINE, Dispatcher, EpisodeError, check_workers
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Player, Task, words
 
@@ -65,30 +65,41 @@ class _Actor(Player):
 
 
 class _Actors:
-    """One place an actor. For one that is lost, Ray finds room for another on whatever node is left."""
+    """One place an actor. For one that is lost, Ray finds room for another on whatever node is left.
+
+    Until it has, the place is not free: a smaller cluster plays on with what it has.
+    """
 
     def __init__(self, given: tuple[object, ...], workers: int, deadline: float) -> None:
         import ray
 
         self.ray, self._given, self._deadline = ray, given, deadline
         self._actor_class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
-        self.actors = [self._started() for _ in range(workers)]
+        self._starting: dict[Any, int] = {}
         self._playing: dict[Any, tuple[int, float]] = {}
+        self.actors: list[Any] = [None] * workers
+        for place in range(workers):
+            self._start_actor(place)
+        self._waiting: float | None = None  # since when nobody has been there to play
 
-    def _started(self) -> Any:
-        return self._actor_class.remote(*self._given)
+    def _start_actor(self, place: int) -> None:
+        self.actors[place] = self._actor_class.remote(*self._given)
+        self._starting[self.actors[place].pid.remote()] = place
 
     def free(self) -> list[int]:
-        busy = {place for place, _ in self._playing.values()}
+        busy = {place for place, _ in self._playing.values()} | set(self._starting.values())
         return [place for place in range(len(self.actors)) if place not in busy]
 
     def start(self, place: int, task: Task) -> None:
         self._playing[self.actors[place].play.remote(task)] = place, time.monotonic()
 
     def finished(self) -> list[tuple[int, Episode | str]]:
-        ready, _ = self.ray.wait(list(self._playing), num_returns=1, timeout=5.0)
+        ready, _ = self.ray.wait([*self._playing, *self._starting], num_returns=1, timeout=5.0)
         answers: list[tuple[int, Episode | str]] = []
         for reference in ready:
+            if reference in self._starting:
+                self._started(reference)
+                continue
             place, _ = self._playing.pop(reference)
             answers.append((place, self._answer(place, reference)))
         now = time.monotonic()
@@ -97,7 +108,17 @@ class _Actors:
             place, _ = self._playing.pop(reference)
             self._replace(place)
             answers.append((place, f"it took longer than the deadline of {self._deadline:g} s"))
+        self._waiting = None if self._playing or ready else self._waiting or now
+        if self._waiting is not None and now - self._waiting >= self._deadline:
+            raise EpisodeError(f"no worker has started in {self._deadline:g} s: the cluster has no free CPU")
         return answers
+
+    def _started(self, reference: Any) -> None:
+        place = self._starting.pop(reference)
+        try:
+            self.ray.get(reference)
+        except self.ray.exceptions.RayActorError:  # lost before it had begun
+            self._start_actor(place)
 
     def _answer(self, place: int, reference: Any) -> Episode | str:
         try:
@@ -111,7 +132,7 @@ class _Actors:
 
     def _replace(self, place: int) -> None:
         self.ray.kill(self.actors[place])
-        self.actors[place] = self._started()
+        self._start_actor(place)
 
     def abandon(self) -> None:
         for place, _ in self._playing.values():

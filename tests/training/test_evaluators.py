@@ -229,3 +229,26 @@ def test_a_cluster_that_cannot_be_reached_is_one_clear_error(address, words):
     with pytest.raises(ValueError, match=words) as caught:
         RayPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), 1, address=address)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@with_ray
+def test_a_node_that_is_lost_costs_only_its_own_episodes_again(expected):
+    ray = importlib.import_module("ray")
+    ray.shutdown()
+    cluster = importlib.import_module("ray.cluster_utils").Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    node = cluster.add_node(num_cpus=1)
+    evaluator = RayPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), 2, address=cluster.address)
+    try:
+        assert len(set(evaluator.pids)) == 2  # one on each node
+        lost = threading.Timer(0.3, lambda: cluster.remove_node(node, allow_graceful=False))
+        lost.start()
+        for _ in range(3):
+            np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+        lost.join()
+        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
+    finally:
+        evaluator.close()
+        cluster.shutdown()

@@ -71,7 +71,7 @@ class TrainingProgress:
     def done(self, record: Record | None) -> None:
         """The run is over; None where there was nothing left to do."""
         if record is None:
-            self.say("nothing left to do: the run has all its generations")
+            self.say("nothing left to do: the run is over")
             return
         if record["ended_by"]:
             self.say(f"ended early: {record['ended_by']}")

@@ -135,6 +135,10 @@ class TrainES:
             _refuse_changes(folder.config(), settings)
         players = Players(self.evaluator, self.workers, self.deadline, self.address, self.places)
         players.check()
+        if self.wandb is not None:
+            from robopolicy.training.wandb_sink import check_installed
+
+            check_installed(self.wandb)
         if not self.resume:
             folder.create(settings)
         record = self._train(config, policy, level, rollouts, folder, players)

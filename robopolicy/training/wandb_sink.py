@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 from robopolicy.training.metrics import Record
+
+
+def check_installed(project: str) -> None:
+    """Raise ValueError where wandb is not installed."""
+    if importlib.util.find_spec("wandb") is None:
+        raise ValueError(f"wandb is {project!r}: it needs Weights & Biases; install robopolicy[wandb]")
 
 
 class WandbSink:
@@ -13,12 +20,9 @@ class WandbSink:
 
     def __init__(self, project: str, folder: Path, config: dict[str, Any]) -> None:
         """Begin. Raises ValueError where wandb is not installed or does not let us in."""
-        try:
-            import wandb
-        except ImportError as error:
-            raise ValueError(
-                f"wandb is {project!r}: it needs Weights & Biases; install robopolicy[wandb]"
-            ) from error
+        check_installed(project)
+        import wandb
+
         name = folder.resolve().name
         try:
             self._run = wandb.init(

@@ -22,7 +22,7 @@ demo: $(STAMP)
 	@mkdir -p $(dir $(DEMO))
 	@echo "1/4  Training a vision policy by evolution strategies"
 	@$(BIN)/robopolicy train es --task stepping-stones --attention "angular_hybrid(m=8, n=8)" \
-	  --population 32 --generations 24 --evaluate-every 6 --seed 0 --out $(DEMO)
+	  --engine mujoco --stop-at 7.5 --seed 0 --out $(DEMO)
 	@echo; echo "2/4  What a step of it costs"
 	@$(BIN)/robopolicy flops $(DEMO) --attention "positive_antithetic(m=256)" --attention softmax
 	@echo; echo "3/4  Filming it"
@@ -35,7 +35,7 @@ demo: $(STAMP)
 	@echo; echo "Next:"
 	@echo "  . $(BIN)/activate"
 	@echo "  robopolicy evaluate $(DEMO) --episodes 20"
-	@echo "  robopolicy train es --resume --generations 60 --population 32 --evaluate-every 6 --out $(DEMO)"
+	@echo "  robopolicy train es --resume --engine mujoco --generations 60 --out $(DEMO)"
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
 # Only the tests need Ray, which is as large as half of the rest.

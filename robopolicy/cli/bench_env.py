@@ -36,7 +36,7 @@ class BenchEnv:
     """Terrain."""
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention of the policy."""
-    patch: int = 1
+    patch: int = 2
     """Side of the policy's tokens, in pixels."""
     seconds: float = 60.0
     """Simulated seconds to time, at least; whole episodes are played."""

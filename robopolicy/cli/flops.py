@@ -31,7 +31,7 @@ class Flops:
     """Attention to count; repeatable. Default: the run's, or those that the paper compares."""
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
-    patch: int = 1
+    patch: int = 2
     """Side of a token, in pixels."""
     json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 ACTION_SIZE = 4
 CURRICULUM = ("painted", "paper")
-ADVANCE_AT = (3.2,)  # of a painted course's 4 m; a policy that looks at nothing earns 2.3
+ADVANCE_AT = (3.85,)  # of a painted course's 4 m; the oracle earns 3.91, a policy that looks at nothing 2.4
+EPISODES = (1, 3)  # on real stones a single course may let the whole population fall at its first gap
 
 
 @dataclass(frozen=True)

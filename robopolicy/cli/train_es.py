@@ -15,6 +15,7 @@ from robopolicy.cli.provenance import git_revision, versions
 from robopolicy.cli.tasks import (
     ADVANCE_AT,
     CURRICULUM,
+    EPISODES,
     Rollouts,
     check_task,
     distinct,
@@ -42,26 +43,27 @@ class TrainES:
     preset: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Terrain to learn on; repeatable, for a curriculum. Default: painted, then paper."""
     advance_at: tyro.conf.UseAppendAction[tuple[float, ...]] = ()
-    """Mean return of three generations at which to go on to the next preset; default: 3.2 from painted."""
+    """Mean return of three generations at which to go on to the next preset; default: 3.85 from painted."""
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
-    patch: int = 1
+    patch: int = 2
     """Side of a token, in pixels."""
     normalise: bool = False
     """Normalise proprioception by statistics that all workers share."""
-    generations: int = 100
+    generations: int = 80
     """Generations in all, those before a --resume included."""
-    population: int = 48
+    population: int = 24
     """Candidates a generation."""
-    episodes: tuple[int, ...] = (1,)
-    """Episodes a candidate: one number for all presets, or one for each."""
+    episodes: tuple[int, ...] = ()
+    """Episodes a candidate: one number for all presets, or one for each. Default: 1 on painted and 3 on
+    paper, or 1 where --preset is given."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
-    evaluate_every: int = 10
+    evaluate_every: int = 5
     """Generations between two evaluations of the policy on held-out terrain."""
-    held_out: int = 10
+    held_out: int = 20
     """Episodes of such an evaluation."""
-    stage_limit: int = 0
+    stage_limit: int = 30
     """Generations after which the curriculum goes on in any case; 0 for never."""
     stop_at: float | None = None
     """Held-out return that ends the run."""
@@ -71,9 +73,9 @@ class TrainES:
     """Training episodes after which the run ends; 0 for never."""
     seconds_budget: float = 0.0
     """Wall time after which the run ends, over all its resumed parts; 0 for never."""
-    strategy: str = "open_es"
+    strategy: str = "snes"
     """Evolution strategy; docs/evolution-strategies.md lists them."""
-    sigma: float = 0.1
+    sigma: float = 0.3
     """Standard deviation of candidates around the mean."""
     learning_rate: float = 0.06
     """Step size of the mean."""
@@ -120,8 +122,11 @@ class TrainES:
             raise ValueError(
                 f"advance_at is given {len(advance_at)} times: {len(presets)} presets need {len(presets) - 1}"
             )
-        own = {f.name for f in fields(ESConfig)} & {f.name for f in fields(self)} - {"advance_at"}
-        config = ESConfig(advance_at=advance_at, **{name: getattr(self, name) for name in own})
+        episodes = self.episodes or (EPISODES if presets == CURRICULUM else (1,))
+        own = {f.name for f in fields(ESConfig)} & {f.name for f in fields(self)} - {"advance_at", "episodes"}
+        config = ESConfig(
+            advance_at=advance_at, episodes=episodes, **{name: getattr(self, name) for name in own}
+        )
         rollouts = Rollouts(self.engine, presets, self.episode_seconds)
         policy = policy_config(
             self.attention, variant=self.variant, patch=self.patch, normalise=self.normalise

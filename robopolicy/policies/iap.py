@@ -67,7 +67,7 @@ class IAPConfig:
     proprioception: tuple[str, ...]
     image: tuple[int, int] = (24, 32)
     variant: str = "mask"
-    patch: int = 1
+    patch: int = 2
     head_dim: int = 8
     keep: float = 0.5
     fade: float = 0.05

@@ -64,18 +64,18 @@ class ESConfig:
     """
 
     generations: int = 100
-    population: int = 48
+    population: int = 24
     episodes: tuple[int, ...] = (1,)
     advance_at: tuple[float, ...] = ()
     stage_limit: int = 0
-    evaluate_every: int = 10
-    held_out: int = 10
+    evaluate_every: int = 5
+    held_out: int = 20
     stop_at: float | None = None
     stop_after: int = 0
     episode_budget: int = 0
     seconds_budget: float = 0.0
-    strategy: str = "open_es"
-    sigma: float = 0.1
+    strategy: str = "snes"
+    sigma: float = 0.3
     learning_rate: float = 0.06
     decay: float = 1.0
     elite: float = 0.5

@@ -111,7 +111,7 @@ def test_bad_input_is_one_line_that_names_it(capsys, tmp_path, monkeypatch, word
     ("words", "said"),
     [
         (("--attention", "softmx"), "did you mean 'softmax'"),
-        (("--population", "7"), "population is 7"),
+        (("--strategy", "pgpe", "--population", "7"), "population is 7"),
         (("--population", "0"), "population is 0"),
         (("--generations", "0"), "generations is 0"),
         (("--strategy", "opn_es"), "did you mean 'open_es'?"),

@@ -330,7 +330,7 @@ def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
     [
         ({"initial": np.ones(6, np.float32)}, r"\[5\] parameters: this policy has \[6\]"),
         ({"features": {"draws/front": np.zeros(3, np.float32)}}, "features draws/front"),
-        ({"strategy": "snes"}, "strategy's state is another one"),
+        ({"strategy": "open_es"}, "strategy's state is another one"),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, words):
@@ -349,7 +349,7 @@ def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, w
         ({"episodes": (1, 2, 3)}, "one for each of 2 environments"),
         ({"held_out": 0}, "held_out is 0"),
         ({"seed": -1}, "seed is -1"),
-        ({"population": 7}, "population is 7"),
+        ({"population": 7, "strategy": "open_es"}, "population is 7"),
         ({"advance_at": (float("nan"),)}, "advance_at is"),
         ({"stage_limit": -1}, "stage_limit is -1"),
         ({"stop_at": float("nan")}, "stop_at is nan"),

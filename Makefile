@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-RAY := $(VENV)/.installed-ray
+HEAVY := $(VENV)/.installed-heavy
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: install demo test quick figures lint types clean
@@ -38,12 +38,12 @@ demo: $(STAMP)
 	@echo "  robopolicy train es --resume --engine mujoco --generations 60 --out $(DEMO)"
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
-# Only the tests need Ray, which is as large as half of the rest.
-$(RAY): $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+# Only the tests need these extras, which are as large as half of the rest.
+$(HEAVY): $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,wandb]'
 	@touch $@
 
-test: $(RAY)
+test: $(HEAVY)
 	$(BIN)/pytest --numprocesses 2
 
 # Most of its time would go into compiling well what runs for milliseconds.

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from robopolicy.cli.tasks import choice
+from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
     from robopolicy.policies.base import Policy
@@ -28,7 +28,7 @@ class Players(NamedTuple):
 
     def check(self) -> None:
         """Raise ValueError for what can be refused at once, a cluster that nobody answers from included."""
-        choice("evaluator", self.evaluator, EVALUATORS)
+        one_of("evaluator", self.evaluator, EVALUATORS)
         for name in ("workers", "places"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")

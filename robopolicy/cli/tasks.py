@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
     import gymnasium
@@ -34,15 +35,7 @@ class Rollouts:
 
 def check_task(name: str) -> None:
     """Raise ValueError unless `name` is a task."""
-    choice("task", name, ("stepping-stones",))
-
-
-def choice(argument: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise ValueError, with the nearest name, unless `value` is allowed."""
-    if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")
+    one_of("task", name, ("stepping-stones",))
 
 
 def make(rollouts: Rollouts, preset: str, **more: Any) -> gymnasium.Env[Any, Any]:

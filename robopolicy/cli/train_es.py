@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import os
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -188,9 +189,8 @@ class TrainES:
         title = f"{self.attention} on {self.task}"
         with TrainingProgress(config, title, f"{presets[-1]} terrain") as progress:
             progress.say(f"{initial.size} parameters; compiling the policy for the rollout workers")
-            sinks = [] if self.wandb is None else [WandbSink(self.wandb, folder.path, folder.config())]
-            evaluator = players.make(environments, policy_config, policy, features)
-            try:
+            with closing(players.make(environments, policy_config, policy, features)) as evaluator:
+                sinks = [] if self.wandb is None else [WandbSink(self.wandb, folder.path, folder.config())]
                 record = train(
                     config,
                     run=folder,
@@ -203,8 +203,6 @@ class TrainES:
                     on_episode=progress.episode,
                     sinks=sinks,
                 )
-            finally:
-                evaluator.close()
             progress.done(record)
             return record
 

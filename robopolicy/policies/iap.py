@@ -11,8 +11,7 @@ leave patch size, widths and encoder open; ours are the defaults of `IAPConfig`,
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from robopolicy.attention import Attention, attention
+from robopolicy.naming import one_of
 from robopolicy.policies.base import Observation, Policy, identity_normaliser, normalise
 from robopolicy.policies.multihead import unit
 
@@ -81,8 +81,8 @@ class IAPConfig:
     normalise: bool = False
 
     def __post_init__(self) -> None:
-        _one_of("variant", self.variant, VARIANTS)
-        _one_of("head", self.head, HEADS)
+        one_of("variant", self.variant, VARIANTS)
+        one_of("head", self.head, HEADS)
         rows, columns = self.image
         if self.patch < 1 or rows % self.patch or columns % self.patch:
             raise ValueError(
@@ -98,7 +98,7 @@ class IAPConfig:
             raise ValueError(f"hidden is {self.hidden}: it must be 0 or more")
         for name in self.leg_inputs:
             for leg in LEGS:
-                _one_of("leg_inputs", name.format(leg=leg), self.proprioception)
+                one_of("leg_inputs", name.format(leg=leg), self.proprioception)
         if self.sees:
             attention(self.attention)
 
@@ -130,14 +130,6 @@ class IAPConfig:
         if self.variant == "rank":
             return self.kept * (self.patch**2 + 2)
         return self.grid[0] * self.head_dim if self.variant == "trans" else self.image[0]
-
-
-def _one_of(argument: str, value: str, allowed: Iterable[str]) -> None:
-    allowed = list(allowed)
-    if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")
 
 
 class View(nnx.Module):

@@ -6,12 +6,12 @@ only from the keys that it is given (EvoJAX's from one that is part of its state
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from robopolicy.naming import one_of
 from robopolicy.training import evojax_strategies, evosax_strategies
 from robopolicy.training.robotics_ars import robotics_ars
 from robopolicy.training.shaping import SHAPINGS, shaped
@@ -54,8 +54,8 @@ STRATEGIES: dict[str, Entry] = {
 
 def strategy(name: str, settings: Settings) -> Strategy:
     """The strategy called `name`. Raises ValueError for an unknown name or settings that it cannot take."""
-    entry = STRATEGIES[_known("strategy", name, STRATEGIES)]
-    _known("shaping", settings.shaping, ("default", *SHAPINGS))
+    entry = STRATEGIES[one_of("strategy", name, STRATEGIES)]
+    one_of("shaping", settings.shaping, ("default", *SHAPINGS))
     if settings.population < 2:
         raise ValueError(f"population is {settings.population}: it must be 2 or more")
     if entry.antithetic and settings.population % 2:
@@ -68,15 +68,6 @@ def strategy(name: str, settings: Settings) -> Strategy:
         raise ValueError(f"weight_decay is {settings.weight_decay}: it must be a number from 0 on")
     shaping = entry.shaping if settings.shaping == "default" else settings.shaping
     return shaped(entry.make(settings), shaping, settings.weight_decay)
-
-
-def _known(argument: str, name: str, allowed: Iterable[str]) -> str:
-    names = list(allowed)
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{argument} is {name!r}: it must be one of {', '.join(names)}{hint}")
-    return name
 
 
 def _within(field: str, value: float, low: float, high: float) -> None:

@@ -26,6 +26,7 @@ from robopolicy.training.evaluate import Evaluations
 from robopolicy.training.metrics import read
 from robopolicy.training.pool import LocalPool
 from robopolicy.training.rollout import Episode
+from robopolicy.training.wandb_sink import WandbSink
 from robopolicy.training.worker import EnvironmentSpec
 
 START = np.ones(5, np.float32)
@@ -111,6 +112,23 @@ def test_returns_rise_and_are_logged(tmp_path):
     assert records[1]["episodes"] == 8
     assert records[1]["steps"] == 56
     assert any((folder.path / "tensorboard").iterdir())
+
+
+@pytest.mark.slow
+def test_weights_and_biases_is_told_every_generation(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = RunFolder(tmp_path / "run")
+    folder.create({})
+    sink = WandbSink("a-project", folder.path, {"population": 8})
+    train(config(), run=folder, initial=START, features=FEATURES, evaluator=Quadratic(), sinks=[sink])
+    (written,) = folder.path.glob("wandb/offline-run-*/run-run.wandb")
+    told = written.read_bytes()
+    assert b"a-project" in told
+    for record in read(folder.metrics_path):
+        for name in record.keys() & {"return_mean", "held_out/return"}:
+            assert json.dumps(record[name]).encode() in told
 
 
 @pytest.mark.slow

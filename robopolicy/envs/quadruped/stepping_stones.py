@@ -6,7 +6,6 @@ and docs/stepping-stones.md gives the reason for each.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
+from robopolicy.naming import one_of
 
 PROPRIOCEPTION = (
     *("roll", "pitch"),
@@ -118,12 +118,12 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     ) -> None:
         """`config` takes the place of the one that `preset` names; `render_size` is (width, height)."""
         if config is None:
-            config = PRESETS[_choice("preset", preset, PRESETS)]
+            config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        engine = default_engine() if engine is None else _choice("engine", engine, ENGINES)
+        engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
         if render_mode is not None:
-            _choice("render_mode", render_mode, self.metadata["render_modes"])
+            one_of("render_mode", render_mode, self.metadata["render_modes"])
         if len(render_size) != 2 or min(render_size) < 1:
             raise ValueError(f"render_size is {render_size}: it must be a width and a height in pixels")
         self.config = config
@@ -275,11 +275,3 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         """Release the engine; a second call does nothing."""
         self._running = False
         self.physics.close()
-
-
-def _choice(argument: str, value: str, allowed: Any) -> str:
-    if value in allowed:
-        return value
-    near = difflib.get_close_matches(str(value), list(allowed), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(allowed)}{hint}")

@@ -33,6 +33,7 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
+BAD_PLACES = (errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es",)), "bench": ("what to time", ("env", "attention"))}
 
 Command = (
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BAD_INPUT_ERRORS as error:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
-        return _complain(_words(error), BAD_INPUT if error.errno == errno.ENOSPC else FAILED)
+        return _complain(_words(error), BAD_INPUT if error.errno in BAD_PLACES else FAILED)
     except (RuntimeError, ArithmeticError) as error:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from robopolicy.training.worker import EnvironmentSpec
 
 EVALUATORS = ("local", "ray", "vector")
+LONGEST_DEADLINE = 1e6  # s; what the operating system waits for at once has a limit
 
 
 class Players(NamedTuple):
@@ -32,8 +33,11 @@ class Players(NamedTuple):
         for name in ("workers", "places"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
-        if not self.deadline > 0:
-            raise ValueError(f"deadline is {self.deadline}: it must be a number of seconds above 0")
+        if not 0 < self.deadline <= LONGEST_DEADLINE:
+            raise ValueError(
+                f"deadline is {self.deadline}: it must be a number of seconds above 0, "
+                f"and at most {LONGEST_DEADLINE:.0f}"
+            )
         if self.evaluator == "ray":
             from robopolicy.training.ray_pool import connect
 

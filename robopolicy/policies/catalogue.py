@@ -23,6 +23,8 @@ def describe(config: IAPConfig) -> dict[str, Any]:
 
 def restore(description: Mapping[str, Any]) -> IAPConfig:
     """The config that `describe` wrote down. Raises ValueError for anything else."""
+    if not isinstance(description, Mapping):
+        raise ValueError(f"policy is {description!r}: it must be settings by name")
     settings = dict(description)
     kind = settings.pop("kind", None)
     if kind != "iap":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -110,6 +111,18 @@ class RunFolder:
             raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
         return config
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other trainers out. Raises CheckpointError where one is at work in this folder."""
+        with self.config_path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when a trainer dies
+            except OSError as error:
+                raise CheckpointError(
+                    f"{str(self.path)!r} is being trained by another process: wait for its end, or stop it"
+                ) from error
+            yield
+
     def _manager(self, *, writing: bool, keep_every: int = 0) -> Any:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
@@ -143,7 +156,9 @@ class RunFolder:
                 manager.save(
                     generation,
                     args=ocp.args.Composite(
-                        index=ocp.args.JsonSave({"generation": generation, "arrays": index}),
+                        index=ocp.args.JsonSave(
+                            {"generation": generation, "arrays": index, "crc32": _checksum(index)}
+                        ),
                         arrays=ocp.args.StandardSave({str(i): arrays[n] for i, n in enumerate(names)}),
                     ),
                 )
@@ -191,12 +206,13 @@ class RunFolder:
                     args=ocp.args.Composite(index=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore()),
                 )
             index, values = stored["index"]["arrays"], stored["arrays"]
+            if stored["index"].get("crc32", _checksum(index)) != _checksum(index):
+                raise ValueError("the list of its arrays is not what was saved")
             saved = {entry.pop("path"): entry for entry in map(dict, index)}
             arrays = {name: np.asarray(values[str(i)]) for i, name in enumerate(saved)}
         except Exception as error:  # a damaged file may break in any layer of the libraries below
-            raise CheckpointError(
-                f"{str(where)!r} cannot be read: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
-            ) from error
+            why = str(error).partition("\n")[0][:200]
+            raise CheckpointError(f"{str(where)!r} cannot be read: {type(error).__name__}: {why}") from error
         for name, array in arrays.items():
             found, was = _description(array), saved[name]
             if any(found[part] != was.get(part) for part in ("shape", "dtype")):
@@ -207,6 +223,10 @@ class RunFolder:
             if was.get("crc32", found["crc32"]) != found["crc32"]:
                 raise CheckpointError(f"{str(where)!r} is damaged: {name} is not what was saved")
         return arrays
+
+
+def _checksum(index: list[dict[str, Any]]) -> int:
+    return zlib.crc32(json.dumps(index, sort_keys=True).encode())
 
 
 def _description(array: NDArray[Any]) -> dict[str, Any]:

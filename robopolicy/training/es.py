@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,9 @@ class ESConfig:
         for name in ("generations", "evaluate_every", "held_out", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
-        for name in ("seed", "stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"):
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed}: it must be from 0 to {2**32 - 1}")
+        for name in ("stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 0 or more")
         if not np.isfinite(self.advance_at).all():
@@ -178,14 +180,16 @@ def train(
     normaliser = Normaliser.empty(dict(normalised or {}))
     progress, done = Progress(), 0
     best: Arrays = {BEST: np.asarray(mean), **normaliser.features(BEST_FEATURES)}
-    if resume and run.generations():
-        done, arrays = run.load()
-        state, normaliser, progress = _restored(arrays, state, normaliser, features, mean.size)
-        best = {path: arrays[path] for path in best}
-    earlier = progress.seconds
-    log = MetricsLog(run.path, after=done if done else -1, sinks=sinks)
     record: Record | None = None
-    with closing(log), _stop_after_generation() as stopped:
+    with ExitStack() as stack:
+        stack.enter_context(run.held())
+        if resume and run.generations():
+            done, arrays = run.load()
+            state, normaliser, progress = _restored(arrays, state, normaliser, features, mean.size)
+            best = {path: arrays[path] for path in best}
+        earlier = progress.seconds
+        log = stack.enter_context(closing(MetricsLog(run.path, after=done if done else -1, sinks=sinks)))
+        stopped = stack.enter_context(_stop_after_generation())
         if not done:
             if normaliser.moments:
                 # So that the first candidates, too, are given something to go by.
@@ -205,6 +209,7 @@ def train(
                 break
             stage = progress.stage
             population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
+            _check_finite("a candidate", population, generation)
             candidates = _with(np.asarray(population, np.float32), normaliser)
             started = time.monotonic()
             seeds = generation_seeds(config, generation, stage)
@@ -214,6 +219,7 @@ def train(
             told = jax.random.fold_in(key, 2 * generation + 1)
             state = search.tell(told, population, jnp.asarray(returns, jnp.float32), state)
             centre = np.asarray(search.mean(state), np.float32)
+            _check_finite("the search's mean", centre, generation)
             normaliser = normaliser.after(played.episodes)
             record = {
                 "generation": generation,
@@ -221,11 +227,12 @@ def train(
                 **_record(played, returns, broken, seconds),
             }
             progress = progress.played(config.curriculum, record["return_mean"], played.returns.size)
+            progress = progress._replace(seconds=earlier + time.monotonic() - began)
             inside = _seconds(played)
             planned = generation % config.evaluate_every == 0
-            ended = stopped() or generation == config.generations
+            ended = stopped() or generation == config.generations or bool(progress.over(config.ends))
             # What a stop evaluates besides must leave no trace in a run that goes on.
-            if planned or ended or progress.over(config.ends):
+            if planned or ended:
                 told_of, held_out = _held_out(config, evaluator, centre, normaliser)
                 record |= told_of
                 inside += _seconds(held_out)
@@ -238,7 +245,6 @@ def train(
             record["wall_seconds"] = now - clock  # the checkpoint of the generation before included
             record["share_in_episodes"] = inside / (evaluator.workers * (now - clock))
             clock = now
-            progress = progress._replace(seconds=earlier + now - began)
             ended = ended or bool(progress.over(config.ends))
             # Logged before it is saved: a resumed run drops what was logged beyond its checkpoint.
             log.add(record)
@@ -248,7 +254,7 @@ def train(
                     {
                         MEAN: centre,
                         **best,
-                        **progress.arrays(PROGRESS),
+                        **progress._replace(seconds=earlier + now - began).arrays(PROGRESS),
                         **normaliser.arrays(SEEN),
                         **{FEATURES + path: np.asarray(array) for path, array in features.items()},
                         **normaliser.features(FEATURES),
@@ -261,6 +267,14 @@ def train(
             if ended:
                 break
     return None if record is None else {**record, "ended_by": progress.over(config.ends)}
+
+
+def _check_finite(what: str, array: ArrayLike, generation: int) -> None:
+    if not np.isfinite(np.asarray(array)).all():
+        raise FloatingPointError(
+            f"{what} of generation {generation} is not finite: the search has diverged, so lower sigma or "
+            "learning_rate; the checkpoint before it is good"
+        )
 
 
 def _with(population: NDArray[np.float32], normaliser: Normaliser) -> NDArray[np.float32]:

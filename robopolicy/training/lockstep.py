@@ -146,7 +146,7 @@ class _Batch:
                 if worker.pipe not in ready:
                     raise EOFError
                 answers |= worker.pipe.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):  # an answer may have been cut off, too
                 ended = worker.kill() if ready else f"a step took longer than {self._deadline:g} s"
                 worker.kill()
                 self.workers[index] = self._started()

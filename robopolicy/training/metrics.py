@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from robopolicy.training.checkpoint import clear_about_full_disks, write_atomically
+from robopolicy.training.checkpoint import CheckpointError, clear_about_full_disks, write_atomically
 
 Record = dict[str, Any]
 
@@ -24,11 +24,24 @@ class Sink(Protocol):
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a log; an unfinished last line, as a killed run leaves it, is left out."""
+    """The records of a log; an unfinished last line, as a killed run leaves it, is left out.
+
+    Raises CheckpointError for a line that is no record.
+    """
     if not path.is_file():
         return []
     lines = path.read_text().split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    return [_record(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _record(path: Path, number: int, line: str) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise CheckpointError(f"line {number} of {str(path)!r} is not JSON: {error}") from error
+    if not isinstance(record, dict) or not isinstance(record.get("generation"), int):
+        raise CheckpointError(f"line {number} of {str(path)!r} is no record of a generation")
+    return record
 
 
 class MetricsLog:

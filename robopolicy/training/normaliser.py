@@ -27,12 +27,14 @@ class Normaliser(NamedTuple):
         return Normaliser({name: Moments(0, np.zeros(k), np.zeros(k)) for name, k in sizes.items()})
 
     def after(self, episodes: Iterable[Sequence[Episode]]) -> Normaliser:
-        """With what these episodes saw."""
+        """With what these episodes saw; one that saw a number that is none counts for nothing."""
         moments = dict(self.moments)
         for row in episodes:
             for episode in row:
                 for name, (number, total, squares) in moments.items():
                     seen = episode.seen[name]
+                    if not (np.isfinite(seen.total).all() and np.isfinite(seen.squares).all()):
+                        continue
                     moments[name] = Moments(number + seen.number, total + seen.total, squares + seen.squares)
         return Normaliser(moments)
 

@@ -38,7 +38,7 @@ class _Processes:
             if worker.pipe in ready:
                 try:
                     answers.append((place, worker.pipe.recv()))
-                except (EOFError, ConnectionResetError):
+                except (EOFError, OSError):  # an answer may have been cut off, too
                     answers.append((place, self._replaced(place)))
             elif worker.process.sentinel in ready:
                 answers.append((place, self._replaced(place)))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from robopolicy.training.evaluate import DEADLINE, Dispatcher, EpisodeError, check_workers
+from robopolicy.training.evaluate import DEADLINE, TRIES, Dispatcher, EpisodeError, check_workers
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Player, Task, words
 
@@ -81,6 +81,7 @@ class _Actors:
         for place in range(workers):
             self._start_actor(place)
         self._waiting: float | None = None  # since when nobody has been there to play
+        self._failed = 0  # starts in a row that came to nothing
 
     def _start_actor(self, place: int) -> None:
         self.actors[place] = self._actor_class.remote(*self._given)
@@ -108,7 +109,8 @@ class _Actors:
             place, _ = self._playing.pop(reference)
             self._replace(place)
             answers.append((place, f"it took longer than the deadline of {self._deadline:g} s"))
-        self._waiting = None if self._playing or ready else self._waiting or now
+        alive = self._playing or (ready and not self._failed)
+        self._waiting = None if alive else self._waiting or now
         if self._waiting is not None and now - self._waiting >= self._deadline:
             raise EpisodeError(f"no worker has started in {self._deadline:g} s: the cluster has no free CPU")
         return answers
@@ -117,7 +119,12 @@ class _Actors:
         place = self._starting.pop(reference)
         try:
             self.ray.get(reference)
-        except self.ray.exceptions.RayActorError:  # lost before it had begun
+            self._failed = 0
+        except self.ray.exceptions.RayActorError as error:  # lost before it had begun
+            self._failed += 1
+            if self._failed >= TRIES * len(self.actors):
+                last = [line for line in str(error).splitlines() if line.strip()][-1].strip()
+                raise EpisodeError(f"no worker can be started on the cluster: {last}") from error
             self._start_actor(place)
 
     def _answer(self, place: int, reference: Any) -> Episode | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from evosax.core import fitness_shaping
@@ -27,12 +28,33 @@ SHAPINGS: dict[str, Callable[[Array], Array]] = {
 
 
 def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
-    """`inner`, told of shaped returns [N], less the price of weights; larger is better before and after."""
+    """`inner`, told of shaped returns [N], less the price of weights; larger is better before and after.
+
+    Where all are equal there is nothing to learn, and its state stays as it is.
+    """
     shape = SHAPINGS[shaping]
 
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         price = weight_decay * jnp.mean(jnp.square(population), axis=1)
-        return inner.tell(key, population, shape(returns - price), state)
+        charged = returns - price
+        if bool(jnp.all(charged == charged[0])):
+            return state
+        return inner.tell(key, population, shape(charged), state)
+
+    return inner._replace(tell=tell)
+
+
+def untied(inner: Strategy) -> Strategy:
+    """`inner`, which goes by ranks alone, told of ranks [N] with ties broken at random.
+
+    Libraries give equal returns weights that do not add up, or favour those that were drawn first.
+    """
+
+    def tell(key: Array, population: Array, returns: Array, state: State) -> State:
+        key, ties = jax.random.split(key)
+        order = jnp.lexsort((jax.random.uniform(ties, returns.shape), returns))
+        ranks = jnp.zeros_like(returns).at[order].set(jnp.arange(returns.size, dtype=returns.dtype))
+        return inner.tell(key, population, ranks, state)
 
     return inner._replace(tell=tell)
 

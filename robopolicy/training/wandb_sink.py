@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import secrets
 from pathlib import Path
 from typing import Any
 
+from robopolicy.training.checkpoint import write_atomically
 from robopolicy.training.metrics import Record
 
 
@@ -16,17 +18,25 @@ def check_installed(project: str) -> None:
 
 
 class WandbSink:
-    """A run in a wandb project, under the name of its folder; a resumed run goes on in it."""
+    """A run in a wandb project, named after its folder; a resumed run goes on in it."""
 
     def __init__(self, project: str, folder: Path, config: dict[str, Any]) -> None:
         """Begin. Raises ValueError where wandb is not installed or does not let us in."""
         check_installed(project)
         import wandb
 
-        name = folder.resolve().name
+        # Two folders may have one name, so wandb knows the run by a number of its own, kept beside it.
+        number = folder / "wandb_id"
+        if not number.is_file():
+            write_atomically(number, secrets.token_hex(8))
         try:
             self._run = wandb.init(
-                project=project, name=name, id=name, resume="allow", dir=str(folder), config=config
+                project=project,
+                name=folder.resolve().name,
+                id=number.read_text(),
+                resume="allow",
+                dir=str(folder),
+                config=config,
             )
         except wandb.errors.Error as error:
             raise ValueError(f"wandb is {project!r}: {error}") from error

@@ -129,6 +129,8 @@ def test_bad_input_is_one_line_that_names_it(capsys, tmp_path, monkeypatch, word
         (("--address", "127.0.0.1:1"), "only the evaluator ray takes one"),
         (("--evaluator", "vector", "--places", "0"), "places is 0"),
         (("--deadline", "0"), "deadline is 0"),
+        (("--deadline", "inf"), "deadline is inf"),
+        (("--seed", "99999999999999999999"), "seed is 99999999999999999999"),
         (("--shaping", "rank"), "did you mean 'ranks'?"),
         (("--decay", "0"), "decay is 0"),
         (("--stop-at", "nan"), "stop_at is nan"),
@@ -212,7 +214,7 @@ def test_train_evaluate_price_film_and_export(capsys, tmp_path):
     assert record["generation"] == 1
     assert record["episodes"] == 2
     assert "exists" in refused(capsys, "train", "es", "--out", run, *TINY)
-    assert "sigma is 0.2: the run to resume has 0.1" in refused(
+    assert "sigma is 0.2: the run to resume has 0.3" in refused(
         capsys, "train", "es", "--out", run, *TINY, "--sigma", "0.2", "--resume"
     )
     assert main(["train", "es", "--out", run, *TINY, "--generations", "2", "--resume"]) == 0

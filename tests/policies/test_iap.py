@@ -232,6 +232,8 @@ def test_what_was_written_by_something_else_is_refused():
         restore({name: value for name, value in written.items() if name != "attention"})
     with pytest.raises(ValueError, match="patch is 'two': it must be of type int"):
         restore({**written, "patch": "two"})
+    with pytest.raises(ValueError, match="policy is 5: it must be settings by name"):
+        restore(5)
     like = {"a": np.zeros(3, np.float32)}
     for arrays, words in (
         ({"a": np.zeros(4, np.float32)}, r"a is float32\[4\].*float32\[3\]"),

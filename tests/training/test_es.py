@@ -24,8 +24,9 @@ from robopolicy.training.checkpoint import (
 from robopolicy.training.es import ESConfig, generation_seeds, train
 from robopolicy.training.evaluate import Evaluations
 from robopolicy.training.metrics import read
+from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.pool import LocalPool
-from robopolicy.training.rollout import Episode
+from robopolicy.training.rollout import Episode, Moments
 from robopolicy.training.wandb_sink import WandbSink
 from robopolicy.training.worker import EnvironmentSpec
 
@@ -114,6 +115,40 @@ def test_returns_rise_and_are_logged(tmp_path):
     assert any((folder.path / "tensorboard").iterdir())
 
 
+def test_two_trainers_cannot_work_in_one_folder(tmp_path):
+    folder = run(tmp_path / "run")
+    before = folder.metrics_path.read_text()
+    with folder.held(), pytest.raises(CheckpointError, match="is being trained by another process"):
+        run(tmp_path / "run", resume=True, generations=9)
+    assert folder.metrics_path.read_text() == before
+    run(tmp_path / "run", resume=True, generations=9)
+    assert folder.generations()[-1] == 9
+
+
+def test_a_search_that_diverges_ends_the_run_before_it_is_saved(tmp_path, monkeypatch):
+    search = config().make_strategy()
+    diverging = search._replace(mean=lambda state: search.mean(state) / (state.generation_counter < 4))
+    monkeypatch.setattr(ESConfig, "make_strategy", lambda self: diverging)
+    with pytest.raises(FloatingPointError, match=r"mean of generation 4 is not finite.*lower sigma"):
+        run(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").generations() == [1, 2, 3]
+
+
+def test_a_time_budget_does_not_leave_the_last_generation_unevaluated(tmp_path):
+    folder = run(tmp_path / "run", generations=50, evaluate_every=100, seconds_budget=1e-3)
+    assert log(folder)[-1]["generation"] == 1
+    assert "held_out/return" in log(folder)[-1]
+
+
+@pytest.mark.parametrize("line", ["junk", "", "[]", '{"a": 1}'])
+def test_a_log_that_is_none_is_refused_by_its_line(tmp_path, line):
+    folder = run(tmp_path / "run")
+    with folder.metrics_path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(CheckpointError, match=r"line 8 of .*metrics\.jsonl"):
+        run(tmp_path / "run", resume=True, generations=9)
+
+
 @pytest.mark.slow
 def test_weights_and_biases_is_told_every_generation(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
@@ -123,9 +158,10 @@ def test_weights_and_biases_is_told_every_generation(tmp_path, monkeypatch):
     folder.create({})
     sink = WandbSink("a-project", folder.path, {"population": 8})
     train(config(), run=folder, initial=START, features=FEATURES, evaluator=Quadratic(), sinks=[sink])
-    (written,) = folder.path.glob("wandb/offline-run-*/run-run.wandb")
+    (written,) = folder.path.glob("wandb/offline-run-*/run-*.wandb")
     told = written.read_bytes()
     assert b"a-project" in told
+    assert (folder.path / "wandb_id").read_text() in str(told)
     for record in read(folder.metrics_path):
         for name in record.keys() & {"return_mean", "held_out/return"}:
             assert json.dumps(record[name]).encode() in told
@@ -191,6 +227,15 @@ def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path, normalise)
     for path in first.keys() - {"progress/seconds"}:
         np.testing.assert_array_equal(first[path], second[path], err_msg=path)
     assert log(folders[0]) == log(folders[1])
+
+
+def test_an_episode_that_saw_no_number_counts_for_nothing():
+    def seen(total):
+        return Episode(0.0, 1, {}, 0.0, {"point": Moments(2, np.array([total, 1.0]), np.array([total, 1.0]))})
+
+    empty = Normaliser.empty({"point": 2})
+    whole, broken = empty.after([[seen(3.0)]]), empty.after([[seen(np.nan), seen(3.0)], [seen(np.inf)]])
+    np.testing.assert_array_equal(broken.vector(), whole.vector())
 
 
 @pytest.mark.slow
@@ -291,7 +336,13 @@ def test_the_share_of_time_in_episodes_is_told(tmp_path):
 @pytest.mark.slow
 def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path):
     # Steps so large that the search overshoots: its last mean is not its best.
-    settings = {"learning_rate": 0.5, "evaluate_every": 2, "advance_at": (1.0,)}
+    settings = {
+        "strategy": "open_es",
+        "sigma": 0.1,
+        "learning_rate": 0.5,
+        "evaluate_every": 2,
+        "advance_at": (1.0,),
+    }
     through = run(tmp_path / "through", generations=6, **settings)
     held_out = {r["generation"]: r["held_out/return"] for r in log(through) if "held_out/return" in r}
     best = max(held_out, key=held_out.get)
@@ -367,6 +418,8 @@ def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, w
         ({"episodes": (1, 2, 3)}, "one for each of 2 environments"),
         ({"held_out": 0}, "held_out is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"sigma": 1e300}, r"sigma is 1e\+300"),
         ({"population": 7, "strategy": "open_es"}, "population is 7"),
         ({"advance_at": (float("nan"),)}, "advance_at is"),
         ({"stage_limit": -1}, "stage_limit is -1"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import gymnasium
@@ -16,6 +17,7 @@ import pytest
 import toy
 
 from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.training import ray_pool
 from robopolicy.training.evaluate import EpisodeError
 from robopolicy.training.lockstep import LockStep
 from robopolicy.training.pool import LocalPool
@@ -127,6 +129,42 @@ def test_workers_killed_from_outside_are_replaced(expected, kind):
         assert not set(first) & set(evaluator.pids)
     finally:
         evaluator.close()
+
+
+@pytest.mark.parametrize("kind", ["local", pytest.param("vector", marks=pytest.mark.slow)])
+def test_an_answer_that_is_cut_off_costs_only_its_own_episodes_again(expected, kind, monkeypatch):
+    received, cut = Connection.recv, []
+
+    def recv(connection):
+        if len(cut) < 2:
+            cut.append(connection)
+            raise OSError("got end of file during message")  # what a worker killed in mid-answer leaves
+        return received(connection)
+
+    evaluator = made(kind)
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "recv", recv)
+        played = evaluator.evaluate(POPULATION, SEEDS)
+    evaluator.close()
+    np.testing.assert_allclose(played.returns, expected, rtol=1e-6)
+    assert len(cut) == 2
+
+
+@pytest.mark.slow
+@with_ray
+def test_a_cluster_where_no_worker_can_start_is_one_clear_error(monkeypatch):
+    class Unable:
+        def __init__(self, *given):
+            raise ModuleNotFoundError("No module named 'an_engine'")
+
+        def pid(self):
+            return 0
+
+    monkeypatch.setattr(ray_pool, "_Actor", Unable)
+    evaluator = made("ray")
+    with pytest.raises(EpisodeError, match=r"no worker can be started on the cluster.*an_engine"):
+        evaluator.evaluate(POPULATION, SEEDS)
+    evaluator.close()
 
 
 @pytest.mark.parametrize("kind", EVERY)

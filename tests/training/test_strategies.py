@@ -16,7 +16,8 @@ START = jnp.ones(6)
 TARGET = 0.3
 ANTITHETIC = [name for name, entry in STRATEGIES.items() if entry.antithetic]
 BY_RANK = [name for name, entry in STRATEGIES.items() if entry.shaping == "ranks"]
-BY_RANK += ["snes", "xnes", "sep_cma_es", "cma_es", "evojax_cma_es", "evojax_crfmnes"]
+UNTIED = ["snes", "xnes", "sep_cma_es", "cma_es", "evojax_cma_es", "evojax_crfmnes"]
+BY_RANK += UNTIED
 
 
 def returns_of(population):
@@ -86,6 +87,32 @@ def test_only_the_order_of_returns_counts(name):
         search.mean(search.tell(KEY, population, r, state)) for r in (returns, jnp.exp(3 * returns))
     )
     np.testing.assert_array_equal(plain, bent)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_equal_returns_move_nothing(name):
+    search = strategy(name, SETTINGS)
+    state = search.init(KEY, START)
+    for _ in range(3):
+        population, state = search.ask(KEY, state)
+        state = search.tell(KEY, population, jnp.full(len(population), 2.0), state)
+    np.testing.assert_array_equal(search.mean(state), START)
+
+
+@pytest.mark.parametrize("name", UNTIED)
+def test_of_two_equals_now_one_and_now_the_other_counts_as_the_better(name):
+    search = strategy(name, SETTINGS)
+    population, state = search.ask(KEY, search.init(KEY, START))
+    ordered = returns_of(population)
+    first, second = np.argsort(np.asarray(ordered))[-2:]
+    swapped = ordered.at[first].set(ordered[second]).at[second].set(ordered[first])
+    tied = ordered.at[first].set(ordered[second])
+    possible = [np.asarray(search.mean(search.tell(KEY, population, r, state))) for r in (ordered, swapped)]
+    met = set()
+    for number in range(12):  # both come up, but for one key in two thousand
+        mean = np.asarray(search.mean(search.tell(jax.random.key(number), population, tied, state)))
+        met.add(next(i for i, one in enumerate(possible) if np.array_equal(mean, one)))
+    assert met == {0, 1}
 
 
 @pytest.mark.parametrize("name", ANTITHETIC)

@@ -6,3 +6,7 @@ gymnasium.register(
     id="robopolicy/SteppingStones-v0",
     entry_point="robopolicy.envs.quadruped.stepping_stones:SteppingStones",
 )
+gymnasium.register(
+    id="robopolicy/BimanualSweep-v0",
+    entry_point="robopolicy.envs.sweep.bimanual_sweep:BimanualSweep",
+)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
-from robopolicy.envs.physics.base import Physics
+from robopolicy.envs.physics.arms import ArmsPhysics
+from robopolicy.envs.physics.base import Array, Physics
 
 ENGINES = ("bullet", "mujoco")
 
@@ -15,24 +18,60 @@ def default_engine() -> str:
     return "bullet" if find_spec("pybullet") else "mujoco"
 
 
+def renderer(engine: str) -> str:
+    """What draws the arms' pictures: the same scene has other pixels in another renderer."""
+    if engine == "bullet":
+        return "TinyRenderer"
+    with _loading(engine):
+        import robopolicy.envs.physics.mujoco  # noqa: F401  (chooses how it is going to draw)
+
+    return f"MuJoCo {os.environ.get('MUJOCO_GL', 'glfw')}"
+
+
 def make_physics(engine: str, *, visible: bool) -> Physics:
-    """The robot in one of `ENGINES`; `visible` if pictures are going to be drawn.
+    """The quadruped in one of `ENGINES`; `visible` if pictures are going to be drawn.
 
     Raises ModuleNotFoundError, in one line, for an engine that is not installed, RuntimeError for one that
     cannot be loaded.
     """
+    with _loading(engine):
+        # Imported here so that a task can be described without any engine.
+        if engine == "bullet":
+            from robopolicy.envs.physics.bullet import BulletPhysics
+
+            return BulletPhysics(visible=visible)
+        from robopolicy.envs.physics.mujoco import MujocoPhysics
+
+        return MujocoPhysics(visible=visible)
+
+
+def make_arms(engine: str, tool: Array) -> ArmsPhysics:
+    """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's place in the frame of an arm's last link.
+
+    Raises as `make_physics` does; both engines read the arm from what is installed with pybullet.
+    """
+    with _loading(engine):
+        if engine == "bullet":
+            from robopolicy.envs.physics.bullet_arms import BulletArms
+
+            return BulletArms(tool)
+        from robopolicy.envs.physics.mujoco_arms import MujocoArms
+
+        return MujocoArms(tool)
+
+
+@contextmanager
+def _loading(engine: str) -> Iterator[None]:
     package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
     if not find_spec(package):
         raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {package}")
-    # Imported here so that a task can be described without any engine.
-    if engine == "bullet":
-        from robopolicy.envs.physics.bullet import BulletPhysics
-
-        return BulletPhysics(visible=visible)
     try:
-        from robopolicy.envs.physics.mujoco import MujocoPhysics
-    except Exception as error:  # with an OpenGL that is not there, MuJoCo fails in many ways to be imported
+        yield
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        if engine != "mujoco":
+            raise
+        # With an OpenGL that is not there, MuJoCo fails in many ways to be imported.
         chosen = os.environ.get("MUJOCO_GL")
         raise RuntimeError(f"mujoco cannot be loaded, with MUJOCO_GL={chosen}: {error}") from error
-
-    return MujocoPhysics(visible=visible)

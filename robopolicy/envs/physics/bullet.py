@@ -18,7 +18,7 @@ from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditi
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """PyBullet prints from C on import and on connecting, which would spoil machine-readable output."""
     c_library = ctypes.CDLL(None)
     sys.stdout.flush()
@@ -37,7 +37,7 @@ def _quiet() -> Iterator[None]:
             os.close(copy)
 
 
-with _quiet():
+with quiet():
     import pybullet
     import pybullet_data
     from pybullet_utils.bullet_client import BulletClient
@@ -58,7 +58,7 @@ class BulletConfig:
     velocity_gain: float = 0.8
 
 
-def _disconnect(client: BulletClient) -> None:
+def disconnect(client: BulletClient) -> None:
     client.disconnect()
 
 
@@ -73,11 +73,11 @@ class BulletPhysics:
         """`visible` loads what only pictures need, which makes every reset 80 ms dearer."""
         self.config = config or BulletConfig()
         self._visible = visible
-        with _quiet():
+        with quiet():
             self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
         self._client.setAdditionalSearchPath(pybullet_data.getDataPath())
         # Disconnect before the interpreter takes PyBullet's own clean-up apart.
-        self._disconnect = weakref.finalize(self, _disconnect, self._client)
+        self._disconnect = weakref.finalize(self, disconnect, self._client)
         self._robot = -1
         self._conditions = Conditions()
 

@@ -39,6 +39,43 @@ class MujocoConfig:
     contact_impedance: float = 0.9  # with 0.99 a standing robot trembles and creeps
 
 
+class Painter:
+    """Draws pictures of one model; it must be closed before that model goes."""
+
+    def __init__(self) -> None:
+        self._renderer: mujoco.Renderer | None = None
+
+    def draw(
+        self, model: mujoco.MjModel, data: mujoco.MjData, view: View, width: int, height: int
+    ) -> NDArray[np.uint8]:
+        """A picture [height, width, 3]. Raises RuntimeError where there is no OpenGL."""
+        if self._renderer is None or (self._renderer.width, self._renderer.height) != (width, height):
+            self.close()
+            model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+            try:
+                self._renderer = mujoco.Renderer(model, height, width)
+            except Exception as error:
+                raise RuntimeError(
+                    f"MuJoCo cannot draw here: {str(error).splitlines()[0]}; it needs OpenGL, as through "
+                    "MUJOCO_GL=egl or osmesa; the bullet engine draws without it"
+                ) from error
+        eye, target = np.array(view.eye), np.array(view.target)
+        ahead = target - eye
+        camera = mujoco.MjvCamera()
+        camera.lookat, camera.distance = target, float(np.linalg.norm(ahead))
+        camera.azimuth = math.degrees(math.atan2(ahead[1], ahead[0]))
+        camera.elevation = math.degrees(math.asin(ahead[2] / camera.distance))
+        model.vis.global_.fovy = view.field_of_view
+        self._renderer.update_scene(data, camera)
+        return np.asarray(self._renderer.render())
+
+    def close(self) -> None:
+        """Release what draws; a second call does nothing."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+
 class MujocoPhysics:
     """Laikago (`assets/laikago.xml`, the numbers of Bullet's model) on boxes, behind the `Physics` protocol.
 
@@ -51,7 +88,7 @@ class MujocoPhysics:
         self.config = config or MujocoConfig()
         self._model: mujoco.MjModel | None = None
         self._closed = False
-        self._renderer: mujoco.Renderer | None = None
+        self._painter = Painter()
         self._boxes = 0
 
     def reset(
@@ -82,7 +119,7 @@ class MujocoPhysics:
 
     def _compile(self, boxes: int) -> None:
         config = self.config
-        self._drop_renderer()  # it belongs to the model before
+        self._painter.close()  # it belongs to the model before
         spec = mujoco.MjSpec.from_string((files("robopolicy.assets") / "laikago.xml").read_text())
         for index in range(boxes):
             spec.worldbody.add_geom(
@@ -172,25 +209,7 @@ class MujocoPhysics:
         data = self._located()
         model = self._model
         assert model is not None
-        if self._renderer is None or (self._renderer.width, self._renderer.height) != (width, height):
-            self._drop_renderer()
-            model.vis.global_.offwidth, model.vis.global_.offheight = width, height
-            try:
-                self._renderer = mujoco.Renderer(model, height, width)
-            except Exception as error:
-                raise RuntimeError(
-                    f"MuJoCo cannot draw here: {str(error).splitlines()[0]}; it needs OpenGL, as through "
-                    "MUJOCO_GL=egl or osmesa; the bullet engine draws without it"
-                ) from error
-        eye, target = np.array(view.eye), np.array(view.target)
-        ahead = target - eye
-        camera = mujoco.MjvCamera()
-        camera.lookat, camera.distance = target, float(np.linalg.norm(ahead))
-        camera.azimuth = math.degrees(math.atan2(ahead[1], ahead[0]))
-        camera.elevation = math.degrees(math.asin(ahead[2] / camera.distance))
-        model.vis.global_.fovy = view.field_of_view
-        self._renderer.update_scene(data, camera)
-        return np.asarray(self._renderer.render())
+        return self._painter.draw(model, data, view, width, height)
 
     def mass_properties(self) -> tuple[float, Array, Array]:
         data, model = self._located(), self._model
@@ -251,7 +270,7 @@ class MujocoPhysics:
         return forces
 
     def close(self) -> None:
-        self._drop_renderer()
+        self._painter.close()
         self._model = None
         self._closed = True
 
@@ -274,11 +293,6 @@ class MujocoPhysics:
         turn = np.eye(18)
         turn[3:6, 3:6] = self._data.xmat[BASE].reshape(3, 3)
         return turn
-
-    def _drop_renderer(self) -> None:
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
 
 
 @numba.njit(cache=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robopolicy.envs.checks import check_interval, check_number
 from robopolicy.envs.physics.base import Array, Conditions
-from robopolicy.envs.quadruped.checks import check_interval, check_number
 
 
 @dataclass(frozen=True)

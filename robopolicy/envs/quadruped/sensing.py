@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.envs.checks import check_number
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Scene
-from robopolicy.envs.quadruped.checks import check_number
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.envs.checks import check_number
 from robopolicy.envs.physics import ENGINES, default_engine, make_physics
 from robopolicy.envs.physics.base import Physics, View
 from robopolicy.envs.quadruped import oracle
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
-from robopolicy.envs.quadruped.checks import check_number
 from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robopolicy.envs.checks import check_interval, check_number
 from robopolicy.envs.physics.base import Array, Box
-from robopolicy.envs.quadruped.checks import check_interval, check_number
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
 BANK = 1.6  # half the width of the floor, and of painted ground, m: beyond what the cameras see

@@ -1,0 +1,192 @@
+"""Two KUKA arms with spatulas, balls and bowls in MuJoCo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
+from robopolicy.envs.physics.base import Array, View
+from robopolicy.envs.physics.mujoco import Painter, mujoco
+
+ARM_JOINTS = 7
+ARMS = ("left_", "right_")
+
+
+@dataclass(frozen=True)
+class MujocoArmsConfig:
+    """Settings of the engine."""
+
+    control_period: float = 0.1  # s
+    substeps: int = 40  # physics steps a control period
+    rate: float = 20.0  # 1/s, at which a joint approaches its target
+    rotor: float = 0.1  # kg m2, what a motor's own inertia adds to a joint's: without it the wrist trembles
+    motor_torque: tuple[float, ...] = (320.0, 320.0, 176.0, 176.0, 110.0, 40.0, 40.0)  # N m, the maker's
+    friction: float = 0.4
+    rolling_friction: float = 0.0012  # m
+    contact_time: float = 0.006  # s, in which a penetration is undone
+
+
+class MujocoArms:
+    """`kuka_iiwa/model.urdf` of pybullet_data twice, each with our spatula, behind `ArmsPhysics`.
+
+    Of an arm only the spatula collides. Arms weigh nothing, as those of Bullet do to its motors.
+    """
+
+    def __init__(self, tool: Array, config: MujocoArmsConfig | None = None) -> None:
+        """`tool` [4, 4] is the spatula's place in the frame of an arm's last link."""
+        self.config = config or MujocoArmsConfig()
+        self._tool = tool
+        self._arm = arm_with_spatula(tool)
+        self._painter = Painter()
+        self._closed = False
+        self._model: mujoco.MjModel | None = None
+
+    def reset(self, placement: Placement) -> None:
+        if self._closed:
+            raise RuntimeError("physics is closed: make a new environment")
+        self._painter.close()  # it belongs to the model before
+        spec = self._scene(placement)
+        for prefix, (x, y, yaw) in zip(ARMS, placement.bases, strict=True):
+            frame = spec.worldbody.add_frame(
+                pos=[x, y, 0.0], quat=[np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]
+            )
+            spec.attach(self._arm_spec(), prefix=prefix, frame=frame)
+        self._model = model = spec.compile()
+        self._data = data = mujoco.MjData(model)
+        joints = [[f"{p}lbr_iiwa_joint_{j + 1}" for j in range(ARM_JOINTS)] for p in ARMS]
+        self._joints = np.array([[model.joint(name).qposadr[0] for name in names] for names in joints])
+        self._hands = np.array([model.body(f"{p}lbr_iiwa_link_7").id for p in ARMS])
+        self._balls = np.array([model.body(f"ball_{i}").id for i in range(len(placement.balls))])
+        data.qpos[self._joints] = placement.joints
+        data.ctrl[:] = placement.joints.ravel()
+        mujoco.mj_forward(model, data)
+        self._tune(model, data)
+
+    def _tune(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Make motors into servos that are critically damped for the inertia of the start."""
+        inertia = np.zeros((model.nv, model.nv))
+        mujoco.mj_fullM(model, data, inertia)
+        moved = model.jnt_dofadr[model.actuator_trnid[:, 0]]
+        stiffness = self.config.rate**2 * np.diag(inertia)[moved]
+        model.actuator_gainprm[:, 0] = stiffness
+        model.actuator_biasprm[:, 1] = -stiffness
+        model.actuator_biasprm[:, 2] = -2.0 * stiffness / self.config.rate
+
+    def _scene(self, placement: Placement) -> mujoco.MjSpec:
+        """Table, bowls, balls and light."""
+        config, spec = self.config, mujoco.MjSpec()
+        option = spec.option
+        option.timestep = config.control_period / config.substeps
+        option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        spec.visual.headlight.ambient = [0.4, 0.4, 0.4]
+        spec.visual.headlight.diffuse = [0.25, 0.25, 0.25]
+        spec.visual.map.znear = 0.01
+        contact = {
+            "friction": [config.friction, config.rolling_friction, config.rolling_friction],
+            "solref": [config.contact_time, 1.0],
+            "condim": 6,
+        }
+        box, world = mujoco.mjtGeom.mjGEOM_BOX, spec.worldbody
+        world.add_light(
+            pos=[0.5, -0.5, 2.0],
+            dir=[-0.3, 0.3, -1.0],
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+            castshadow=0,
+            diffuse=[0.5, 0.5, 0.5],
+        )
+        spec.add_texture(
+            type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+            builtin=mujoco.mjtBuiltin.mjBUILTIN_FLAT,
+            rgb1=[1.0, 1.0, 1.0],
+            rgb2=[1.0, 1.0, 1.0],
+            width=16,
+            height=96,
+        )
+        half = [*placement.table, 0.05]
+        world.add_geom(type=box, size=half, pos=[0.0, 0.0, -half[2]], rgba=WOOD, **contact)
+        for bowl in placement.bowls:
+            for size, place, (x, y, z, w) in zip(*bowl_walls(bowl), strict=True):
+                where = [bowl.center[0] + place[0], bowl.center[1] + place[1], place[2]]
+                world.add_geom(type=box, size=size, pos=where, quat=[w, x, y, z], rgba=GREEN, **contact)
+            world.add_geom(
+                type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+                size=[bowl.radius, 0.001, 0.0],
+                pos=[*bowl.center, 0.0],
+                rgba=GREEN,
+                contype=0,
+                conaffinity=0,
+            )
+        for index, center in enumerate(placement.balls):
+            body = world.add_body(name=f"ball_{index}", pos=center.tolist())
+            body.add_freejoint()
+            body.add_geom(
+                type=mujoco.mjtGeom.mjGEOM_SPHERE,
+                size=[placement.ball_radius, 0.0, 0.0],
+                mass=placement.ball_mass,
+                rgba=RED,
+                **contact,
+            )
+        return spec
+
+    def _arm_spec(self) -> mujoco.MjSpec:
+        config = self.config
+        keep = (
+            '<mujoco><compiler strippath="false" discardvisual="false" fusestatic="false"/></mujoco></robot>'
+        )
+        spec = mujoco.MjSpec.from_string(self._arm.replace("</robot>", keep))
+        for body in spec.bodies[1:]:
+            body.gravcomp = 1.0
+            for geom in body.geoms:
+                touches = body.name == "spatula" and geom.type == mujoco.mjtGeom.mjGEOM_BOX
+                geom.contype, geom.conaffinity = int(touches), int(touches)
+                if touches:
+                    geom.rgba[3] = 0.0  # the mesh shows it
+                    geom.friction = [config.friction, config.rolling_friction, config.rolling_friction]
+                    geom.solref = [config.contact_time, 1.0]
+                elif geom.group == 0:  # what URDF calls collision, drawn twice otherwise
+                    geom.rgba[3] = 0.0
+        for joint, torque in zip(spec.joints, config.motor_torque, strict=True):
+            motor = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+            joint.armature = config.rotor
+            motor.forcerange = [-torque, torque]
+            motor.biastype = mujoco.mjtBias.mjBIAS_AFFINE
+            motor.ctrllimited = False
+        return spec
+
+    def _running(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        if self._model is None:
+            raise RuntimeError(
+                "physics is closed: make a new environment" if self._closed else "physics needs a reset first"
+            )
+        return self._model, self._data
+
+    def command(self, joints: Array) -> None:
+        self._running()[1].ctrl[:] = joints.ravel()
+
+    def step(self) -> None:
+        model, data = self._running()
+        mujoco.mj_step(model, data, nstep=self.config.substeps)
+        mujoco.mj_kinematics(model, data)
+
+    def joints(self) -> Array:
+        return np.asarray(self._running()[1].qpos[self._joints])
+
+    def tools(self) -> tuple[Array, Array]:
+        data = self._running()[1]
+        turns = data.xmat[self._hands].reshape(-1, 3, 3)
+        return data.xpos[self._hands] + turns @ self._tool[:3, 3], turns @ self._tool[:3, :3]
+
+    def balls(self) -> Array:
+        return np.asarray(self._running()[1].xpos[self._balls])
+
+    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        model, data = self._running()
+        return self._painter.draw(model, data, view, width, height)
+
+    def close(self) -> None:
+        self._painter.close()
+        self._model = None
+        self._closed = True

@@ -1,0 +1,289 @@
+"""The bimanual sweep: two arms with spatulas bring red balls into green bowls (HRF, Appendix K.2).
+
+The papers give 12 degrees of freedom, 500 x 500 RGB, the arms' Cartesian poses and the reward; places, sizes,
+rates and limits are ours, and docs/bimanual-sweep.md gives the reason for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from robopolicy.envs.checks import check_number
+from robopolicy.envs.physics import ENGINES, default_engine, make_arms
+from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
+from robopolicy.envs.physics.base import View
+from robopolicy.envs.sweep import kinematics
+from robopolicy.envs.sweep.demonstrator import Demonstrator
+from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
+from robopolicy.naming import one_of
+
+ARMS = ("left", "right")
+POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
+ACTION = tuple(f"{arm}_{kind}_{axis}" for arm in ARMS for kind in ("move", "turn") for axis in "xyz")
+CAMERA = View(eye=(0.95, 0.0, 0.75), target=(0.02, 0.0, 0.0), field_of_view=45.0)
+FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
+SMALLEST, LARGEST = 32, 1024  # pixels
+TRIES = 1000  # to find a place for a ball
+PERIOD = 0.1  # s, of control
+LEAD = 0.1  # m, along each axis, that a target may be ahead of its spatula
+
+
+@dataclass(frozen=True)
+class BimanualSweepConfig:
+    """The whole task. Times in seconds, lengths in metres, angles in radians, masses in kilograms."""
+
+    balls: int = 20
+    ball_radius: float = 0.016
+    ball_mass: float = 0.02
+    scatter: float = 0.18  # balls lie within this of the table's middle, in x and y
+    spacing: float = 0.004  # between two balls, at first
+    bowls: tuple[Bowl, ...] = (Bowl((-0.34, 0.0)), Bowl((0.34, 0.0)))
+    bases: float = 0.81  # distance of each arm's base from the middle
+    start: tuple[float, float, float] = (0.0, 0.27, 0.12)  # of the right spatula; the left one mirrors it
+    table: tuple[float, float] = (0.5, 0.85)  # half its sides
+    workspace: WorkspaceConfig = field(default_factory=WorkspaceConfig)
+    largest_move: float = 0.04  # of a spatula in a step, along each axis
+    largest_turn: float = 0.2
+    episode_seconds: float = 40.0
+    image_size: int | None = 500  # pixels a side; None for no image
+    ball_positions: bool = False  # whether they are observed
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.balls, int) and 1 <= self.balls <= 50):
+            raise ValueError(f"balls is {self.balls!r}: it must be a whole number from 1 to 50")
+        size = self.image_size
+        if size is not None and not (isinstance(size, int) and SMALLEST <= size <= LARGEST):
+            raise ValueError(
+                f"image_size is {size!r}: it must be a whole number from {SMALLEST} to {LARGEST}, or None"
+            )
+        check_number("episode_seconds", self.episode_seconds, PERIOD)
+        for name, low, high in (
+            ("ball_radius", 0.005, 0.03),
+            ("ball_mass", 1e-3, 1.0),
+            ("scatter", 0.01, min(self.table) - self.ball_radius),
+            ("spacing", 0.0, 0.1),
+            ("largest_move", 1e-3, 0.1),
+            ("largest_turn", 1e-3, 0.3),
+        ):
+            check_number(name, getattr(self, name), low, high)
+        if not self.bowls:
+            raise ValueError("bowls is (): there must be one at least")
+
+
+PRESETS = {
+    "paper": BimanualSweepConfig(),
+    "state": BimanualSweepConfig(ball_positions=True),
+}
+
+
+class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
+    """Observation: `image` [S, S, 3] uint8 and `poses` [14] of the spatulas. Action: [12], named by `ACTION`.
+
+    `poses` are position (m) and quaternion (w, x, y, z; w >= 0) of the left and the right spatula in the
+    table's frame: x towards the camera, y from the left arm to the right one, z up, the middle of the table's
+    top at the origin. Preset `state` adds `balls` [N, 3] (m). An action moves where each spatula is told to
+    be, by up to 4 cm along and 0.2 rad about each axis.
+
+    The reward of a step is the share of balls that are in bowls; an episode that ends early is paid the rest
+    of its time at once. `info` holds `in_bowls` (a count for each bowl), `fraction_in_bowls`, `spilled`
+    (balls off the table), `out_of_reach` (arms whose target was clipped to what they reach), `success` (all
+    in bowls) and `cause`, the reason why the episode ended ("" while it runs).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own)
+
+    def __init__(
+        self,
+        engine: str | None = None,
+        preset: str = "paper",
+        balls: int | None = None,
+        image_size: int | None = 500,
+        episode_seconds: float | None = None,
+        render_mode: str | None = None,
+        render_size: tuple[int, int] = (500, 500),
+        config: BimanualSweepConfig | None = None,
+    ) -> None:
+        """`config` takes the place of `preset`, `balls` and `image_size`; `render_size` is (width, height).
+
+        `image_size` None leaves out the image, which is most of a step's time, for policies that do not look.
+        """
+        if config is None:
+            config = replace(PRESETS[one_of("preset", preset, PRESETS)], image_size=image_size)
+            if balls is not None:
+                config = replace(config, balls=balls)
+        if episode_seconds is not None:
+            config = replace(config, episode_seconds=episode_seconds)
+        engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
+        if render_mode is not None:
+            one_of("render_mode", render_mode, self.metadata["render_modes"])
+        if len(render_size) != 2 or min(render_size) < 1:
+            raise ValueError(f"render_size is {render_size}: it must be a width and a height in pixels")
+        self.config = config
+        self.render_mode = render_mode
+        self._render_size = render_size
+        self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
+        self.workspace = Workspace(config.workspace, self.bases)
+        self.physics: ArmsPhysics = make_arms(engine, kinematics.TOOL)
+        self._running = False
+        self._oracle: Demonstrator | None = None
+        bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
+        spaces: dict[str, gymnasium.Space[Any]] = {
+            "poses": gymnasium.spaces.Box(-bound, bound, dtype=np.float32)
+        }
+        if config.image_size is not None:
+            shape = (config.image_size, config.image_size, 3)
+            spaces["image"] = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        if config.ball_positions:
+            spaces["balls"] = gymnasium.spaces.Box(-2.0, 2.0, (config.balls, 3), np.float32)
+        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(spaces)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(ACTION),), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Scatter the balls. The world is built anew: a seed fixes every bit."""
+        super().reset(seed=seed, options=options)
+        config = self.config
+        x, y, z = config.start
+        self.target = Target(np.array([[x, -y, z], [x, y, z]]), np.zeros((2, 3)))
+        self._joints = self.workspace.settled(self.target)
+        placement = Placement(
+            bases=self.bases,
+            joints=self._joints,
+            balls=self._scattered(),
+            ball_radius=config.ball_radius,
+            ball_mass=config.ball_mass,
+            bowls=config.bowls,
+            table=config.table,
+        )
+        self.physics.reset(placement)
+        self._steps = 0
+        self._oracle = None
+        self._clipped: list[str] = []
+        self._read()
+        self._running = True
+        return self._observation(), self._info("")
+
+    def _scattered(self) -> NDArray[np.float64]:
+        """Centres of the balls [N, 3], apart from each other."""
+        config = self.config
+        apart = 2 * config.ball_radius + config.spacing
+        places = np.empty((0, 2))
+        for _ in range(TRIES * config.balls):
+            place = self.np_random.uniform(-config.scatter, config.scatter, 2)
+            if not len(places) or np.linalg.norm(places - place, axis=1).min() >= apart:
+                places = np.vstack([places, place])
+            if len(places) == config.balls:
+                break
+        else:
+            raise ValueError(
+                f"scatter is {config.scatter}: there is no room for {config.balls} balls {apart:g} m apart"
+            )
+        return np.column_stack([places, np.full(config.balls, config.ball_radius)])
+
+    def step(
+        self, action: NDArray[np.float32]
+    ) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
+        """Advance by one control period."""
+        if not self._running:
+            raise RuntimeError("step called before reset, or after the end of an episode: call reset")
+        config = self.config
+        each = self._checked(action).astype(float).reshape(2, 2, 3)
+        self._steer(config.largest_move * each[:, 0], config.largest_turn * each[:, 1])
+        self.physics.command(self._joints)
+        self.physics.step()
+        self._read()
+        self._steps += 1
+        last = round(config.episode_seconds / PERIOD)
+        fraction = self._in_bowls.sum() / config.balls
+        left = config.balls - self._in_bowls.sum() - self._spilled
+        cause = "" if left else ("all balls in bowls" if fraction == 1 else "no ball left on the table")
+        truncated = not cause and self._steps >= last
+        reward = fraction * (1 + (last - self._steps if cause else 0))
+        self._running = not (cause or truncated)
+        info = self._info(cause or ("time" if truncated else ""))
+        return self._observation(), float(reward), bool(cause), bool(truncated), info
+
+    def _steer(self, moves: NDArray[np.float64], turns: NDArray[np.float64]) -> None:
+        """Move the target, each arm's as far as it reaches."""
+        wanted = self.workspace.moved(self._not_ahead(), moves, turns)
+        self._joints, self.target, clipped = self.workspace.follow(self.target, wanted, self._joints)
+        self._clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
+
+    def _not_ahead(self) -> Target:
+        """The target, but near the spatulas: what holds one up is not to be pushed through."""
+        positions = self.physics.tools()[0]
+        ahead = np.clip(self.target.positions - positions, -LEAD, LEAD)
+        return Target(positions + ahead, self.target.turns)
+
+    def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        array = np.asarray(action)
+        if array.shape != self.action_space.shape or not np.issubdtype(array.dtype, np.floating):
+            raise ValueError(
+                f"action has shape {array.shape} and dtype {array.dtype}: it must be [12] floats"
+            )
+        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
+            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
+        return array.astype(np.float32)
+
+    def _read(self) -> None:
+        config = self.config
+        self.balls = self.physics.balls()
+        centers = np.array([bowl.center for bowl in config.bowls])
+        radii = np.array([bowl.radius for bowl in config.bowls])
+        heights = np.array([bowl.height for bowl in config.bowls])
+        away = np.linalg.norm(self.balls[:, None, :2] - centers, axis=2)
+        height = self.balls[:, 2, None]
+        self.held = (away < radii) & (height < heights) & (height > FALLEN)  # [N, bowls]
+        self._in_bowls = self.held.sum(axis=0)
+        self._spilled = int((self.balls[:, 2] < FALLEN).sum())
+
+    def _info(self, cause: str) -> dict[str, Any]:
+        fraction = float(self._in_bowls.sum() / self.config.balls)
+        return {
+            "in_bowls": [int(count) for count in self._in_bowls],
+            "fraction_in_bowls": fraction,
+            "spilled": self._spilled,
+            "out_of_reach": list(self._clipped),
+            "success": fraction == 1.0,
+            "cause": cause,
+        }
+
+    def _observation(self) -> dict[str, NDArray[Any]]:
+        positions, rotations = self.physics.tools()
+        quaternions = Rotation.from_matrix(rotations).as_quat(canonical=True, scalar_first=True)
+        out: dict[str, NDArray[Any]] = {
+            "poses": np.concatenate([positions, quaternions], axis=1).astype(np.float32).ravel()
+        }
+        if self.config.image_size is not None:
+            out["image"] = self.physics.render(CAMERA, self.config.image_size, self.config.image_size)
+        if self.config.ball_positions:
+            out["balls"] = np.clip(self.balls, -2.0, 2.0).astype(np.float32)
+        return out
+
+    def demonstrator(self, seed: int = 0, noise: float = 0.0) -> Demonstrator:
+        """What plays the episode that `reset` has begun, told where the balls are; see `Demonstrator`."""
+        if not self._running:
+            raise RuntimeError("demonstrator called before reset, or after the end of an episode: call reset")
+        return Demonstrator(self, seed, noise)
+
+    def oracle_action(self) -> NDArray[np.float32]:
+        """The next action of a demonstrator without noise, [12]."""
+        if self._oracle is None:
+            self._oracle = self.demonstrator()
+        return self._oracle.act().executed
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """A picture [height, width, 3] from the camera; None without a render mode."""
+        return None if self.render_mode is None else self.physics.render(CAMERA, *self._render_size)
+
+    def close(self) -> None:
+        """Release the engine; a second call does nothing."""
+        self._running = False
+        self.physics.close()

@@ -1,0 +1,124 @@
+"""A demonstrator that is told where the balls are: it sweeps a stripe, lifts it, and drops it into a bowl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.physics.base import Array
+from robopolicy.envs.sweep.workspace import HALF_WIDTH, LIP, Target
+
+if TYPE_CHECKING:
+    from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
+
+FLOOR = 0.0015  # m, of a spatula that sweeps
+OVER = 0.13  # m, of one that travels above balls and bowls
+DROP = 0.075  # m, of one that opens over a bowl
+CLEAR = 0.01  # m, between a lip that comes down and the nearest ball
+REACH = 0.30  # m, from the middle line, the farthest that a spatula begins to sweep
+TIP = 0.35  # rad, of spatulas that are emptied
+PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
+NEAR = 0.006  # m and rad
+PATIENCE = 8  # steps that a spatula is waited for
+SWEEP_SPEED = 0.6  # share of the fastest
+
+_OUTWARD = np.array([-1.0, 1.0])  # y of each arm's own side
+
+
+class Demonstrated(NamedTuple):
+    """An action [12] as it is executed, with noise, and as it was intended, which is what one may learn."""
+
+    executed: NDArray[np.float32]
+    intended: NDArray[np.float32]
+
+
+class Demonstrator:
+    """Plays one episode of an environment that has been reset; the same seed gives the same actions.
+
+    noise: standard deviation of what is added to every action, so that demonstrations show how to recover.
+    """
+
+    def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:
+        if not 0.0 <= noise <= 1.0:
+            raise ValueError(f"noise is {noise!r}: it must be a number from 0 to 1")
+        self._env = env
+        self._noise = noise
+        self._random = np.random.default_rng(seed)
+        self._plan = self._work()
+        self._goal, self._speed = env.target, 1.0
+        self._waited = 0
+
+    def act(self) -> Demonstrated:
+        """The next action."""
+        if self._arrived():
+            self._goal, self._speed = next(self._plan)
+            self._waited = 0
+        env, config = self._env, self._env.config
+        moves = (self._goal.positions - env.target.positions) / config.largest_move
+        turns = (self._goal.turns - env.target.turns) / config.largest_turn
+        # Both arms slow down alike, so that what they hold between them stays there.
+        largest = max(np.abs(moves).max(), np.abs(turns).max()) / self._speed
+        action = (np.concatenate([moves, turns], axis=1) / max(1.0, largest)).ravel().astype(np.float32)
+        noise = (self._noise * self._random.standard_normal(action.shape)).astype(np.float32)
+        return Demonstrated(np.clip(action + noise, -1.0, 1.0), np.clip(action, -1.0, 1.0))
+
+    def _arrived(self) -> bool:
+        told = np.abs(self._goal.positions - self._env.target.positions).max()
+        turned = np.abs(self._goal.turns - self._env.target.turns).max()
+        there = np.abs(self._goal.positions - self._env.physics.tools()[0]).max()
+        self._waited += 1
+        close = max(told, turned, there) < NEAR + 0.02 * self._noise
+        return bool(close or (max(told, turned) < NEAR and self._waited > PATIENCE) or self._waited > 40)
+
+    def _work(self) -> Iterator[tuple[Target, float]]:
+        """Where to go next, and at which share of the fastest speed."""
+        while True:
+            loose = self._loose()
+            if not len(loose):
+                yield self._pose(0.0, 0.0, OVER, self._env.config.start[1]), 1.0
+                continue
+            x, y, outer = self._stripe(loose)
+            here = self._env.target.positions
+            yield Target(np.column_stack([here[:, :2], [OVER, OVER]]), np.zeros((2, 3))), 1.0
+            yield self._apart(x, OVER, outer), 1.0
+            yield self._apart(x, FLOOR, outer), 1.0
+            closed = LIP + self._env.config.workspace.gap / 2
+            yield self._pose(x, y, FLOOR, closed), SWEEP_SPEED
+            yield self._pose(x, y, OVER, closed), 1.0
+            bowl = min(self._env.config.bowls, key=lambda b: abs(b.center[0] - x))
+            yield self._pose(*bowl.center, OVER, closed), 1.0
+            yield self._pose(*bowl.center, DROP, closed), 1.0
+            yield self._pose(*bowl.center, DROP, closed + PART, TIP), 1.0
+            yield self._pose(*bowl.center, OVER, closed + PART, TIP), 1.0
+
+    def _loose(self) -> Array:
+        """Balls [N, 3] that lie neither in a bowl nor off the table."""
+        return self._env.balls[~self._env.held.any(axis=1) & (self._env.balls[:, 2] > 0)]
+
+    def _stripe(self, balls: Array) -> tuple[float, float, Array]:
+        """Where to sweep: the stripe's x, the y at which the spatulas meet, and where they come down, [2]."""
+        radius = self._env.config.ball_radius
+        inner, wide = HALF_WIDTH - radius - 0.004, HALF_WIDTH + radius + 0.004
+        centers = np.clip(balls[:, 0][:, None] + np.array([-inner, 0.0, inner]), -0.16, 0.16).ravel()
+        caught = np.abs(balls[:, 0] - centers[:, None]) < inner
+        # As many balls as possible, and where that is a tie, as far as possible from the spatulas' sides.
+        slack = np.where(caught, inner - np.abs(balls[:, 0] - centers[:, None]), 0.0).sum(axis=1)
+        best = int(np.argmax(caught.sum(axis=1) + slack))
+        x = float(centers[best])
+        near = balls[np.abs(balls[:, 0] - x) < wide][:, 1]
+        middle = float(np.clip(near.mean() if len(near) else 0.0, -0.02, 0.02))
+        side = [near[near < middle], near[near >= middle]]
+        reach = [max(np.abs(ys - middle).max(), 0.0) if len(ys) else 0.0 for ys in side]
+        outer = np.array(reach) + radius + CLEAR + LIP
+        return x, middle, np.clip(_OUTWARD * outer + middle, -REACH, REACH)
+
+    def _apart(self, x: float, z: float, y: Array) -> Target:
+        return Target(np.column_stack([[x, x], y, [z, z]]), np.zeros((2, 3)))
+
+    def _pose(self, x: float, y: float, z: float, apart: float, tip: float = 0.0) -> Target:
+        """Spatulas `apart` from y on either side, their lips tipped down by `tip`."""
+        positions = np.column_stack([[x, x], y + apart * _OUTWARD, [z, z]])
+        return Target(positions, np.column_stack([tip * _OUTWARD, np.zeros((2, 2))]))

@@ -1,0 +1,156 @@
+"""Kinematics of a KUKA iiwa with a spatula: forward, Jacobian, and an inverse that neither drifts nor flips.
+
+The chain is that of `kuka_iiwa/model.urdf` in pybullet_data; a test holds it against the engine. Frames are
+4 x 4 homogeneous transforms in the arm's base frame, x ahead and z up (m); joints are seven angles (rad).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from robopolicy.envs.physics.base import Array
+
+JOINTS = 7
+LIMIT = np.array(
+    [2.96705972839, 2.09439510239, 2.96705972839, 2.09439510239, 2.96705972839, 2.09439510239, 3.05432619099]
+)
+MARGIN = 0.1  # rad, for what a motor overshoots
+LOWER, UPPER = MARGIN - LIMIT, LIMIT - MARGIN
+UPPER[3] = -0.1  # the elbow bends one way: straight, an arm may snap through to the other
+REST = np.array([0.0, 0.5, 0.0, -1.6, 0.0, 1.04, 0.0])
+"""Elbow up, wrist down: what the arm's spare degree of freedom is pulled to."""
+
+FLANGE = 0.045  # from the last joint to where a tool is screwed on
+HANDLE = 0.15  # from there down to the lower face of the spatula's lip
+OFFSET = 0.08  # from that axis ahead to the spatula's back, so that wrists stay apart where lips meet
+WRIST = FLANGE + 0.081  # from the flange up to the wrist's middle
+_HALF = np.pi / 2
+_ORIGINS = (
+    ((0.0, 0.0, 0.0), (0.0, 0.0, 0.1575)),
+    ((_HALF, 0.0, np.pi), (0.0, 0.0, 0.2025)),
+    ((_HALF, 0.0, np.pi), (0.0, 0.2045, 0.0)),
+    ((_HALF, 0.0, 0.0), (0.0, 0.0, 0.2155)),
+    ((-_HALF, np.pi, 0.0), (0.0, 0.1845, 0.0)),
+    ((_HALF, 0.0, 0.0), (0.0, 0.0, 0.2155)),
+    ((-_HALF, np.pi, 0.0), (0.0, 0.081, 0.0)),
+)
+
+STEPS = 60
+CLOSE = 1e-5  # m and rad
+DAMPING = 0.02
+LARGEST_STEP = 0.2  # rad a joint and iteration, so that an arm never jumps to another branch
+
+
+def frame(rpy: tuple[float, float, float], xyz: tuple[float, float, float]) -> Array:
+    """The transform of a URDF origin."""
+    out = np.eye(4)
+    out[:3, :3] = Rotation.from_euler("xyz", rpy).as_matrix()
+    out[:3, 3] = xyz
+    return out
+
+
+_LINKS = np.stack([frame(*origin) for origin in _ORIGINS])
+# The lip looks ahead and its handle up while the last joint's axis points down.
+TOOL = frame((0.0, np.pi, 0.0), (-OFFSET, 0.0, FLANGE + HANDLE))
+
+
+class Solution(NamedTuple):
+    """Joints [7] (rad), the tool's pose [4, 4] with them, and whether it is the pose that was asked for."""
+
+    joints: Array
+    pose: Array
+    reached: bool
+
+
+def forward(joints: Array) -> Array:
+    """The tool's pose [4, 4]."""
+    return np.asarray(_forward(joints, _LINKS, TOOL)[0])
+
+
+def jacobian(joints: Array) -> Array:
+    """Linear (m/s) and angular (rad/s) velocity of the tool for each joint velocity, [6, 7]."""
+    return np.asarray(_forward(joints, _LINKS, TOOL)[1])
+
+
+def inverse(target: Array, start: Array, farthest: float = np.inf, tolerance: float = 1e-3) -> Solution:
+    """Joints that put the tool at `target` [4, 4], near `start` [7], within limits and drawn to `REST`.
+
+    Damped least squares; the motion that leaves the tool in place pulls towards `REST`, so that the joints
+    for a pose do not depend for long on how the arm came there. Where the pose is out of reach (more than
+    `tolerance`, m and rad, away), the nearest that was found is returned. A pose for which some joint would
+    have to move by more than `farthest` (rad) counts as out of reach, too: it is one for another branch.
+    """
+    joints, pose, error = _inverse(
+        np.asarray(target, float), np.asarray(start, float), _LINKS, TOOL, REST, LOWER, UPPER
+    )
+    near = np.abs(joints - start).max() <= farthest
+    return Solution(joints, pose, bool(error <= tolerance and near))
+
+
+@numba.njit(cache=True)
+def _forward(joints: Array, links: Array, tool: Array) -> tuple[Array, Array]:
+    pose = np.eye(4)
+    axes, origins = np.empty((7, 3)), np.empty((7, 3))
+    turn = np.eye(4)
+    for j in range(7):
+        pose = pose @ links[j]
+        axes[j], origins[j] = pose[:3, 2], pose[:3, 3]
+        c, s = np.cos(joints[j]), np.sin(joints[j])
+        turn[0, 0], turn[0, 1], turn[1, 0], turn[1, 1] = c, -s, s, c
+        pose = pose @ turn
+    pose = pose @ tool
+    out = np.empty((6, 7))
+    for j in range(7):
+        out[:3, j] = np.cross(axes[j], pose[:3, 3] - origins[j])
+        out[3:, j] = axes[j]
+    return pose, out
+
+
+@numba.njit(cache=True)
+def _error(target: Array, pose: Array) -> Array:
+    """What separates two poses: translation, and the rotation vector that leads from one to the other."""
+    out = np.empty(6)
+    out[:3] = target[:3, 3] - pose[:3, 3]
+    turn = np.ascontiguousarray(target[:3, :3]) @ np.ascontiguousarray(pose[:3, :3].T)
+    axis = np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
+    sine, cosine = np.sqrt(np.sum(axis**2)) / 2, (turn[0, 0] + turn[1, 1] + turn[2, 2] - 1) / 2
+    angle = np.arctan2(sine, cosine)
+    if sine > 1e-9:
+        out[3:] = axis * angle / (2 * sine)
+    elif cosine > 0:
+        out[3:] = axis / 2
+    else:  # half a turn: its axis is the column of turn + 1 that is longest
+        both = turn + np.eye(3)
+        longest = np.argmax(np.diag(both))
+        out[3:] = angle * both[:, longest] / np.sqrt(np.sum(both[:, longest] ** 2))
+    return out
+
+
+@numba.njit(cache=True)
+def _inverse(
+    target: Array, start: Array, links: Array, tool: Array, rest: Array, lower: Array, upper: Array
+) -> tuple[Array, Array, float]:
+    joints = start.copy()
+    pose, moves = _forward(joints, links, tool)
+    error = _error(target, pose)
+    size = np.sqrt(np.sum(error**2))
+    best, best_pose, best_size = joints, pose, size
+    for _ in range(STEPS):
+        square = moves @ moves.T + DAMPING**2 * min(1.0, size) * np.eye(6)
+        step = moves.T @ np.linalg.solve(square, error)
+        spare = 0.1 * (rest - joints)
+        step = step + spare - moves.T @ np.linalg.solve(square, moves @ spare)
+        largest = np.abs(step).max()
+        if largest > LARGEST_STEP:
+            step *= LARGEST_STEP / largest
+        joints = np.minimum(np.maximum(joints + step, lower), upper)
+        pose, moves = _forward(joints, links, tool)
+        error = _error(target, pose)
+        size = np.sqrt(np.sum(error**2))
+        if size < best_size or size < CLOSE:
+            best, best_pose, best_size = joints, pose, size
+    return best, best_pose, best_size

@@ -1,0 +1,178 @@
+"""Where the spatulas may be told to go: above the table, within reach of both, and apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from robopolicy.envs.physics.base import Array
+from robopolicy.envs.sweep import kinematics
+
+LIP, HALF_WIDTH, BACK = 0.06, 0.065, 0.07  # m, of the spatula
+FLANGE_RADIUS, WRIST_RADIUS = 0.06, 0.095  # m, of the arm's last links
+HALVINGS = 6
+FARTHEST = 0.5  # rad that a joint may move in a step: further away lies another branch
+SLACK = 0.001  # m by which a way between two targets may dip below the bounds of both
+# What must not touch table or neighbour: the corners of the lip, the top of the back, the end of the arm.
+_CORNERS = np.array(
+    [
+        *((x, y, 0.0) for x in (0.0, LIP) for y in (-HALF_WIDTH, HALF_WIDTH)),
+        *((0.0, y, BACK) for y in (-HALF_WIDTH, HALF_WIDTH)),
+        *((FLANGE_RADIUS - kinematics.OFFSET, y, kinematics.HANDLE) for y in (-FLANGE_RADIUS, FLANGE_RADIUS)),
+        (WRIST_RADIUS - kinematics.OFFSET, 0.0, kinematics.HANDLE + kinematics.WRIST),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WorkspaceConfig:
+    """Bounds of the spatulas' places, in metres; angles in radians."""
+
+    x: float = 0.45  # either way from the table's middle
+    y: float = 0.45
+    height: tuple[float, float] = (0.0015, 0.35)  # of a spatula's lowest corner, and of its origin
+    turn: float = 0.8  # away from upright, about any axis
+    gap: float = 0.002  # between the spatulas, along y
+
+
+class Target(NamedTuple):
+    """Where the spatulas are told to be: positions [2, 3] (m) and turns [2, 3] away from upright.
+
+    A turn is a rotation vector (rad) about the world's axes.
+    """
+
+    positions: Array
+    turns: Array
+
+
+class Workspace:
+    """Left arm (index 0) at negative y and right arm at positive y, each looking at the other."""
+
+    def __init__(self, config: WorkspaceConfig, bases: Array) -> None:
+        """`bases` [2, 3]: x, y (m) and yaw (rad) of each arm."""
+        self.config = config
+        self._bases = np.stack([kinematics.frame((0.0, 0.0, yaw), (x, y, 0.0)) for x, y, yaw in bases])
+        self._home = Rotation.from_matrix(self._bases[:, :3, :3])
+        self._from_world = np.linalg.inv(self._bases)
+
+    def moved(self, target: Target, moves: Array, turns: Array) -> Target:
+        """`target` shifted by `moves` [2, 3] (m) and turned by `turns` [2, 3] (rad), brought inside."""
+        turned = (Rotation.from_rotvec(turns) * Rotation.from_rotvec(target.turns)).as_rotvec()
+        angles = np.linalg.norm(turned, axis=1, keepdims=True)
+        turned *= np.minimum(1.0, self.config.turn / np.maximum(angles, 1e-9))
+        return self._inside(target.positions + moves, turned)
+
+    def rotations(self, turns: Array) -> Rotation:
+        """The spatulas' rotations to the world, for `turns` [2, 3]."""
+        return Rotation.from_rotvec(turns) * self._home
+
+    def _inside(self, positions: Array, turns: Array) -> Target:
+        config = self.config
+        positions, corners = positions.copy(), self._corners(turns)
+        positions[:, 0] = np.clip(positions[:, 0], -config.x, config.x)
+        positions[:, 1] = np.clip(positions[:, 1], -config.y, config.y)
+        low, high = config.height
+        positions[:, 2] = np.clip(positions[:, 2], low - corners[:, :, 2].min(axis=1), high)
+        lacking = config.gap - _gap(positions, corners)
+        if lacking > 0:
+            # Both give way alike; where one has no room left behind it, both shift.
+            positions[:, 1] += np.array([-0.5, 0.5]) * lacking
+            positions[:, 1] += max(0.0, -config.y - positions[0, 1]) - max(0.0, positions[1, 1] - config.y)
+        return Target(positions, turns)
+
+    def _corners(self, turns: Array) -> Array:
+        """What must touch nothing, relative to the spatulas' origins, [2, C, 3]."""
+        return np.stack([rotation.apply(_CORNERS) for rotation in self.rotations(turns)])
+
+    def _clear(self, target: Target) -> bool:
+        corners = self._corners(target.turns)
+        lowest = (target.positions[:, 2] + corners[:, :, 2].min(axis=1)).min()
+        low, gap = self.config.height[0], _gap(target.positions, corners)
+        return bool(lowest >= low - SLACK and gap >= self.config.gap - SLACK)
+
+    def settled(self, target: Target) -> Array:
+        """Joints [2, 7] for an initial target, from the arms' posture of rest."""
+        return np.stack([self._joints(arm, target, kinematics.REST, np.inf)[0] for arm in range(2)])
+
+    def follow(
+        self, before: Target, wanted: Target, joints: Array
+    ) -> tuple[Array, Target, NDArray[np.bool_]]:
+        """Go from `before`, where the arms have `joints` [2, 7], towards `wanted`.
+
+        Returns the joints there, the target that was attained, and which arms [2] could not reach theirs:
+        they are taken as far as they go on their way. Where one stays behind, the other may not go where it
+        counted on that one to make room.
+        """
+        solved = [self._along(arm, before, wanted, joints[arm]) for arm in range(2)]
+        attained = Target(
+            np.stack([solved[arm][1].positions[arm] for arm in range(2)]),
+            np.stack([solved[arm][1].turns[arm] for arm in range(2)]),
+        )
+        found = np.stack([solved[arm][0] for arm in range(2)])
+        clipped = np.array([not solved[arm][2] for arm in range(2)])
+        if self._clear(attained):
+            return found, attained, clipped
+        for arm in np.argsort(clipped, kind="stable"):
+            # One alone, first the one that is in reach.
+            moved = (np.arange(2) == arm)[:, None]
+            alone = Target(*(np.where(moved, a, b) for a, b in zip(attained, before, strict=True)))
+            if self._clear(alone):
+                return np.where(moved, found, joints), alone, clipped | ~moved[:, 0]
+
+        def both(share: float) -> tuple[Array, Target, bool]:
+            between = _between(before, attained, share)
+            pairs = [self._joints(arm, between, joints[arm], FARTHEST) for arm in range(2)]
+            reached = all(reached for _, reached in pairs) and self._clear(between)
+            return np.stack([angles for angles, _ in pairs]), between, reached
+
+        found, attained = _farthest(both, joints, before)
+        return found, attained, clipped
+
+    def _along(self, arm: int, before: Target, wanted: Target, start: Array) -> tuple[Array, Target, bool]:
+        """Joints [7] of `arm`, the target that it attains on its way, and whether that is `wanted`."""
+        joints, reached = self._joints(arm, wanted, start, FARTHEST)
+        if reached:
+            return joints, wanted, True
+
+        def one(share: float) -> tuple[Array, Target, bool]:
+            between = _between(before, wanted, share)
+            angles, reached = self._joints(arm, between, start, FARTHEST)
+            return angles, between, reached
+
+        return *_farthest(one, start, before), False
+
+    def _joints(self, arm: int, target: Target, start: Array, farthest: float) -> tuple[Array, bool]:
+        pose = np.eye(4)
+        pose[:3, :3] = self.rotations(target.turns)[arm].as_matrix()
+        pose[:3, 3] = target.positions[arm]
+        solution = kinematics.inverse(self._from_world[arm] @ pose, start, farthest)
+        return solution.joints, solution.reached
+
+
+def _gap(positions: Array, corners: Array) -> float:
+    """Distance between the spatulas along y, m."""
+    return float(positions[1, 1] + corners[1, :, 1].min() - positions[0, 1] - corners[0, :, 1].max())
+
+
+def _between(before: Target, after: Target, share: float) -> Target:
+    return Target(*(a + share * (b - a) for a, b in zip(before, after, strict=True)))
+
+
+def _farthest(
+    attempt: Callable[[float], tuple[Array, Target, bool]], joints: Array, before: Target
+) -> tuple[Array, Target]:
+    """Joints and target at the largest share of a way that `attempt` says can be gone, by bisection."""
+    near, far, best = 0.0, 1.0, (joints, before)
+    for _ in range(HALVINGS):
+        middle = (near + far) / 2
+        found, between, reached = attempt(middle)
+        if reached:
+            near, best = middle, (found, between)
+        else:
+            far = middle
+    return best

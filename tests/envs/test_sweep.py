@@ -1,0 +1,359 @@
+"""The bimanual sweep as its users see it, and the kinematics and the demonstrator under it."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from scipy.spatial.transform import Rotation
+
+from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.sweep import kinematics
+from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
+from robopolicy.envs.sweep.workspace import LIP
+
+ID = "robopolicy:robopolicy/BimanualSweep-v0"
+STILL = np.zeros(len(ACTION), np.float32)
+LEFT_Y = ACTION.index("left_move_y")
+
+# MuJoCo draws through OpenGL, which not every machine has; Bullet draws everywhere.
+PICTURES = {"bullet": {"image_size": 64}, "mujoco": {"image_size": None}}
+
+DIGEST = """
+import hashlib, sys
+import gymnasium, numpy as np
+name, size = "robopolicy:robopolicy/BimanualSweep-v0", {"bullet": 64, "mujoco": None}[sys.argv[1]]
+env = gymnasium.make(name, engine=sys.argv[1], image_size=size, preset="state")
+for seed in map(int, sys.argv[2:]):
+    observation, _ = env.reset(seed=seed)
+    rng = np.random.default_rng(seed)
+    text = b""
+    for step in range(30):
+        for name in sorted(observation):
+            text += observation[name].tobytes()
+        action = env.unwrapped.oracle_action() if seed % 2 else rng.uniform(-1, 1, 12).astype(np.float32)
+        observation, reward, *_ = env.step(action)
+        text += np.float64(reward).tobytes()
+    print(seed, hashlib.sha256(text).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def env(request):
+    made = gymnasium.make(ID, engine=request.param, image_size=None)
+    yield made
+    made.close()
+
+
+def play(env, seed, choose):
+    env.reset(seed=seed)
+    total, steps = 0.0, 0
+    while True:
+        _, reward, ended, cut, info = env.step(choose())
+        total, steps = total + reward, steps + 1
+        if ended or cut:
+            return total, steps, info
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gymnasiums_checker_has_nothing_to_say(engine):
+    drawing = {"render_mode": "rgb_array", "render_size": (160, 120)} if engine == "bullet" else {}
+    env = gymnasium.make(ID, engine=engine, preset="state", **PICTURES[engine], **drawing)
+    check_env(env.unwrapped, skip_render_check=not drawing)
+    env.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_stable_baselines_checker_has_nothing_to_say():
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    env = gymnasium.make(ID, engine="bullet", image_size=64)
+    checker.check_env(env.unwrapped)
+    env.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_processes_and_any_order_of_episodes_give_the_same_bits(engine):
+    def digests(*seeds: int) -> dict[str, str]:
+        run = [sys.executable, "-c", DIGEST, engine, *map(str, seeds)]
+        lines = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
+        return {digest: seed for seed, digest in map(str.split, lines)}
+
+    forwards = digests(1, 2, 3)
+    assert len(forwards) == 3
+    assert forwards == digests(3, 1, 2)
+
+
+@pytest.mark.slow
+def test_the_demonstrator_fills_the_bowls_and_chance_does_not(env):
+    for seed in range(3):
+        assert play(env, seed, env.unwrapped.oracle_action)[2]["fraction_in_bowls"] >= 0.9
+    rng = np.random.default_rng(0)
+    for seed in range(3):
+        info = play(env, seed, lambda: rng.uniform(-1, 1, len(ACTION)).astype(np.float32))[2]
+        assert info["fraction_in_bowls"] <= 0.1
+        assert info["cause"] == "time"
+
+
+def test_an_episode_that_ends_early_is_paid_the_rest_of_its_time():
+    env = gymnasium.make(ID, image_size=None, balls=3)
+    total, steps, info = play(env, 2, env.unwrapped.oracle_action)
+    assert (info["cause"], info["success"]) == ("all balls in bowls", True)
+    assert sum(info["in_bowls"]) == 3
+    last = round(10 * env.unwrapped.config.episode_seconds)
+    assert steps < last
+    assert last - steps + 1 <= total < last
+
+
+def test_balls_that_leave_the_table_are_spilled_and_end_the_episode():
+    env = gymnasium.make(ID, engine="bullet", balls=4, image_size=None).unwrapped
+    env.reset(seed=1)
+    for number, ball in enumerate(env.physics._balls):
+        env.physics._bullet.resetBasePositionAndOrientation(ball, (0.6 + 0.1 * number, 0, 0.1), (0, 0, 0, 1))
+    total, info = 0.0, {"cause": ""}
+    while not info["cause"]:
+        _, reward, _, _, info = env.step(STILL)
+        total += reward
+    assert info["spilled"] == 4
+    assert info["cause"] == "no ball left on the table"
+    assert (total, info["success"]) == (0.0, False)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_spatulas_go_where_they_are_told_and_observations_tell_where_they_are(engine):
+    env = gymnasium.make(ID, engine=engine, preset="state", image_size=None).unwrapped
+    observation, _ = env.reset(seed=0)
+    balls = observation["balls"]
+    assert balls.shape == (20, 3)
+    assert np.abs(balls[:, :2]).max() <= 0.18
+    action = STILL.copy()
+    action[LEFT_Y], action[ACTION.index("left_turn_x")] = 0.5, 0.25
+    for _ in range(4):
+        env.step(action)
+    for _ in range(10):
+        observation, *_, info = env.step(STILL)
+    np.testing.assert_allclose(env.target.positions, [[0, -0.19, 0.12], [0, 0.27, 0.12]], atol=1e-9)
+    poses = observation["poses"].reshape(2, 7)
+    np.testing.assert_allclose(poses[:, :3], env.target.positions, atol=2e-3)
+    turns = (
+        Rotation.from_quat(poses[:, 3:], scalar_first=True) * env.workspace.rotations(env.target.turns).inv()
+    )
+    assert turns.magnitude().max() < 5e-3
+    np.testing.assert_allclose(env.target.turns[0], [0.2, 0, 0], atol=1e-9)
+    assert (poses[:, 3] >= 0).all()
+    assert info["out_of_reach"] == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_spatulas_stay_above_the_table_and_apart_whatever_they_are_told(engine):
+    env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
+    env.reset(seed=0)
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        action = rng.uniform(-1, 1, len(ACTION)).astype(np.float32)
+        action[2], action[8], action[LEFT_Y], action[7] = -1.0, -1.0, 1.0, -1.0  # down, and at each other
+        for _ in range(10):
+            env.step(action)
+        positions, rotations = env.physics.tools()
+        fronts = positions + LIP * rotations[:, :, 0]
+        assert positions[:, 2].min() > -0.015
+        assert fronts[:, 2].min() > -0.015
+        assert fronts[1, 1] - fronts[0, 1] > -0.015
+        joints = env.physics.joints()
+        assert (np.abs(joints) <= kinematics.LIMIT + 0.04).all()
+    for _ in range(30):
+        *_, info = env.step(np.array([0, -1, -1, 0, 0, 0, 0, 1, -1, 0, 0, 0], np.float32))
+    assert info["out_of_reach"]
+
+
+def test_targets_keep_their_distance_and_joints_their_branch_whatever_is_asked_for():
+    env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
+    for seed in range(3):
+        env.reset(seed=seed)
+        rng = np.random.default_rng(seed)
+        for step in range(120):
+            if step % 15 == 0:
+                action = rng.integers(-1, 2, len(ACTION)).astype(np.float32)
+            before = env._joints.copy()
+            env.step(action)
+            assert env.workspace._clear(env.target)
+            assert np.abs(env._joints - before).max() <= 0.5
+            assert (env._joints[:, 3] <= -0.1).all()
+            assert np.abs(env.target.positions[:, :2]).max() <= 0.45 + 1e-9
+
+
+def test_half_a_turn_is_not_taken_for_none():
+    target = kinematics.forward(kinematics.REST) @ np.diag([1.0, -1.0, -1.0, 1.0])
+    found = kinematics.inverse(target, kinematics.REST)
+    assert not found.reached or np.abs(found.pose - target).max() < 1e-2
+
+
+@pytest.mark.slow
+def test_arms_of_the_demonstrator_never_touch():
+    env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
+    env.reset(seed=3)
+    bullet, arms = env.physics._bullet, env.physics._arms
+    for _ in range(100):
+        env.step(env.oracle_action())
+        near = bullet.getClosestPoints(*arms, 0.02)
+        assert not [point for point in near if (point[3], point[4]) != (7, 7)]  # but the spatulas may
+
+
+def test_the_demonstrator_is_deterministic_by_seed_and_noise_is_told_from_intent():
+    env = gymnasium.make(ID, image_size=None).unwrapped
+
+    def actions(seed, noise):
+        env.reset(seed=0)
+        player = env.demonstrator(seed, noise)
+        told = [player.act()]
+        for _ in range(9):
+            env.step(told[-1].executed)
+            told.append(player.act())
+        return np.array(told)
+
+    calm = actions(1, 0.0)
+    np.testing.assert_array_equal(calm[:, 0], calm[:, 1])
+    np.testing.assert_array_equal(actions(1, 0.1), actions(1, 0.1))
+    noisy = actions(1, 0.1)
+    assert 0.05 < np.std(noisy[:, 0] - noisy[:, 1]) < 0.15
+    assert not np.array_equal(noisy, actions(2, 0.1))
+    with pytest.raises(ValueError, match=r"noise is 1\.5"):
+        env.demonstrator(0, 1.5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_chain_is_the_engines(engine):
+    env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
+    env.reset(seed=0)
+    world = env.physics.tools()
+    for arm, (x, y, yaw) in enumerate(env.bases):
+        pose = kinematics.frame((0, 0, yaw), (x, y, 0)) @ kinematics.forward(env.physics.joints()[arm])
+        np.testing.assert_allclose(pose[:3, 3], world[0][arm], atol=1e-6)
+        np.testing.assert_allclose(pose[:3, :3], world[1][arm], atol=1e-6)
+
+
+def test_inverse_kinematics_undo_forward_within_limits_and_jacobians_differentiate():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        joints = kinematics.REST + rng.uniform(-0.4, 0.4, 7)
+        target = kinematics.forward(joints)
+        found = kinematics.inverse(target, kinematics.REST)
+        assert found.reached
+        np.testing.assert_allclose(found.pose, target, atol=1e-3)
+        np.testing.assert_allclose(found.pose, kinematics.forward(found.joints), atol=1e-12)
+        assert (found.joints <= kinematics.UPPER).all()
+        assert (found.joints >= kinematics.LOWER).all()
+        step = 1e-6 * rng.standard_normal(7)
+        moved = (kinematics.forward(joints + step) - target)[:3, 3]
+        np.testing.assert_allclose(moved, (kinematics.jacobian(joints) @ step)[:3], atol=1e-10)
+
+
+def test_joints_come_back_with_the_pose_and_never_jump():
+    start = kinematics.inverse(kinematics.forward(kinematics.REST), kinematics.REST).joints
+    joints, home = start, kinematics.forward(start)
+    for turn in range(3):
+        for angle in np.linspace(0, 2 * np.pi, 60):
+            target = home.copy()
+            target[:3, 3] += [0.1 * np.sin(angle), 0.15 * (1 - np.cos(angle)), 0.05 * np.sin(2 * angle)]
+            found = kinematics.inverse(target, joints)
+            assert found.reached, (turn, angle)
+            assert np.abs(found.joints - joints).max() < 0.15
+            joints = found.joints
+    np.testing.assert_allclose(joints, start, atol=0.02)
+
+
+def test_a_pose_out_of_reach_gives_the_nearest_and_says_so():
+    target = kinematics.forward(kinematics.REST)
+    target[:3, 3] = [1.5, 0.0, 0.2]
+    found = kinematics.inverse(target, kinematics.REST)
+    assert not found.reached
+    assert np.isfinite(found.joints).all()
+    assert np.linalg.norm(found.pose[:3, 3] - target[:3, 3]) < np.linalg.norm(
+        kinematics.forward(kinematics.REST)[:3, 3] - target[:3, 3]
+    )
+
+
+@pytest.mark.parametrize("size", [96, 256, 500])
+def test_images_show_balls_and_bowls_in_the_asked_size(size):
+    env = gymnasium.make(ID, engine="bullet", image_size=size)
+    image = env.reset(seed=0)[0]["image"].astype(int)
+    assert image.shape == (size, size, 3)
+    red = (image[..., 0] > 120) & (image[..., 1] < 60) & (image[..., 2] < 60)
+    green = (image[..., 1] > 60) & (image[..., 0] < image[..., 1] - 30)
+    assert 0.003 < red.mean() < 0.05
+    assert 0.02 < green.mean() < 0.2
+    assert gymnasium.make(ID, image_size=None).observation_space.keys() == {"poses"}
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (np.where(np.arange(12) == 3, np.nan, STILL), "nan"),
+        (np.where(np.arange(12) == 3, 1.5, STILL), r"\[-1, 1\]"),
+        (np.zeros(4, np.float32), r"\(4,\)"),
+        (np.array(["a"] * 12), "dtype"),
+    ],
+)
+def test_a_bad_action_is_refused_by_name_and_costs_nothing(env, action, words):
+    task = env.unwrapped
+    task.reset(seed=0)
+    with pytest.raises(ValueError, match=f"action .*{words}"):
+        task.step(action)
+    task.step(STILL)
+
+
+def test_stepping_outside_an_episode_is_refused():
+    env = gymnasium.make(ID, image_size=None, episode_seconds=0.1).unwrapped
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step(STILL)
+    env.reset(seed=0)
+    assert env.step(STILL)[3]
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step(STILL)
+    env.close()
+    env.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        env.reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"engine": "bulet"}, "engine is 'bulet'.*did you mean 'bullet'"),
+        ({"preset": "sate"}, "preset is 'sate'.*did you mean 'state'"),
+        ({"balls": 0}, "balls is 0"),
+        ({"balls": 51}, "balls is 51"),
+        ({"image_size": 8}, "image_size is 8"),
+        ({"image_size": 96.0}, "image_size is 96.0"),
+        ({"episode_seconds": float("nan")}, "episode_seconds is nan"),
+        ({"render_size": (0, 5)}, "render_size is"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings, words):
+    with pytest.raises(ValueError, match=words):
+        gymnasium.make(ID, **settings)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"bowls": ()}, {"scatter": 0.6}, {"largest_move": float("nan")}, {"ball_mass": 0.0}, {"spacing": -1.0}],
+)
+def test_constants_that_mean_nothing_are_refused_by_name(changed):
+    with pytest.raises(ValueError, match=f"{next(iter(changed))} is"):
+        BimanualSweepConfig(**changed)
+
+
+def test_nobody_demonstrates_before_a_reset():
+    env = gymnasium.make(ID, image_size=None).unwrapped
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.oracle_action()
+
+
+def test_a_scatter_that_has_no_room_is_refused():
+    crowded = replace(BimanualSweepConfig(image_size=None), balls=50, scatter=0.05)
+    with pytest.raises(ValueError, match="no room for 50 balls"):
+        gymnasium.make(ID, config=crowded).reset(seed=0)

@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
+from typing import Any
 
 from robopolicy.training.evaluate import DEADLINE, Dispatcher, check_workers
 from robopolicy.training.processes import WorkerProcess
-from robopolicy.training.rollout import Episode
-from robopolicy.training.worker import EnvironmentSpec, Task, serve
+from robopolicy.training.worker import EnvironmentSpec, serve
+
+PATIENCE = 2.0  # s, for workers to end by themselves
 
 
-class _Processes:
-    """One place a process."""
+class Processes:
+    """One place a process, each of which answers what it is sent; one that dies or hangs is replaced."""
 
-    def __init__(self, given: tuple[object, ...], workers: int, deadline: float) -> None:
-        self._given, self._deadline = given, deadline
+    def __init__(
+        self, serve: Callable[..., None], given: tuple[object, ...], workers: int, deadline: float
+    ) -> None:
+        """Start `workers` processes that run `serve(pipe, *given)`; `deadline` (s) is for one answer."""
+        self._serve, self._given, self._deadline = serve, given, deadline
         self.workers = [self._started() for _ in range(workers)]
         self._since: dict[int, float] = {}
 
     def _started(self) -> WorkerProcess:
-        return WorkerProcess(serve, *self._given)
+        return WorkerProcess(self._serve, *self._given)
 
     def free(self) -> list[int]:
+        """Places that have nothing to do."""
         return [place for place in range(len(self.workers)) if place not in self._since]
 
-    def start(self, place: int, task: Task) -> None:
+    def start(self, place: int, task: Any) -> None:
+        """Send `task` to a place that is free."""
         self._since[place] = time.monotonic()
         self.workers[place].send(task)
 
-    def finished(self) -> list[tuple[int, Episode | str]]:
+    def finished(self) -> list[tuple[int, Any]]:
+        """Places that have answered, or failed, which is told in words; waits for some seconds at most."""
         busy = {place: self.workers[place] for place in self._since}
         ready = set(wait([h for w in busy.values() for h in (w.pipe, w.process.sentinel)], timeout=5.0))
-        answers: list[tuple[int, Episode | str]] = []
+        answers: list[tuple[int, Any]] = []
         for place, worker in busy.items():
             if worker.pipe in ready:
                 try:
@@ -58,10 +66,20 @@ class _Processes:
         return ended
 
     def abandon(self) -> None:
+        """Forget whatever is still to be answered."""
         for place in self._since:
             self.workers[place].kill()
             self.workers[place] = self._started()
         self._since = {}
+
+    def close(self) -> None:
+        """End all processes, together."""
+        for worker in self.workers:
+            worker.pipe.close()
+        until = time.monotonic() + PATIENCE
+        for worker in self.workers:
+            worker.stop(max(0.0, until - time.monotonic()))
+        self.workers = []
 
 
 class LocalPool(Dispatcher):
@@ -85,7 +103,7 @@ class LocalPool(Dispatcher):
           watched: observations whose moments episodes are to tell.
         """
         check_workers(workers)
-        self._processes = _Processes((tuple(environments), model, watched), workers, deadline)
+        self._processes = Processes(serve, (tuple(environments), model, watched), workers, deadline)
         super().__init__(environments, self._processes)
 
     @property
@@ -100,6 +118,4 @@ class LocalPool(Dispatcher):
 
     def close(self) -> None:
         """End all workers."""
-        for worker in self._processes.workers:
-            worker.stop()
-        self._processes.workers = []
+        self._processes.close()

@@ -40,10 +40,10 @@ class WorkerProcess:
         self.pipe.close()
         return f"its worker ended with exit code {self.process.exitcode}"
 
-    def stop(self) -> None:
-        """Let the process end, and make it if it does not."""
+    def stop(self, patience: float = 2.0) -> None:
+        """Let the process end, and make it if it has not after `patience` seconds."""
         self.pipe.close()
-        self.process.join(timeout=2.0)
+        self.process.join(timeout=patience)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()

@@ -1,0 +1,350 @@
+"""Recordings, and datasets and caches as they are read: whole, lossless, the same for a seed, or refused."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import h5py
+import numpy as np
+import pytest
+import toy_demos
+
+from robopolicy.training import recording
+from robopolicy.training.datasets import DatasetError, FrameCache, build_cache, open_dataset
+from robopolicy.training.evaluate import EpisodeError
+from robopolicy.training.recording import RecordingConfig, partial_folder, record
+from robopolicy.training.worker import EnvironmentSpec
+
+TASK = "toy"
+ABOUT = {"task": TASK, "format": 1, "renderer": "none"}
+SEEDS = [0, 1, 3, 4, 6]  # every third fails
+
+RECORDER = """
+import sys
+from pathlib import Path
+from robopolicy.training.recording import RecordingConfig, record
+from robopolicy.training.worker import EnvironmentSpec
+if __name__ == "__main__":
+    spec = EnvironmentSpec("toy_demos:Demos-v0", {"seconds": 0.03}, "toy")
+    record(RecordingConfig(5), spec, Path(sys.argv[1]), {"task": "toy", "format": 1, "renderer": "none"}, 2)
+"""
+
+
+def spec(**settings):
+    return EnvironmentSpec(toy_demos.ID, settings, TASK)
+
+
+def recorded(out, workers=2, **config):
+    return record(RecordingConfig(**{"episodes": 5, **config}), spec(), out, ABOUT, workers)
+
+
+def digest(dataset):
+    return hashlib.sha256((dataset / "data" / "main_data.hdf5").read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    out = tmp_path_factory.mktemp("recorded") / "toy-v0"
+    recorded(out, noise=0.1)
+    return out
+
+
+@pytest.fixture
+def copy(dataset, tmp_path):
+    return Path(shutil.copytree(dataset, tmp_path / "copy-v0"))
+
+
+def test_minari_loads_every_pixel_of_the_seeds_that_succeeded(dataset):
+    minari = pytest.importorskip("minari")
+    loaded = minari.MinariDataset(dataset / "data")
+    assert loaded.total_episodes == 5
+    env = gymnasium.make(toy_demos.ID)
+    for seed, episode in zip(SEEDS, loaded.iterate_episodes(), strict=True):
+        seen = [env.reset(seed=seed)[0]]
+        for action in episode.actions:
+            seen.append(env.step(action)[0])
+        np.testing.assert_array_equal(episode.observations["image"], [s["image"] for s in seen])
+        np.testing.assert_array_equal(episode.observations["poses"], [s["poses"] for s in seen])
+        assert len(episode.rewards) == len(episode.actions) == len(seen) - 1
+        assert episode.terminations[-1]
+    told = json.loads((dataset / "data" / "metadata.json").read_text())
+    assert told["robopolicy"]["seeds"] == SEEDS
+    assert told["robopolicy"]["scores"] == [1.0] * 5
+    assert told["dataset_id"] == "toy-v0"
+
+
+def test_a_dataset_does_not_depend_on_the_number_of_its_workers(tmp_path):
+    found = {digest(tmp_path / f"{w}-v0") for w in (1, 3) if recorded(tmp_path / f"{w}-v0", w)}
+    assert len(found) == 1
+
+
+def test_failed_episodes_are_kept_if_asked_for(tmp_path):
+    kept = recorded(tmp_path / "toy-v0", keep_failed=True)
+    assert [episode.seed for episode in kept] == [0, 1, 2, 3, 4]
+    assert [episode.success for episode in kept] == [True, True, False, True, True]
+
+
+@pytest.mark.slow
+def test_a_recording_that_is_killed_goes_on_and_has_no_half_episode(tmp_path):
+    whole, killed = tmp_path / "whole-v0", tmp_path / "killed-v0"
+    command = [sys.executable, "-c", RECORDER]
+    given = {"env": {**os.environ, "PYTHONPATH": str(Path(toy_demos.__file__).parent)}}
+    subprocess.run([*command, str(whole)], check=True, **given)
+    interrupted = 0
+    for number in range(30):
+        recorder = subprocess.Popen([*command, str(killed)], **given)
+        time.sleep(1.2 + 0.15 * number)
+        recorder.send_signal(signal.SIGKILL)
+        if recorder.wait() == 0:
+            break
+        interrupted += 1
+        assert not killed.exists() or digest(killed) == digest(whole)
+        if killed.exists():
+            break
+    assert interrupted
+    assert digest(killed) == digest(whole)
+    assert not partial_folder(killed).exists() or killed.exists()
+
+
+def test_an_episode_that_always_fails_is_named_and_what_is_there_is_kept(tmp_path):
+    out = tmp_path / "toy-v0"
+    with pytest.raises(
+        EpisodeError, match="demonstration of seed 3 failed 3 times: RuntimeError: the toy is broken"
+    ):
+        record(RecordingConfig(5), spec(raises=3), out, ABOUT, 1)
+    assert not out.exists()
+    assert {f.name for f in partial_folder(out).glob("*.hdf5")} == {"0.hdf5", "1.hdf5"}
+
+
+def test_demonstrations_that_never_succeed_end_with_one_line(tmp_path):
+    with pytest.raises(EpisodeError, match=r"0 of 20 demonstrations succeeded, of 2 that are wanted"):
+        record(RecordingConfig(2), spec(hopeless=True), tmp_path / "toy-v0", ABOUT, 2)
+
+
+def test_an_episode_that_was_spoilt_is_played_again(tmp_path):
+    out = tmp_path / "toy-v0"
+    recorded(tmp_path / "whole-v0")
+    with pytest.raises(EpisodeError):
+        record(RecordingConfig(5), spec(raises=6), out, ABOUT, 1)
+    spoilt = partial_folder(out) / "1.hdf5"
+    spoilt.write_bytes(spoilt.read_bytes()[:3000])
+    (partial_folder(out) / "3.hdf5").unlink()
+    settings = json.loads((partial_folder(out) / "settings.json").read_text())
+    del settings["environment"]["raises"]
+    (partial_folder(out) / "settings.json").write_text(json.dumps(settings))
+    recorded(out)
+    assert digest(out) == digest(tmp_path / "whole-v0")
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["toy-v0", "whole-v0"]
+
+
+def test_a_full_disk_is_named_and_tried_once(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "toy-v0"
+    monkeypatch.setattr(recording, "_check_space", lambda folder, kept: full(folder, ""))
+    with pytest.raises(OSError, match="the disk is full; complete episodes are kept") as told:
+        recorded(out)
+    assert told.value.errno == errno.ENOSPC
+    monkeypatch.undo()
+    assert not out.exists()
+    recorded(out)
+    assert out.exists()
+
+
+def test_two_recorders_cannot_work_in_one_folder(tmp_path):
+    out = tmp_path / "toy-v0"
+    folder = partial_folder(out)
+    folder.mkdir()
+    with (folder / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="is being recorded by another process"):
+            recorded(out)
+    recorded(out)
+
+
+def test_an_interrupted_recording_goes_on_with_its_own_settings_alone(tmp_path):
+    out = tmp_path / "toy-v0"
+    with pytest.raises(EpisodeError):
+        record(RecordingConfig(5), spec(raises=3), out, ABOUT, 1)
+    with pytest.raises(ValueError, match=r"noise is 0.5: the recording that was interrupted has 0.0"):
+        record(RecordingConfig(5, noise=0.5), spec(raises=3), out, ABOUT, 1)
+
+
+@pytest.mark.parametrize(
+    ("out", "settings", "error", "words"),
+    [
+        ("toy", {}, ValueError, "out is .*toy.*: Minari wants a name and a version, such as toy-v0"),
+        ("toy-v0", {"workers": 0}, ValueError, "workers is 0"),
+        (".", {}, ValueError, "Minari wants a name"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(tmp_path, out, settings, error, words):
+    with pytest.raises(error, match=words):
+        recorded(tmp_path / out, **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_left_alone(copy):
+    before = digest(copy)
+    with pytest.raises(FileExistsError, match="exists: give another --out"):
+        recorded(copy)
+    assert digest(copy) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"episodes": 0}, "episodes is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"noise": float("nan")}, "noise is nan"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(changed, words):
+    with pytest.raises(ValueError, match=words):
+        RecordingConfig(**{"episodes": 5, **changed})
+
+
+def with_metadata(path, **changed):
+    file = path / "data" / "metadata.json"
+    told = json.loads(file.read_text())
+    told["robopolicy"] |= changed
+    file.write_text(json.dumps(told))
+
+
+def without(path, name, rows):
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        array = file[name][()]
+        del file[name]
+        file[name] = array[:-rows]
+
+
+def with_value(path, name, where, value):
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        file[name][where] = value
+
+
+def retyped(path, name, dtype):
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        array = file[name][()]
+        del file[name]
+        file[name] = array.astype(dtype)
+
+
+def removed(path, name):
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        del file[name]
+
+
+def cut_short(path):
+    for name in (
+        "actions",
+        "rewards",
+        "terminations",
+        "truncations",
+        "infos/intended_action",
+        "observations/image",
+        "observations/poses",
+    ):
+        without(path, f"episode_2/{name}", 1)
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        file["episode_2"].attrs["total_steps"] -= 1
+
+
+def truncated(path):
+    file = path / "data" / "main_data.hdf5"
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda p: with_metadata(p, task="other"), "has task 'other': 'toy' was expected"),
+        (lambda p: with_metadata(p, format=7), "has format 7: 1 was expected"),
+        (
+            lambda p: without(p, "episode_1/observations/image", 2),
+            r"1 has observations/image of uint8\[4, .*uint8\[6, .* was expected",
+        ),
+        (lambda p: without(p, "episode_3/actions", 1), r"episode 3 has 4 actions: 5 were expected"),
+        (cut_short, "episode 2 is cut short"),
+        (
+            lambda p: with_value(p, "episode_0/actions", (2, 3), np.nan),
+            "episode 0 has actions that are not finite",
+        ),
+        (lambda p: with_value(p, "episode_4/terminations", 1, True), "episode 4 ends at step 2: it has 4"),
+        (lambda p: retyped(p, "episode_1/observations/image", np.float32), "image of float32"),
+        (
+            lambda p: without(p, "episode_1/infos/intended_action", 1),
+            r"infos/intended_action of float32\[4, 12\]",
+        ),
+        (lambda p: removed(p, "episode_2/observations/poses"), "is damaged"),
+        (lambda p: (p / "data" / "metadata.json").write_text("[]"), "does not tell its task"),
+        (truncated, "is damaged"),
+        (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json is not JSON"),
+        (lambda p: (p / "data" / "metadata.json").write_text("{}"), "does not tell its task"),
+    ],
+)
+def test_a_dataset_that_is_not_what_it_should_be_is_refused_by_name(copy, spoil, words):
+    open_dataset(copy, TASK)
+    spoil(copy)
+    with pytest.raises(DatasetError, match=words):
+        open_dataset(copy, TASK)
+
+
+def test_images_of_another_size_and_no_dataset_are_refused(copy, tmp_path):
+    with pytest.raises(DatasetError, match="images of 40 x 40: 500 x 500 was expected"):
+        open_dataset(copy, TASK, image_size=500)
+    with pytest.raises(FileNotFoundError, match="is no Minari dataset"):
+        open_dataset(tmp_path, TASK)
+
+
+def test_a_cache_gives_every_frame_and_the_action_that_was_intended(dataset, tmp_path):
+    minari = pytest.importorskip("minari")
+    opened = open_dataset(dataset, TASK, image_size=toy_demos.SIZE)
+    build_cache(opened, tmp_path / "frames.hdf5")
+    assert [f.name for f in tmp_path.iterdir()] == ["frames.hdf5"]
+    with FrameCache(tmp_path / "frames.hdf5", TASK) as cache:
+        assert len(cache) == sum(opened.steps)
+        assert cache.image_size == toy_demos.SIZE
+        at = 0
+        for number, episode in enumerate(minari.MinariDataset(opened.data).iterate_episodes()):
+            steps = np.arange(len(episode))
+            order = np.random.default_rng(number).permutation(steps)
+            np.testing.assert_array_equal(cache.images(at + order), episode.observations["image"][order])
+            np.testing.assert_array_equal(cache.poses[at + order], episode.observations["poses"][order])
+            np.testing.assert_array_equal(cache.action[at + order], 0.0)
+            assert np.abs(episode.actions).max() > 0.05
+            assert (cache.episode[at + order] == number).all()
+            np.testing.assert_array_equal(cache.step[at + order], order)
+            at += len(episode)
+
+
+def test_what_is_no_cache_is_refused(dataset, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        FrameCache(tmp_path / "frames.hdf5", TASK)
+    path = tmp_path / "frames.hdf5"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(DatasetError, match="is no cache of frames, or damaged"):
+        FrameCache(path, TASK)
+    with pytest.raises(DatasetError, match="is no cache of frames, or damaged"):
+        FrameCache(dataset / "data" / "main_data.hdf5", TASK)
+    build_cache(open_dataset(dataset, TASK), path)
+    with pytest.raises(DatasetError, match="has task 'toy': 'other' was expected"):
+        FrameCache(path, "other")
+    with pytest.raises(DatasetError, match="images of 40 x 40: 500 x 500 was expected"):
+        FrameCache(path, TASK, image_size=500)
+    with h5py.File(path, "a") as file:
+        rows = file["step"][()]
+        del file["step"]
+        file["step"] = rows[:-1]
+    with pytest.raises(DatasetError, match=r"has columns of .* was expected"):
+        FrameCache(path, TASK)

@@ -17,6 +17,7 @@ import tyro
 
 from robopolicy.cli.bench_attention import BenchAttention
 from robopolicy.cli.bench_env import BenchEnv
+from robopolicy.cli.demos import Demos
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
@@ -38,6 +39,7 @@ PAIRS = {"train": ("a trainer", ("es",)), "bench": ("what to time", ("env", "att
 
 Command = (
     Annotated[TrainES, tyro.conf.subcommand("train es")]
+    | Annotated[Demos, tyro.conf.subcommand("demos")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Flops, tyro.conf.subcommand("flops")]

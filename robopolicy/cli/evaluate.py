@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.tasks import Rollouts, check_task, make
+from robopolicy.cli.runs import BASELINES
+from robopolicy.cli.tasks import STONES, TASKS, check_task, make_task
 from robopolicy.envs.physics import default_engine
 
 FIRST_SEED = 9000  # far from small seeds, which people try by hand
@@ -16,16 +17,17 @@ FIRST_SEED = 9000  # far from small seeds, which people try by hand
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes on unseen terrain and print how they went.
+    """Play unseen episodes and print how they went.
 
     Example: robopolicy evaluate oracle --episodes 10
     Example: robopolicy evaluate runs/first --episodes 100 --json
+    Example: robopolicy evaluate oracle --task bimanual-sweep --episodes 50
     """
 
     policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|oracle|blind|random")]]
     """A run folder, the name of a shipped policy, or a baseline."""
-    task: str = "stepping-stones"
-    """Task to play."""
+    task: str = STONES
+    """Task to play, stepping-stones or bimanual-sweep."""
     episodes: int = 20
     """How many, on the seeds from --seed on."""
     seed: int = FIRST_SEED
@@ -33,19 +35,20 @@ class Evaluate:
     engine: str = field(default_factory=default_engine)
     """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     preset: str = "paper"
-    """Terrain."""
+    """Variant of the task."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
     json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
 
     def run(self) -> None:
         """Play and print."""
-        check_task(self.task)
+        check_task(self.task, tuple(TASKS))
         if self.episodes < 1:
             raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        env = make(Rollouts(self.engine, (self.preset,), self.episode_seconds), self.preset)
+        unseen = TASKS[self.task].unseen if self.policy in BASELINES else {}
+        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **unseen)
         try:
             result = self._play(env)
         finally:
@@ -58,7 +61,7 @@ class Evaluate:
         from robopolicy.cli.players import player
         from robopolicy.training.rollout import run_episode
 
-        act_for, _ = player(self.policy)
+        act_for, _ = player(self.policy, self.task)
         seeds = list(range(self.seed, self.seed + self.episodes))
         played = [run_episode(env, act_for(env, seed), seed) for seed in seeds]
         returns = np.array([episode.total for episode in played])
@@ -73,7 +76,10 @@ class Evaluate:
             "return_mean": float(returns.mean()),
             "return_std": float(returns.std()),
             "success_rate": float(np.mean([episode.info["success"] for episode in played])),
-            "distance_mean": float(np.mean([episode.info["distance"] for episode in played])),
+            **{
+                outcome.mean: float(np.mean([episode.info[outcome.name] for episode in played]))
+                for outcome in TASKS[self.task].outcomes
+            },
             "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
             "returns": returns.tolist(),
         }
@@ -81,11 +87,15 @@ class Evaluate:
 
 def _table(result: dict[str, Any]) -> str:
     causes = ", ".join(f"{cause} {count}" for cause, count in result["causes"].items())
+    outcomes = "".join(
+        f"  {outcome.title:9} {outcome.shown.format(result[outcome.mean])}\n"
+        for outcome in TASKS[result["task"]].outcomes
+    )
     return (
         f"{result['policy']} on {result['task']} ({result['preset']}, {result['engine']}), "
         f"{result['episodes']} episodes from seed {result['seeds'][0]}\n"
         f"  success   {result['success_rate']:7.1%}\n"
-        f"  distance  {result['distance_mean']:7.2f} m\n"
+        f"{outcomes}"
         f"  return    {result['return_mean']:7.2f}  (spread {result['return_std']:.2f})\n"
         f"  ended by  {causes}"
     )

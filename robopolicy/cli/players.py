@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.cli.runs import BASELINES, Trained, load_run
-from robopolicy.cli.tasks import ACTION_SIZE
 from robopolicy.training.rollout import Act
 
 
-def player(name: str) -> tuple[Callable[[Any, int], Act], Trained | None]:
-    """A function (environment, seed) -> act for RUN|oracle|blind|random, and the run if it is one."""
+def player(name: str, task: str) -> tuple[Callable[[Any, int], Act], Trained | None]:
+    """A function (environment, seed) -> act for RUN|oracle|blind|random, and the run if it is one.
+
+    Raises ValueError for the run of another task.
+    """
     if name in BASELINES:
         return lambda env, seed: baseline(name, env, seed), None
     trained = load_run(name)
+    if trained.run.get("task") != task:
+        raise ValueError(f"task is {task!r}: {name!r} was trained on {trained.run.get('task')!r}")
     from robopolicy.export.onnx import export_policy
     from robopolicy.runtime.policy import OnnxPolicy
 
@@ -33,4 +37,5 @@ def baseline(name: str, env: Any, seed: int) -> Act:
 
     if name == "oracle":
         return lambda observation: env.unwrapped.oracle_action()
-    return baselines.blind(ACTION_SIZE) if name == "blind" else baselines.random(ACTION_SIZE, seed)
+    (size,) = env.action_space.shape
+    return baselines.blind(size) if name == "blind" else baselines.random(size, seed)

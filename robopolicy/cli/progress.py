@@ -88,3 +88,35 @@ class TrainingProgress:
             f"{record['distance']:.2f} m  {record['episodes_per_second']:.1f} episodes/s  "
             f"left {left // 60}:{left % 60:02d}"
         )
+
+
+class RecordingProgress:
+    """Told of demonstrations, it shows how they went and the time that is left."""
+
+    def __init__(self, wanted: int, task: str) -> None:
+        self._console = Console(file=sys.stderr)
+        self._wanted, self._task = wanted, task
+        self._began = time.monotonic()
+        self._before: int | None = None
+
+    def __enter__(self) -> Self:
+        self._say(f"Recording {self._wanted} demonstrations of {self._task}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is KeyboardInterrupt:
+            self._say("what is complete is kept: the same command goes on with it")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def episode(self, recorded: Any, kept: int) -> None:
+        """One more is in, and `kept` are kept so far."""
+        if self._before is None:
+            self._before = kept - 1
+        new = max(kept - self._before, 1)
+        left = int((time.monotonic() - self._began) / new * (self._wanted - kept))
+        self._say(
+            f"{kept:4d}/{self._wanted}  seed {recorded.seed}  {recorded.steps} steps  "
+            f"{recorded.score:.0%} in bowls  left {left // 60}:{left % 60:02d}"
+        )

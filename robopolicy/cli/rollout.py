@@ -10,16 +10,19 @@ from typing import Annotated, Any
 import tyro
 
 from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.tasks import Rollouts, check_task, make
+from robopolicy.cli.runs import BASELINES
+from robopolicy.cli.tasks import STONES, TASKS, check_task, make_task
 from robopolicy.envs.physics import default_engine
 
-FRAMES_PER_SECOND = 20
 LEGS = ("FR", "FL", "RR", "RL")
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Film an episode: the robot, both camera images, and in red the pixels that the attention masked out.
+    """Film an episode.
+
+    On stepping stones: the robot, both camera images, and in red the pixels that the attention masked out. Of
+    the bimanual sweep: what its camera sees.
 
     Example: robopolicy rollout runs/first --video walk.mp4
     """
@@ -28,14 +31,14 @@ class Rollout:
     """A run folder, the name of a shipped policy, or a baseline."""
     video: Path
     """The mp4 to write."""
-    task: str = "stepping-stones"
-    """Task to play."""
+    task: str = STONES
+    """Task to play, stepping-stones or bimanual-sweep."""
     seed: int = FIRST_SEED
-    """Seed of the terrain."""
+    """Seed of the episode."""
     engine: str = field(default_factory=default_engine)
     """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     preset: str = "paper"
-    """Terrain."""
+    """Variant of the task."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
     size: tuple[int, int] = (960, 540)
@@ -44,33 +47,36 @@ class Rollout:
 
     def run(self) -> None:
         """Play and film."""
-        check_task(self.task)
+        check_task(self.task, tuple(TASKS))
         if min(self.size) < 240 or any(side % 2 for side in self.size):
             raise ValueError(f"size is {self.size}: both sides must be even, and 240 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
         from robopolicy.viz.video import open_video
 
-        rollouts = Rollouts(self.engine, (self.preset,), self.episode_seconds)
-        with open_video(self.video, FRAMES_PER_SECOND) as video:
-            env = make(rollouts, self.preset, render_mode="rgb_array", render_size=self.size)
-            try:
-                episode = self._film(env, video)
-            finally:
-                env.close()
+        unseen = TASKS[self.task].unseen if self.policy in BASELINES else {}
+        pictures = {"render_mode": "rgb_array", "render_size": self.size}
+        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **unseen, **pictures)
+        try:
+            with open_video(self.video, env.metadata["render_fps"]) as video:
+                film = self._film_stones if self.task == STONES else self._film_sweep
+                episode = film(env, video)
+        finally:
+            env.close()
         result = {
             "video": str(self.video),
             "policy": self.policy,
+            "task": self.task,
             "seed": self.seed,
             "return": episode.total,
-            "distance": episode.info["distance"],
+            **{outcome.name: episode.info[outcome.name] for outcome in TASKS[self.task].outcomes},
             "success": episode.info["success"],
             "cause": episode.info["cause"],
             "frames": episode.steps,
         }
         print(json_format.dumps(result) if self.json else _words(result))
 
-    def _film(self, env: Any, video: Any) -> Any:
+    def _film_stones(self, env: Any, video: Any) -> Any:
         import jax
         import numpy as np
 
@@ -79,7 +85,7 @@ class Rollout:
         from robopolicy.training.rollout import Step, run_episode
         from robopolicy.viz.overlay import compose, depth_picture
 
-        act_for, trained = player(self.policy)
+        act_for, trained = player(self.policy, self.task)
         level = env.unwrapped.level_depth()
         largest = env.unwrapped.config.largest_offset
         inspect, title, tree = None, self.policy, None
@@ -111,9 +117,28 @@ class Rollout:
 
         return run_episode(env, act_for(env, self.seed), self.seed, film)
 
+    def _film_sweep(self, env: Any, video: Any) -> Any:
+        from robopolicy.cli.players import player
+        from robopolicy.training.rollout import Step, run_episode
+        from robopolicy.viz.overlay import compose
+
+        act_for, _ = player(self.policy, self.task)
+
+        def film(step: Step) -> None:
+            info = step.info
+            lines = [
+                f"{self.policy}    {info['fraction_in_bowls']:.0%} in bowls    return {step.total:.1f}    "
+                f"{info['cause']}"
+            ]
+            video.add(compose(env.render(), {}, lines))
+
+        return run_episode(env, act_for(env, self.seed), self.seed, film)
+
 
 def _words(result: dict[str, Any]) -> str:
+    outcomes = TASKS[result["task"]].outcomes
+    told = ", ".join(outcome.said.format(result[outcome.name]) for outcome in outcomes)
     return (
-        f"{result['video']}: {result['policy']} on seed {result['seed']}, {result['distance']:.2f} m, "
+        f"{result['video']}: {result['policy']} on seed {result['seed']}, {told}, "
         f"return {result['return']:.2f}, ended by {result['cause']}"
     )

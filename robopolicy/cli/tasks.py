@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robopolicy.naming import one_of
 
@@ -13,11 +13,47 @@ if TYPE_CHECKING:
 
     from robopolicy.policies.iap import IAPConfig
 
+STONES, SWEEP = "stepping-stones", "bimanual-sweep"
 ID = "robopolicy:robopolicy/SteppingStones-v0"
-ACTION_SIZE = 4
 CURRICULUM = ("painted", "paper")
 ADVANCE_AT = (3.85,)  # of a painted course's 4 m; the oracle earns 3.91, a policy that looks at nothing 2.4
 EPISODES = (1, 3)  # on real stones a single course may let the whole population fall at its first gap
+
+
+class Outcome(NamedTuple):
+    """A number that an episode's last `info` tells.
+
+    Its name there, that of its mean in JSON, its title, and its look in a table and in a sentence.
+    """
+
+    name: str
+    mean: str
+    title: str
+    shown: str
+    said: str
+
+
+class Task(NamedTuple):
+    """A task: gymnasium's id, what an episode tells besides its return, and settings for players that look at
+    nothing.
+    """
+
+    id: str
+    outcomes: tuple[Outcome, ...]
+    unseen: dict[str, Any]
+
+
+TASKS = {
+    STONES: Task(ID, (Outcome("distance", "distance_mean", "distance", "{:7.2f} m", "{:.2f} m"),), {}),
+    SWEEP: Task(
+        "robopolicy:robopolicy/BimanualSweep-v0",
+        (
+            Outcome("fraction_in_bowls", "fraction_in_bowls_mean", "in bowls", "{:7.1%}", "{:.0%} in bowls"),
+            Outcome("spilled", "spilled_mean", "spilled", "{:7.2f} balls", "{:g} spilled"),
+        ),
+        {"image_size": None},
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -33,9 +69,9 @@ class Rollouts:
         return {"engine": self.engine, "preset": preset, "episode_seconds": self.episode_seconds}
 
 
-def check_task(name: str) -> None:
-    """Raise ValueError unless `name` is a task."""
-    one_of("task", name, ("stepping-stones",))
+def check_task(name: str, allowed: Sequence[str] = (STONES,)) -> None:
+    """Raise ValueError unless `name` is a task, and one that a command can do."""
+    one_of("task", name, allowed)
 
 
 def make(rollouts: Rollouts, preset: str, **more: Any) -> gymnasium.Env[Any, Any]:
@@ -43,6 +79,16 @@ def make(rollouts: Rollouts, preset: str, **more: Any) -> gymnasium.Env[Any, Any
     import gymnasium
 
     return gymnasium.make(ID, **rollouts.settings(preset), **more)
+
+
+def make_task(
+    task: str, engine: str, preset: str, episode_seconds: float | None, **more: Any
+) -> gymnasium.Env[Any, Any]:
+    """The environment of any task; raises ValueError for settings that it does not know."""
+    import gymnasium
+
+    settings: dict[str, Any] = {"engine": engine, "preset": preset, "episode_seconds": episode_seconds}
+    return gymnasium.make(TASKS[task].id, **settings, **more)
 
 
 def policy_config(attention: str, **settings: Any) -> IAPConfig:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from robopolicy.cli import main
+from robopolicy.training.datasets import open_dataset
 
 COMMANDS = (
     ("train", "es"),
+    ("demos",),
     ("evaluate",),
     ("rollout",),
     ("flops",),
@@ -20,6 +22,7 @@ COMMANDS = (
 )
 COMPLETE = (
     ("train", "es", "--out", "run"),
+    ("demos", "--out", "sweep-v0"),
     ("evaluate", "oracle"),
     ("rollout", "oracle", "--video", "walk.mp4"),
     ("flops",),
@@ -38,6 +41,8 @@ TINY = (
     "1",
     "--patch",
     "4",
+    "--held-out",
+    "2",
 )
 
 
@@ -81,6 +86,22 @@ def test_an_unknown_option_is_one_line(capsys, words):
         (("evaluate", "oracle", "--engine", "bulet"), "did you mean 'bullet'?"),
         (("evaluate", "oracle", "--seed", "-1"), "seed is -1"),
         (("evaluate", "nobody"), "run is 'nobody'"),
+        (
+            ("evaluate", "stepping-stones-softmax", "--task", "bimanual-sweep"),
+            "was trained on 'stepping-stones'",
+        ),
+        (("evaluate", "oracle", "--task", "bimanual-sweep", "--preset", "hard"), "preset is 'hard'"),
+        (("train", "es", "--task", "bimanual-sweep", "--out", "run"), "task is 'bimanual-sweep'"),
+        (("demos",), "--out"),
+        (("demos", "--out", "sweep"), "such as sweep-v0"),
+        (("demos", "--out", "sweep-v0", "--task", "stepping-stones"), "task is 'stepping-stones'"),
+        (("demos", "--out", "sweep-v0", "--episodes", "0"), "episodes is 0"),
+        (("demos", "--out", "sweep-v0", "--balls", "0"), "balls is 0"),
+        (("demos", "--out", "sweep-v0", "--image-size", "5"), "image_size is 5"),
+        (("demos", "--out", "sweep-v0", "--noise", "2"), "noise is 2"),
+        (("demos", "--out", "sweep-v0", "--seed", "-1"), "seed is -1"),
+        (("demos", "--out", "sweep-v0", "--workers", "0"), "workers is 0"),
+        (("demos", "--out", "sweep-v0", "--engine", "bulet"), "did you mean 'bullet'?"),
         (("flops", "--attention", "angular_hybird(m=8, n=8)"), "did you mean 'angular_hybrid'"),
         (("flops", "--attention", "angular_hybrid(m=8, k=8)"), "k"),
         (("flops", "--attention", "positive(m=0)"), "m"),
@@ -310,3 +331,30 @@ def test_baselines_walk(capsys, baseline, least):
     ]
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["distance_mean"] > least
+
+
+@pytest.mark.slow
+def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_path):
+    out = tmp_path / "sweep-v0"
+    words = ["demos", "--episodes", "2", "--image-size", "64", "--balls", "4", "--out", str(out), "--json"]
+    assert main(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["episodes"] == 2
+    assert told["fraction_in_bowls_mean"] == 1.0
+    opened = open_dataset(out, "bimanual-sweep", image_size=64)
+    assert opened.about["seeds"] == told["seeds"]
+    assert opened.about["renderer"]
+    assert sum(opened.steps) == told["steps"]
+    assert main(words) == 2
+    assert "exists" in capsys.readouterr().err
+
+    sweep = ["--task", "bimanual-sweep", "--json"]
+    assert main(["evaluate", "oracle", "--episodes", "1", *sweep]) == 0
+    assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] > 0.9
+    assert main(["evaluate", "random", "--episodes", "1", "--episode-seconds", "3", *sweep]) == 0
+    assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] == 0.0
+    film = ["rollout", "oracle", "--episode-seconds", "1", "--size", "240", "240", "--engine", "bullet"]
+    assert main([*film, "--video", str(tmp_path / "sweep.mp4"), *sweep]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["frames"], told["cause"]) == (10, "time")
+    assert (tmp_path / "sweep.mp4").stat().st_size > 1000

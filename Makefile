@@ -35,7 +35,7 @@ demo: $(STAMP)
 	@echo; echo "Next:"
 	@echo "  . $(BIN)/activate"
 	@echo "  robopolicy evaluate $(DEMO) --episodes 20"
-	@echo "  robopolicy train es --resume --engine mujoco --generations 60 --out $(DEMO)"
+	@echo "  robopolicy train es --resume --stop-at None --generations 60 --out $(DEMO)"
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 
 # Only the tests need these extras, which are as large as half of the rest.

@@ -63,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed is None:
         return code
     try:
+        if isinstance(parsed, TrainES) and parsed.resume:
+            # What the command line does not say is as the run began, and not the default of a new one.
+            parsed, code = _parse(words, parsed.begun())
+            if parsed is None:
+                return code
         parsed.run()
     except BAD_INPUT_ERRORS as error:
         return _complain(_words(error), BAD_INPUT)
@@ -75,9 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _parse(words: list[str]) -> tuple[Any, int]:
-    """The command that `words` spell, or None and the exit code; the parser's complaint becomes one line."""
+def _parse(words: list[str], default: TrainES | None = None) -> tuple[Any, int]:
+    """The command that `words` spell, or None and the exit code; the parser's complaint becomes one line.
+
+    `default` says what they leave out.
+    """
     complaint = io.StringIO()
+    given: Any = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(complaint):
             parsed: Any = tyro.cli(
@@ -86,6 +95,7 @@ def _parse(words: list[str]) -> tuple[Any, int]:
                 args=words,
                 description="Vision policies for robots with linear-time attention, priced in FLOPs.",
                 config=(tyro.conf.FlagCreatePairsOff,),
+                **given,
             )
         return parsed, DONE
     except SystemExit as end:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import os
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,8 +108,30 @@ class TrainES:
     wandb: str | None = None
     """Weights & Biases project to log to, too."""
     resume: bool = False
-    """Go on with the run in --out."""
+    """Go on with the run in --out, with its settings where none are given."""
     json: Annotated[bool, tyro.conf.arg(help="Print the last generation as JSON on stdout.")] = False
+
+    def begun(self) -> TrainES:
+        """The settings that the run in `out` was begun with, those of its curriculum left out.
+
+        Raises FileNotFoundError where there is no run, ValueError where its config is not one of a run.
+        """
+        from robopolicy.training.checkpoint import RunFolder
+
+        stored = RunFolder(self.out).config()
+        try:
+            environment, policy, es = (stored[part] for part in ("environment", "policy", "es"))
+            settings = {name: environment[name] for name in ("engine", "episode_seconds")}
+            settings |= {name: policy[name] for name in ("attention", "variant", "patch", "normalise")}
+            own = {f.name for f in fields(self)} - {"advance_at", "episodes"}
+            settings |= {name: value for name, value in es.items() if name in own}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"out is {str(self.out)!r}: its config.json is none of a run ({error!r})"
+            ) from error
+        # Not resumed, since a flag that is on would have to be called --no-resume.
+        begun = TrainES(self.out, **settings)
+        return replace(begun, task=stored.get("task", self.task))
 
     def run(self) -> None:
         """Train. Everything that can be refused is refused before the folder is made."""
@@ -117,13 +139,19 @@ class TrainES:
         from robopolicy.training.checkpoint import RunFolder
         from robopolicy.training.es import ESConfig
 
-        presets = distinct(self.preset or CURRICULUM)
-        advance_at = self.advance_at or (ADVANCE_AT if presets == CURRICULUM else ())
+        folder = RunFolder(self.out)
+        before = folder.config() if self.resume else {"environment": {}, "es": {}}
+        presets = distinct(self.preset or tuple(before["environment"].get("presets", CURRICULUM)))
+        advance_at = self.advance_at or tuple(
+            before["es"].get("advance_at", ADVANCE_AT if presets == CURRICULUM else ())
+        )
         if len(advance_at) != len(presets) - 1:
             raise ValueError(
                 f"advance_at is given {len(advance_at)} times: {len(presets)} presets need {len(presets) - 1}"
             )
-        episodes = self.episodes or (EPISODES if presets == CURRICULUM else (1,))
+        episodes = self.episodes or tuple(
+            before["es"].get("episodes", EPISODES if presets == CURRICULUM else (1,))
+        )
         own = {f.name for f in fields(ESConfig)} & {f.name for f in fields(self)} - {"advance_at", "episodes"}
         config = ESConfig(
             advance_at=advance_at, episodes=episodes, **{name: getattr(self, name) for name in own}
@@ -135,10 +163,9 @@ class TrainES:
         for preset in presets[1:]:
             level_depth(Rollouts(self.engine, (preset,), self.episode_seconds))
         level = level_depth(rollouts)
-        folder = RunFolder(self.out)
         settings = self._settings(config, policy, rollouts)
         if self.resume:
-            _refuse_changes(folder.config(), settings)
+            _refuse_changes(before, settings)
         players = Players(self.evaluator, self.workers, self.deadline, self.address, self.places)
         players.check()
         if self.wandb is not None:

@@ -170,6 +170,7 @@ def test_spatulas_stay_above_the_table_and_apart_whatever_they_are_told(engine):
     assert info["out_of_reach"]
 
 
+@pytest.mark.slow
 def test_targets_keep_their_distance_and_joints_their_branch_whatever_is_asked_for():
     env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
     for seed in range(3):

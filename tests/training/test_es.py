@@ -115,6 +115,7 @@ def test_returns_rise_and_are_logged(tmp_path):
     assert any((folder.path / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_two_trainers_cannot_work_in_one_folder(tmp_path):
     folder = run(tmp_path / "run")
     before = folder.metrics_path.read_text()
@@ -140,6 +141,7 @@ def test_a_time_budget_does_not_leave_the_last_generation_unevaluated(tmp_path):
     assert "held_out/return" in log(folder)[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["junk", "", "[]", '{"a": 1}'])
 def test_a_log_that_is_none_is_refused_by_its_line(tmp_path, line):
     folder = run(tmp_path / "run")
@@ -215,6 +217,7 @@ def trained_on_the_toy(path, workers, *, graph=None, watched=(), **settings):
         made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalise", [False, True])
 def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path, normalise):
     given = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
@@ -322,6 +325,7 @@ def test_a_stage_is_left_at_its_limit_and_has_its_own_number_of_episodes(tmp_pat
     assert [r["episodes"] for r in records] == [8] * 4 + [24] * 2
 
 
+@pytest.mark.slow
 def test_checkpoints_at_multiples_are_kept(tmp_path):
     folder = run(tmp_path / "run", generations=9, keep_every=2)
     assert folder.generations() == [2, 4, 6, 7, 8, 9]
@@ -367,6 +371,7 @@ def test_an_outcome_that_only_some_episodes_tell_of_is_left_out(tmp_path):
     assert all("success" in r and "distance" not in r for r in records[1:])
 
 
+@pytest.mark.slow
 def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
     folder = run(tmp_path / "run")
     before = log(folder)

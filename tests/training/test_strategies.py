@@ -34,6 +34,7 @@ def advance(search, state, generations, broken=0):
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_it_maximises_though_some_returns_are_not_numbers(name):
     search = strategy(name, SETTINGS)
@@ -56,6 +57,7 @@ def test_a_state_written_down_and_read_back_goes_on_to_the_same_bits(name):
         np.testing.assert_array_equal(array, by_path(resumed)[path], err_msg=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_first_population_lies_around_the_mean_at_sigma(name):
     settings = Settings(population=64, sigma=0.25, learning_rate=0.05)
@@ -89,6 +91,7 @@ def test_only_the_order_of_returns_counts(name):
     np.testing.assert_array_equal(plain, bent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_equal_returns_move_nothing(name):
     search = strategy(name, SETTINGS)
@@ -99,6 +102,7 @@ def test_equal_returns_move_nothing(name):
     np.testing.assert_array_equal(search.mean(state), START)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNTIED)
 def test_of_two_equals_now_one_and_now_the_other_counts_as_the_better(name):
     search = strategy(name, SETTINGS)
@@ -159,6 +163,7 @@ def test_weight_decay_pulls_to_zero_where_returns_say_nothing(name):
     assert float(jnp.mean(search.mean(state) ** 2)) < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if "es" not in name or name == "open_es"])
 def test_steps_and_spread_shrink_with_the_decay(name):
     def moves(decay):

@@ -1,15 +1,17 @@
 """One battery over the physics engines: what each reads, and that they agree."""
 
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from robopolicy.envs.physics import ENGINES, make_physics
+from robopolicy.envs.physics import ENGINES, make_arms, make_physics
 from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions
 from robopolicy.envs.quadruped.kinematics import foot_positions
 from robopolicy.envs.quadruped.walker import standing_joints
+from robopolicy.envs.sweep.kinematics import TOOL
 
 GROUND = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))]
 HELD, NO_TORQUE = np.ones(12, bool), np.zeros(12)
@@ -245,3 +247,38 @@ def test_a_closed_engine_says_so(engine):
     for use in (physics.state, physics.step, lambda: start(physics, 0.42)):
         with pytest.raises(RuntimeError, match="closed"):
             use()
+
+
+@pytest.mark.parametrize("make", [lambda e: make_physics(e, visible=False), lambda e: make_arms(e, TOOL)])
+@pytest.mark.parametrize(("engine", "package"), [("bullet", "pybullet"), ("mujoco", "mujoco")])
+def test_an_engine_that_is_not_installed_is_named(monkeypatch, make, engine, package):
+    monkeypatch.setattr("robopolicy.envs.physics.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=f"engine is '{engine}', which needs the package {package}"):
+        make(engine)
+
+
+@pytest.mark.parametrize("make", ["make_physics('mujoco', visible=False)", "make_arms('mujoco', TOOL)"])
+def test_a_mujoco_that_cannot_be_loaded_says_how_it_was_to_draw(make):
+    code = f"""
+from robopolicy.envs.physics import make_arms, make_physics
+from robopolicy.envs.sweep.kinematics import TOOL
+try:
+    {make}
+except RuntimeError as error:
+    print(error)
+"""
+    wrong = {**os.environ, "MUJOCO_GL": "nonsense"}
+    words = [sys.executable, "-c", code]
+    said = subprocess.run(words, env=wrong, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("mujoco cannot be loaded, with MUJOCO_GL=nonsense: ")
+
+
+def test_an_engine_that_is_loaded_and_fails_is_not_said_to_be_missing(monkeypatch):
+    def fail(self, *given, **named):
+        raise TypeError("the model is broken")
+
+    monkeypatch.setattr("robopolicy.envs.physics.mujoco.MujocoPhysics.__init__", fail)
+    monkeypatch.setattr("robopolicy.envs.physics.mujoco_arms.MujocoArms.__init__", fail)
+    for make in (lambda: make_physics("mujoco", visible=False), lambda: make_arms("mujoco", TOOL)):
+        with pytest.raises(TypeError, match="the model is broken"):
+            make()

@@ -34,15 +34,14 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
     Raises ModuleNotFoundError, in one line, for an engine that is not installed, RuntimeError for one that
     cannot be loaded.
     """
-    with _loading(engine):
-        # Imported here so that a task can be described without any engine.
-        if engine == "bullet":
+    # Imported here so that a task can be described without any engine.
+    if engine == "bullet":
+        with _loading(engine):
             from robopolicy.envs.physics.bullet import BulletPhysics
-
-            return BulletPhysics(visible=visible)
+        return BulletPhysics(visible=visible)
+    with _loading(engine):
         from robopolicy.envs.physics.mujoco import MujocoPhysics
-
-        return MujocoPhysics(visible=visible)
+    return MujocoPhysics(visible=visible)
 
 
 def make_arms(engine: str, tool: Array) -> ArmsPhysics:
@@ -50,18 +49,18 @@ def make_arms(engine: str, tool: Array) -> ArmsPhysics:
 
     Raises as `make_physics` does; both engines read the arm from what is installed with pybullet.
     """
-    with _loading(engine):
-        if engine == "bullet":
+    if engine == "bullet":
+        with _loading(engine):
             from robopolicy.envs.physics.bullet_arms import BulletArms
-
-            return BulletArms(tool)
+        return BulletArms(tool)
+    with _loading(engine):
         from robopolicy.envs.physics.mujoco_arms import MujocoArms
-
-        return MujocoArms(tool)
+    return MujocoArms(tool)
 
 
 @contextmanager
 def _loading(engine: str) -> Iterator[None]:
+    """For the import of what needs `engine`, and nothing else: what fails later is no matter of loading."""
     package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
     if not find_spec(package):
         raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {package}")

@@ -62,6 +62,18 @@ def disconnect(client: BulletClient) -> None:
     client.disconnect()
 
 
+def empty_world(client: BulletClient, control_period: float, substeps: int, iterations: int) -> None:
+    """A world with nothing but gravity, in which a seed fixes every bit."""
+    client.resetSimulation()
+    client.setPhysicsEngineParameter(
+        fixedTimeStep=control_period,
+        numSubSteps=substeps,
+        numSolverIterations=iterations,
+        deterministicOverlappingPairs=1,
+    )
+    client.setGravity(0.0, 0.0, -9.81)
+
+
 class BulletPhysics:
     """Laikago (`laikago_toes_zup_lores.urdf` of pybullet_data) on boxes, behind the `Physics` protocol.
 
@@ -97,14 +109,7 @@ class BulletPhysics:
     ) -> None:
         bullet, config = self._bullet, self.config
         self._conditions = conditions
-        bullet.resetSimulation()
-        bullet.setPhysicsEngineParameter(
-            fixedTimeStep=config.control_period,
-            numSubSteps=config.substeps,
-            numSolverIterations=config.solver_iterations,
-            deterministicOverlappingPairs=1,
-        )
-        bullet.setGravity(0.0, 0.0, -9.81)
+        empty_world(bullet, config.control_period, config.substeps, config.solver_iterations)
         for box in boxes:
             shape = bullet.createCollisionShape(bullet.GEOM_BOX, halfExtents=box.half)
             visual = bullet.createVisualShape(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
 from robopolicy.envs.physics.base import Array, View
-from robopolicy.envs.physics.bullet import BulletClient, disconnect, pybullet, quiet
+from robopolicy.envs.physics.bullet import BulletClient, disconnect, empty_world, pybullet, quiet
 
 ARM_JOINTS = 7
 SPATULA = 7  # its link, behind those of the joints
@@ -63,14 +63,7 @@ class BulletArms:
 
     def reset(self, placement: Placement) -> None:
         bullet, config = self._bullet, self.config
-        bullet.resetSimulation()
-        bullet.setPhysicsEngineParameter(
-            fixedTimeStep=config.control_period,
-            numSubSteps=config.substeps,
-            numSolverIterations=config.solver_iterations,
-            deterministicOverlappingPairs=1,
-        )
-        bullet.setGravity(0.0, 0.0, -9.81)
+        empty_world(bullet, config.control_period, config.substeps, config.solver_iterations)
         self._build_table(placement)
         self._arms = [
             self._load_arm(base, joints)

@@ -30,9 +30,7 @@ class BulletArmsConfig:
     position_gain: float = 0.08  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 1.0
     friction: float = 0.4
-    rolling_friction: float = (
-        0.003  # m, of a ball; Bullet multiplies it with the friction of what it rolls on
-    )
+    rolling_friction: float = 0.003  # m; Bullet multiplies it with the friction of what a ball rolls on
     table_height: float = 0.1  # m, its thickness
 
 

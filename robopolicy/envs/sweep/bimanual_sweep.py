@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.checks import check_number
+from robopolicy.envs.checks import check_number, check_pictures
 from robopolicy.envs.physics import ENGINES, default_engine, make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
@@ -120,10 +120,7 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
-        if render_mode is not None:
-            one_of("render_mode", render_mode, self.metadata["render_modes"])
-        if len(render_size) != 2 or min(render_size) < 1:
-            raise ValueError(f"render_size is {render_size}: it must be a width and a height in pixels")
+        check_pictures(render_mode, self.metadata["render_modes"], render_size)
         self.config = config
         self.render_mode = render_mode
         self._render_size = render_size

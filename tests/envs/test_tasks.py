@@ -1,0 +1,187 @@
+"""One battery over the tasks, on each engine: what gymnasium and its users count on."""
+
+import json
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from robopolicy.envs.physics import ENGINES
+
+
+class Task(NamedTuple):
+    """gymnasium's id, settings by engine, and steps in a tenth of a second."""
+
+    id: str
+    settings: dict[str, dict[str, Any]]
+    steps: int
+
+    def make(self, engine: str, **more: Any) -> gymnasium.Env:
+        """The environment without gymnasium's wrappers."""
+        return gymnasium.make(self.id, engine=engine, **self.settings[engine], **more).unwrapped
+
+
+HARD = {"preset": "hard"}
+# MuJoCo draws through OpenGL, which not every machine has; Bullet draws everywhere.
+SMALL = {"bullet": {"preset": "state", "image_size": 64}, "mujoco": {"preset": "state", "image_size": None}}
+TASKS = {
+    "stepping-stones": Task("robopolicy:robopolicy/SteppingStones-v0", dict.fromkeys(ENGINES, HARD), 2),
+    "bimanual-sweep": Task("robopolicy:robopolicy/BimanualSweep-v0", SMALL, 1),
+}
+
+DIGEST = """
+import hashlib, json, sys
+import gymnasium, numpy as np
+env = gymnasium.make(sys.argv[1], **json.loads(sys.argv[2]))
+for seed in map(int, sys.argv[3:]):
+    observation, _ = env.reset(seed=seed)
+    rng, shape = np.random.default_rng(seed), env.action_space.shape
+    text, over = b"", False
+    while not over:
+        for name in sorted(observation):
+            text += observation[name].tobytes()
+        action = env.unwrapped.oracle_action() if seed % 2 else rng.uniform(-1, 1, shape).astype(np.float32)
+        observation, reward, ended, cut, _ = env.step(action)
+        text += np.float64(reward).tobytes()
+        over = ended or cut
+    print(seed, hashlib.sha256(text).hexdigest())
+"""
+
+each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+each_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+@pytest.fixture(scope="module", params=[(t, e) for t in TASKS for e in ENGINES], ids="-".join)
+def env(request):
+    name, engine = request.param
+    made = TASKS[name].make(engine)
+    yield made
+    made.close()
+
+
+def still(env: gymnasium.Env) -> np.ndarray:
+    return np.zeros(env.action_space.shape, np.float32)
+
+
+@pytest.mark.filterwarnings("error")
+@each_engine
+@each_task
+def test_gymnasiums_checker_has_nothing_to_say(task, engine):
+    drawing = {"render_mode": "rgb_array", "render_size": (160, 120)} if engine == "bullet" else {}
+    env = task.make(engine, **drawing)
+    check_env(env, skip_render_check=not drawing)
+    env.close()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("stepping-stones", "bullet"), ("stepping-stones", "mujoco"), ("bimanual-sweep", "bullet")],
+)
+def test_stable_baselines_checker_has_nothing_to_say(name, engine):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    env = TASKS[name].make(engine)
+    if name == "stepping-stones":
+        # As that library's own policies need it: any depth image but uint8 of 36 x 36 makes it warn.
+        env = gymnasium.wrappers.FlattenObservation(env)
+    checker.check_env(env)
+    env.close()
+
+
+@pytest.mark.slow
+@each_engine
+@each_task
+def test_two_processes_and_any_order_of_episodes_give_the_same_bits(task, engine):
+    settings = {"engine": engine, "episode_seconds": 3.0, **task.settings[engine]}
+
+    def digests(*seeds: int) -> dict[str, str]:
+        run = [sys.executable, "-c", DIGEST, task.id, json.dumps(settings), *map(str, seeds)]
+        lines = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
+        return {digest: seed for seed, digest in map(str.split, lines)}
+
+    forwards = digests(1, 2, 3)
+    assert len(forwards) == 3
+    assert forwards == digests(3, 1, 2)
+
+
+@each_engine
+@each_task
+def test_pictures_show_something_and_have_the_asked_size(task, engine):
+    env = task.make(engine, render_mode="rgb_array", render_size=(160, 90))
+    env.reset(seed=0)
+    try:
+        picture = env.render()
+    except RuntimeError as error:
+        assert engine == "mujoco"
+        pytest.skip(str(error))
+    finally:
+        env.close()
+    assert picture.shape == (90, 160, 3)
+    assert picture.std() > 10
+
+
+def test_without_a_render_mode_there_is_no_picture(env):
+    env.reset(seed=0)
+    assert env.render() is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda action: np.where(np.arange(action.size) == 1, np.nan, action), "nan"),
+        (lambda action: np.where(np.arange(action.size) == 1, np.inf, action), "inf"),
+        (lambda action: np.where(np.arange(action.size) == 1, 1.5, action), r"\[-1, 1\]"),
+        (lambda action: action[:3], r"\(3,\)"),
+        (lambda action: action.astype(str), "dtype"),
+    ],
+    ids=["nan", "inf", "large", "short", "text"],
+)
+def test_a_bad_action_is_refused_by_name_and_costs_nothing(env, spoil, words):
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=f"^action .*{words}.*$"):
+        env.step(spoil(still(env)))
+    env.step(still(env))
+
+
+@each_engine
+@each_task
+def test_stepping_outside_an_episode_is_refused(task, engine):
+    env = task.make(engine, episode_seconds=0.1)
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step(still(env))
+    env.reset(seed=0)
+    assert [env.step(still(env))[3] for _ in range(task.steps)] == [False] * (task.steps - 1) + [True]
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step(still(env))
+    env.reset(seed=0)
+    env.step(still(env))
+    env.close()
+    env.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        env.reset(seed=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*render_mode='rgb_aray'")  # gymnasium warns before the task refuses
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"engine": "bulet"}, "engine is 'bulet'.*did you mean 'bullet'"),
+        ({"preset": "papr"}, "preset is 'papr'.*did you mean 'paper'"),
+        ({"episode_seconds": 0.0}, "episode_seconds is 0.0"),
+        ({"episode_seconds": float("nan")}, "episode_seconds is nan"),
+        ({"episode_seconds": "long"}, "episode_seconds is 'long'"),
+        ({"render_mode": "rgb_aray"}, "render_mode is 'rgb_aray'.*did you mean 'rgb_array'"),
+        ({"render_size": (0, 5)}, r"render_size is \(0, 5\)"),
+        ({"render_size": (5,)}, r"render_size is \(5,\)"),
+        ({"render_size": (1.5, 5)}, r"render_size is \(1\.5, 5\)"),
+        ({"render_size": 500}, "render_size is 500"),
+    ],
+)
+@each_task
+def test_bad_settings_are_refused_by_name(task, settings, words):
+    with pytest.raises(ValueError, match=f"^{words}.*$"):
+        gymnasium.make(task.id, **settings)

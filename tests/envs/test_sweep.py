@@ -8,6 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.physics.arms import arm_with_spatula
+from robopolicy.envs.physics.bullet import BulletClient, pybullet
 from robopolicy.envs.sweep import kinematics
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
 from robopolicy.envs.sweep.workspace import LIP
@@ -55,14 +57,17 @@ def test_an_episode_that_ends_early_is_paid_the_rest_of_its_time():
     assert last - steps + 1 <= total < last
 
 
-def test_balls_that_leave_the_table_are_spilled_and_end_the_episode():
-    env = gymnasium.make(ID, engine="bullet", balls=4, image_size=None).unwrapped
+@pytest.mark.parametrize("engine", ENGINES)
+def test_balls_that_leave_the_table_are_spilled_and_end_the_episode(engine):
+    # A table as wide as a spatula, which one stroke sweeps clear.
+    tiny = BimanualSweepConfig(image_size=None, balls=4, scatter=0.04, table=(0.06, 0.06))
+    env = gymnasium.make(ID, engine=engine, config=tiny).unwrapped
     env.reset(seed=1)
-    for number, ball in enumerate(env.physics._balls):
-        env.physics._bullet.resetBasePositionAndOrientation(ball, (0.6 + 0.1 * number, 0, 0.1), (0, 0, 0, 1))
+    stroke = STILL.copy()
+    stroke[LEFT_Y], stroke[LEFT_Y + 1] = 1.0, -1.0
     total, info = 0.0, {"cause": ""}
     while not info["cause"]:
-        _, reward, _, _, info = env.step(STILL)
+        _, reward, _, _, info = env.step(stroke)
         total += reward
     assert info["spilled"] == 4
     assert info["cause"] == "no ball left on the table"
@@ -125,11 +130,11 @@ def test_targets_keep_their_distance_and_joints_their_branch_whatever_is_asked_f
         for step in range(120):
             if step % 15 == 0:
                 action = rng.integers(-1, 2, len(ACTION)).astype(np.float32)
-            before = env._joints.copy()
+            before = env.joint_targets.copy()
             env.step(action)
-            assert env.workspace._clear(env.target)
-            assert np.abs(env._joints - before).max() <= 0.5
-            assert (env._joints[:, 3] <= -0.1).all()
+            assert env.workspace.clear(env.target)
+            assert np.abs(env.joint_targets - before).max() <= 0.5
+            assert (env.joint_targets[:, 3] <= -0.1).all()
             assert np.abs(env.target.positions[:, :2]).max() <= 0.45 + 1e-9
 
 
@@ -140,14 +145,27 @@ def test_half_a_turn_is_not_taken_for_none():
 
 
 @pytest.mark.slow
-def test_arms_of_the_demonstrator_never_touch():
+def test_arms_of_the_demonstrator_never_touch(tmp_path):
     env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
     env.reset(seed=3)
-    bullet, arms = env.physics._bullet, env.physics._arms
+    # The arms once more in a world of their own, where all of their links collide.
+    urdf = tmp_path / "arm.urdf"
+    urdf.write_text(arm_with_spatula(kinematics.TOOL))
+    world = BulletClient(pybullet.DIRECT)
+    turns = [world.getQuaternionFromEuler((0.0, 0.0, yaw)) for *_, yaw in env.bases]
+    arms = [
+        world.loadURDF(str(urdf), (x, y, 0.0), turn, useFixedBase=1)
+        for (x, y, _), turn in zip(env.bases, turns, strict=True)
+    ]
+    pairs = set()
     for _ in range(100):
         env.step(env.oracle_action())
-        near = bullet.getClosestPoints(*arms, 0.02)
-        assert not [point for point in near if (point[3], point[4]) != (7, 7)]  # but the spatulas may
+        for arm, joints in zip(arms, env.physics.joints(), strict=True):
+            for joint, angle in enumerate(joints):
+                world.resetJointState(arm, joint, angle)
+        pairs |= {(point[3], point[4]) for point in world.getClosestPoints(*arms, 0.02)}
+    world.disconnect()
+    assert pairs == {(7, 7)}  # the spatulas, and nothing behind them
 
 
 def test_the_demonstrator_is_deterministic_by_seed_and_noise_is_told_from_intent():

@@ -94,6 +94,9 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     of its time at once. `info` holds `in_bowls` (a count for each bowl), `fraction_in_bowls`, `spilled`
     (balls off the table), `out_of_reach` (arms whose target was clipped to what they reach), `success` (all
     in bowls) and `cause`, the reason why the episode ended ("" while it runs).
+
+    From a reset on, `target` is where the spatulas are told to be, and `joint_targets` [2, 7] (rad) are the
+    angles that this asks of the arms' joints.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own)
@@ -149,10 +152,10 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         config = self.config
         x, y, z = config.start
         self.target = Target(np.array([[x, -y, z], [x, y, z]]), np.zeros((2, 3)))
-        self._joints = self.workspace.settled(self.target)
+        self.joint_targets = self.workspace.settled(self.target)
         placement = Placement(
             bases=self.bases,
-            joints=self._joints,
+            joints=self.joint_targets,
             balls=self._scattered(),
             ball_radius=config.ball_radius,
             ball_mass=config.ball_mass,
@@ -193,7 +196,7 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         config = self.config
         each = self._checked(action).astype(float).reshape(2, 2, 3)
         self._steer(config.largest_move * each[:, 0], config.largest_turn * each[:, 1])
-        self.physics.command(self._joints)
+        self.physics.command(self.joint_targets)
         self.physics.step()
         self._read()
         self._steps += 1
@@ -210,7 +213,8 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     def _steer(self, moves: NDArray[np.float64], turns: NDArray[np.float64]) -> None:
         """Move the target, each arm's as far as it reaches."""
         wanted = self.workspace.moved(self._not_ahead(), moves, turns)
-        self._joints, self.target, clipped = self.workspace.follow(self.target, wanted, self._joints)
+        followed = self.workspace.follow(self.target, wanted, self.joint_targets)
+        self.joint_targets, self.target, clipped = followed
         self._clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
 
     def _not_ahead(self) -> Target:

@@ -71,6 +71,13 @@ class Workspace:
         """The spatulas' rotations to the world, for `turns` [2, 3]."""
         return Rotation.from_rotvec(turns) * self._home
 
+    def clear(self, target: Target) -> bool:
+        """Whether spatulas at `target` are above the table and apart from each other."""
+        corners = self._corners(target.turns)
+        lowest = (target.positions[:, 2] + corners[:, :, 2].min(axis=1)).min()
+        low, gap = self.config.height[0], _gap(target.positions, corners)
+        return bool(lowest >= low - SLACK and gap >= self.config.gap - SLACK)
+
     def _inside(self, positions: Array, turns: Array) -> Target:
         config = self.config
         positions, corners = positions.copy(), self._corners(turns)
@@ -88,12 +95,6 @@ class Workspace:
     def _corners(self, turns: Array) -> Array:
         """What must touch nothing, relative to the spatulas' origins, [2, C, 3]."""
         return np.stack([rotation.apply(_CORNERS) for rotation in self.rotations(turns)])
-
-    def _clear(self, target: Target) -> bool:
-        corners = self._corners(target.turns)
-        lowest = (target.positions[:, 2] + corners[:, :, 2].min(axis=1)).min()
-        low, gap = self.config.height[0], _gap(target.positions, corners)
-        return bool(lowest >= low - SLACK and gap >= self.config.gap - SLACK)
 
     def settled(self, target: Target) -> Array:
         """Joints [2, 7] for an initial target, from the arms' posture of rest."""
@@ -115,19 +116,19 @@ class Workspace:
         )
         found = np.stack([solved[arm][0] for arm in range(2)])
         clipped = np.array([not solved[arm][2] for arm in range(2)])
-        if self._clear(attained):
+        if self.clear(attained):
             return found, attained, clipped
         for arm in np.argsort(clipped, kind="stable"):
             # One alone, first the one that is in reach.
             moved = (np.arange(2) == arm)[:, None]
             alone = Target(*(np.where(moved, a, b) for a, b in zip(attained, before, strict=True)))
-            if self._clear(alone):
+            if self.clear(alone):
                 return np.where(moved, found, joints), alone, clipped | ~moved[:, 0]
 
         def both(share: float) -> tuple[Array, Target, bool]:
             between = _between(before, attained, share)
             pairs = [self._joints(arm, between, joints[arm], FARTHEST) for arm in range(2)]
-            reached = all(reached for _, reached in pairs) and self._clear(between)
+            reached = all(reached for _, reached in pairs) and self.clear(between)
             return np.stack([angles for angles, _ in pairs]), between, reached
 
         found, attained = _farthest(both, joints, before)

@@ -24,6 +24,7 @@ from robopolicy.cli.tasks import (
     policy_config,
 )
 from robopolicy.envs.physics import default_engine
+from robopolicy.settings import check_types
 
 
 @dataclass(frozen=True)
@@ -116,15 +117,20 @@ class TrainES:
 
         Raises FileNotFoundError where there is no run, ValueError where its config is not one of a run.
         """
+        from robopolicy.policies.iap import IAPConfig
         from robopolicy.training.checkpoint import RunFolder
+        from robopolicy.training.es import ESConfig
 
-        stored = RunFolder(self.out).config()
+        folder = RunFolder(self.out)
+        stored = folder.config()
         try:
             environment, policy, es = (stored[part] for part in ("environment", "policy", "es"))
+            parts = ((stored, TrainES), (environment, Rollouts), (policy, IAPConfig), (es, ESConfig))
+            for part, declared in parts:
+                check_types(f"{str(folder.config_path)!r}:", part, declared)
             settings = {name: environment[name] for name in ("engine", "episode_seconds")}
             settings |= {name: policy[name] for name in ("attention", "variant", "patch", "normalise")}
-            own = {f.name for f in fields(self)} - {"advance_at", "episodes"}
-            settings |= {name: value for name, value in es.items() if name in own}
+            settings |= {name: es[name] for name in es.keys() & _of_search()}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"out is {str(self.out)!r}: its config.json is none of a run ({error!r})"
@@ -152,9 +158,8 @@ class TrainES:
         episodes = self.episodes or tuple(
             before["es"].get("episodes", EPISODES if presets == CURRICULUM else (1,))
         )
-        own = {f.name for f in fields(ESConfig)} & {f.name for f in fields(self)} - {"advance_at", "episodes"}
         config = ESConfig(
-            advance_at=advance_at, episodes=episodes, **{name: getattr(self, name) for name in own}
+            advance_at=advance_at, episodes=episodes, **{name: getattr(self, name) for name in _of_search()}
         )
         rollouts = Rollouts(self.engine, presets, self.episode_seconds)
         policy = policy_config(
@@ -232,6 +237,13 @@ class TrainES:
                 )
             progress.done(record)
             return record
+
+
+def _of_search() -> set[str]:
+    """The settings that a search has under the same names, those of the curriculum left out."""
+    from robopolicy.training.es import ESConfig
+
+    return {f.name for f in fields(ESConfig)} & {f.name for f in fields(TrainES)} - {"advance_at", "episodes"}
 
 
 def _refuse_changes(before: dict[str, Any], now: dict[str, Any]) -> None:

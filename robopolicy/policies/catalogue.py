@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, get_origin, get_type_hints
+from dataclasses import asdict, fields
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from robopolicy.policies.base import Policy
 from robopolicy.policies.iap import IAPConfig, iap
+from robopolicy.settings import check_types
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -29,17 +30,14 @@ def restore(description: Mapping[str, Any]) -> IAPConfig:
     kind = settings.pop("kind", None)
     if kind != "iap":
         raise ValueError(f"policy kind is {kind!r}: it must be 'iap'")
-    known = get_type_hints(IAPConfig)
-    if settings.keys() != known.keys():
-        odd = sorted(settings.keys() ^ known.keys())
+    known = {f.name for f in fields(IAPConfig)}
+    if settings.keys() != known:
+        odd = sorted(settings.keys() ^ known)
         raise ValueError(
             f"policy has settings {sorted(settings)}: it must have {sorted(known)}, so look at {odd}"
         )
+    check_types("policy setting", settings, IAPConfig)
     tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
-    for name, value in tuples.items():
-        wanted = get_origin(known[name]) or known[name]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise ValueError(f"policy setting {name} is {value!r}: it must be of type {wanted.__name__}")
     return IAPConfig(**tuples)
 
 

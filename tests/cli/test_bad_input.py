@@ -1,0 +1,158 @@
+"""One battery over all commands: what they refuse, in one line and before they touch anything."""
+
+import json
+
+import pytest
+
+COMPLETE = (
+    ("train", "es", "--out", "run"),
+    ("demos", "--out", "sweep-v0"),
+    ("evaluate", "oracle"),
+    ("rollout", "oracle", "--video", "walk.mp4"),
+    ("flops",),
+    ("export", "run", "--out", "bundle"),
+    ("bench", "attention"),
+    ("bench", "env"),
+)
+
+
+@pytest.mark.parametrize("words", COMPLETE, ids=" ".join)
+def test_an_unknown_option_is_one_line(refused, words):
+    assert "--nonsense" in refused(*words, "--nonsense", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("walk",), "walk"),
+        (("train",), "train es"),
+        (("train", "es"), "--out"),
+        (("evaluate", "oracle", "--episods", "3"), "did you mean --episodes?"),
+        (("evaluate", "oracle", "--episodes", "many"), "many"),
+        (("evaluate", "oracle", "--episodes", "0"), "episodes is 0"),
+        (("evaluate", "oracle", "--task", "steping-stones"), "did you mean 'stepping-stones'?"),
+        (("evaluate", "oracle", "--preset", "papr"), "did you mean 'paper'?"),
+        (("evaluate", "oracle", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("evaluate", "oracle", "--seed", "-1"), "seed is -1"),
+        (("evaluate", "nobody"), "run is 'nobody'"),
+        (
+            ("evaluate", "stepping-stones-softmax", "--task", "bimanual-sweep"),
+            "was trained on 'stepping-stones'",
+        ),
+        (("evaluate", "oracle", "--task", "bimanual-sweep", "--preset", "hard"), "preset is 'hard'"),
+        (("train", "es", "--task", "bimanual-sweep", "--out", "run"), "task is 'bimanual-sweep'"),
+        (("demos",), "--out"),
+        (("demos", "--out", "sweep"), "such as sweep-v0"),
+        (("demos", "--out", "sweep-v0", "--task", "stepping-stones"), "task is 'stepping-stones'"),
+        (("demos", "--out", "sweep-v0", "--episodes", "0"), "episodes is 0"),
+        (("demos", "--out", "sweep-v0", "--balls", "0"), "balls is 0"),
+        (("demos", "--out", "sweep-v0", "--image-size", "5"), "image_size is 5"),
+        (("demos", "--out", "sweep-v0", "--noise", "2"), "noise is 2"),
+        (("demos", "--out", "sweep-v0", "--seed", "-1"), "seed is -1"),
+        (("demos", "--out", "sweep-v0", "--workers", "0"), "workers is 0"),
+        (("demos", "--out", "sweep-v0", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("flops", "--attention", "angular_hybird(m=8, n=8)"), "did you mean 'angular_hybrid'"),
+        (("flops", "--attention", "angular_hybrid(m=8, k=8)"), "k"),
+        (("flops", "--attention", "positive(m=0)"), "m"),
+        (("flops", "--patch", "7"), "patch is 7"),
+        (("flops", "nobody"), "run is 'nobody'"),
+        (("rollout", "oracle", "--video", "walk.avi"), ".mp4"),
+        (("rollout", "oracle", "--video", "nowhere/walk.mp4"), "nowhere"),
+        (("rollout", "oracle", "--video", "walk.mp4", "--size", "321", "240"), "size"),
+        (("export", "nobody", "--out", "bundle"), "run is 'nobody'"),
+        (("bench",), "bench attention"),
+        (("bench", "env", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("bench", "env", "--preset", "esy"), "preset is 'esy'"),
+        (("bench", "env", "--seconds", "0"), "seconds is 0"),
+        (("bench", "env", "--attention", "softmx"), "did you mean 'softmax'"),
+        (("bench", "attention", "--tokens", "0"), "tokens is 0"),
+        (("bench", "attention", "--dims", "-8"), "dims is -8"),
+        (("bench", "attention", "--seconds", "0"), "seconds is 0"),
+        (("bench", "attention", "--attention", "positve(m=8)"), "did you mean 'positive'?"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(refused, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(*words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--attention", "softmx"), "did you mean 'softmax'"),
+        (("--strategy", "pgpe", "--population", "7"), "population is 7"),
+        (("--population", "0"), "population is 0"),
+        (("--generations", "0"), "generations is 0"),
+        (("--strategy", "opn_es"), "did you mean 'open_es'?"),
+        (("--workers", "0"), "workers is 0"),
+        (("--episode-seconds", "0"), "episode_seconds is 0"),
+        (("--preset", "painted", "--preset", "painted"), "painted, painted"),
+        (
+            ("--preset", "painted", "--preset", "paper", "--advance-at", "1", "--advance-at", "2"),
+            "advance_at",
+        ),
+        (("--variant", "msk"), "did you mean 'mask'?"),
+        (("--evaluator", "cloud"), "evaluator is 'cloud'"),
+        (("--evaluator", "locl"), "did you mean 'local'?"),
+        (("--evaluator", "ray", "--address", "127.0.0.1:1"), "no Ray cluster answers there"),
+        (("--address", "127.0.0.1:1"), "only the evaluator ray takes one"),
+        (("--evaluator", "vector", "--places", "0"), "places is 0"),
+        (("--deadline", "0"), "deadline is 0"),
+        (("--deadline", "inf"), "deadline is inf"),
+        (("--seed", "99999999999999999999"), "seed is 99999999999999999999"),
+        (("--shaping", "rank"), "did you mean 'ranks'?"),
+        (("--decay", "0"), "decay is 0"),
+        (("--stop-at", "nan"), "stop_at is nan"),
+        (("--wandb", "project", "--population", "1"), "population is 1"),
+        (("--seed", "-2"), "seed is -2"),
+        (("--sigma", "0"), "sigma is 0"),
+        (("--resume",), "no run"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_its_folder_is_made(refused, tmp_path, words, said):
+    assert said in refused("train", "es", "--out", str(tmp_path / "run"), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_exists_is_not_overwritten(refused, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years")
+    assert "--resume" in refused("train", "es", "--out", str(tmp_path / "run"))
+    assert "exists" in refused("export", str(tmp_path / "run"), "--out", str(tmp_path / "run"))
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "said"),
+    [
+        ("es", "population", "x", "population is 'x': it must be of type int"),
+        ("es", "episodes", "3", "episodes is '3': it must be of type tuple[int, ...]"),
+        ("es", "episodes", ["3"], "episodes is ['3']: it must be of type tuple[int, ...]"),
+        ("es", "advance_at", 3.85, "advance_at is 3.85: it must be of type tuple[float, ...]"),
+        ("es", "stop_at", "never", "stop_at is 'never': it must be of type float | None"),
+        ("es", "seed", 1.5, "seed is 1.5: it must be of type int"),
+        ("es", "generations", True, "generations is True: it must be of type int"),
+        ("es", "population", 0, "population is 0"),
+        ("environment", "presets", "paper", "presets is 'paper': it must be of type tuple[str, ...]"),
+        ("environment", "engine", 2, "engine is 2: it must be of type str"),
+        ("policy", "normalise", 1, "normalise is 1: it must be of type bool"),
+        (None, "task", 5, "task is 5: it must be of type str"),
+        (None, "es", [], "config.json is none of a run"),
+        (None, "environment", "paper", "config.json is none of a run"),
+    ],
+)
+def test_a_damaged_run_is_not_gone_on_with(refused, tmp_path, part, name, value, said):
+    config = {
+        "task": "stepping-stones",
+        "environment": {"engine": "bullet", "presets": ["painted"], "episode_seconds": 0.5},
+        "policy": {"attention": "softmax", "variant": "mask", "patch": 4, "normalise": False},
+        "es": {"population": 2, "episodes": [1], "advance_at": []},
+    }
+    (config if part is None else config[part])[name] = value
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    line = refused("train", "es", "--out", str(tmp_path), "--resume")
+    assert said in line
+    assert str(path) in line or "of type" not in said
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

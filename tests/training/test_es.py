@@ -1,106 +1,19 @@
-"""The trainer: what it learns, and that a resumed run is the run."""
+"""The trainer: what it learns, when it goes on, and what ends it."""
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import gymnasium
 import numpy as np
 import pytest
 import toy
+from toy_runs import FEATURES, START, Quadratic, config, log, run, trained_on_the_toy
 
-from robopolicy.training.checkpoint import (
-    CheckpointError,
-    RunFolder,
-    load_best,
-    load_features,
-    load_parameters,
-    load_policy,
-)
+from robopolicy.training.checkpoint import RunFolder, load_features, load_policy
 from robopolicy.training.es import ESConfig, generation_seeds, train
-from robopolicy.training.evaluate import Evaluations
 from robopolicy.training.metrics import read
 from robopolicy.training.normaliser import Normaliser
-from robopolicy.training.pool import LocalPool
 from robopolicy.training.rollout import Episode, Moments
 from robopolicy.training.wandb_sink import WandbSink
-from robopolicy.training.worker import EnvironmentSpec
-
-START = np.ones(5, np.float32)
-FEATURES = {"draws/front": np.arange(3, dtype=np.float32)}
-TIMES = ("seconds", "wall_seconds", "episodes_per_second", "share_in_episodes")
-
-
-class Quadratic:
-    """Returns that fall with the distance to a point which the seed moves a little, in two environments."""
-
-    def __init__(self, broken: int = 0, slope: float = 1.0) -> None:
-        self.labels = ("easy", "real")
-        self.workers = 1
-        self._broken, self._slope = broken, slope
-
-    def evaluate(self, population, seeds, environment=-1, on_episode=None):
-        rows = []
-        for index, parameters in enumerate(population):
-            row = []
-            for seed in seeds:
-                target = np.random.default_rng(seed).normal(size=parameters.size) * 0.01
-                total = -self._slope * float(np.sum((parameters - target) ** 2))
-                total = float("nan") if index < self._broken and len(population) > 1 else total
-                row.append(
-                    Episode(total, 7, {"distance": environment % 2, "success": False, "cause": "x"}, 0.0, {})
-                )
-                if on_episode is not None:
-                    on_episode()
-            rows.append(row)
-        return Evaluations(rows)
-
-    def close(self):
-        pass
-
-
-def config(**changed):
-    settings = {"generations": 6, "population": 8, "advance_at": (-3.0,), "evaluate_every": 4, "seed": 5}
-    return ESConfig(**{**settings, **changed})
-
-
-def run(
-    path,
-    evaluator=None,
-    *,
-    resume=False,
-    initial=START,
-    features=FEATURES,
-    told=None,
-    normalised=None,
-    **changed,
-):
-    folder = RunFolder(path)
-    if not resume:
-        folder.create({})
-    train(
-        config(**changed),
-        run=folder,
-        initial=initial,
-        features=features,
-        evaluator=evaluator or Quadratic(),
-        normalised=normalised,
-        resume=resume,
-        on_generation=told,
-    )
-    return folder
-
-
-def log(folder):
-    return [{k: v for k, v in r.items() if k not in TIMES} for r in read(folder.metrics_path)]
-
-
-def without_held_out(record):
-    return {name: value for name, value in record.items() if not name.startswith("held_out")}
 
 
 @pytest.mark.slow
@@ -113,17 +26,6 @@ def test_returns_rise_and_are_logged(tmp_path):
     assert records[1]["episodes"] == 8
     assert records[1]["steps"] == 56
     assert any((folder.path / "tensorboard").iterdir())
-
-
-@pytest.mark.slow
-def test_two_trainers_cannot_work_in_one_folder(tmp_path):
-    folder = run(tmp_path / "run")
-    before = folder.metrics_path.read_text()
-    with folder.held(), pytest.raises(CheckpointError, match="is being trained by another process"):
-        run(tmp_path / "run", resume=True, generations=9)
-    assert folder.metrics_path.read_text() == before
-    run(tmp_path / "run", resume=True, generations=9)
-    assert folder.generations()[-1] == 9
 
 
 def test_a_search_that_diverges_ends_the_run_before_it_is_saved(tmp_path, monkeypatch):
@@ -139,16 +41,6 @@ def test_a_time_budget_does_not_leave_the_last_generation_unevaluated(tmp_path):
     folder = run(tmp_path / "run", generations=50, evaluate_every=100, seconds_budget=1e-3)
     assert log(folder)[-1]["generation"] == 1
     assert "held_out/return" in log(folder)[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("line", ["junk", "", "[]", '{"a": 1}'])
-def test_a_log_that_is_none_is_refused_by_its_line(tmp_path, line):
-    folder = run(tmp_path / "run")
-    with folder.metrics_path.open("a") as file:
-        file.write(line + "\n")
-    with pytest.raises(CheckpointError, match=r"line 8 of .*metrics\.jsonl"):
-        run(tmp_path / "run", resume=True, generations=9)
 
 
 @pytest.mark.slow
@@ -177,44 +69,6 @@ def test_a_curriculum_goes_on_when_three_generations_reach_its_mark(tmp_path):
     assert played == ["easy"] * moved + ["real"] * (30 - moved)
     assert np.mean([r["return_mean"] for r in records[moved - 3 : moved]]) >= -3.0
     assert np.mean([r["return_mean"] for r in records[moved - 4 : moved - 1]]) < -3.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["open_es", "evojax_pgpe"])
-def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, strategy):
-    settings = {"strategy": strategy, "learning_rate": 0.2, "generations": 14}
-    through = run(tmp_path / "through", **settings)
-    assert {r.get("environment") for r in log(through)} == {None, "easy", "real"}
-    stopped = run(tmp_path / "stopped", **{**settings, "generations": 5}, evaluate_every=5)
-    # As if the run had been killed between logging a generation and saving it.
-    with stopped.metrics_path.open("a") as file:
-        file.write(json.dumps({"generation": 6, "return_mean": 99.0}) + "\n" + '{"generation": 7, "ret')
-    run(tmp_path / "stopped", resume=True, **settings)
-    np.testing.assert_array_equal(load_parameters(through.path), load_parameters(stopped.path))
-    common = [
-        [{k: v for k, v in r.items() if not k.startswith("held_out")} for r in log(f)]
-        for f in (through, stopped)
-    ]
-    assert common[0] == common[1]
-
-
-def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(tmp_path):
-    through = run(tmp_path / "through", generations=2)
-    killed = run(tmp_path / "killed", generations=1)
-    shutil.rmtree(killed.path / "checkpoints")
-    run(tmp_path / "killed", resume=True, generations=2)
-    assert log(killed) == log(through)
-    np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
-
-
-def trained_on_the_toy(path, workers, *, graph=None, watched=(), **settings):
-    environments = [EnvironmentSpec(toy.ID, {}, "toy")]
-    made = LocalPool(environments, graph or toy.policy_graph(), workers, watched=watched)
-    settings = {"generations": 3, "episodes": (2,), "advance_at": (), **settings}
-    try:
-        return run(path, made, initial=np.zeros(toy.PARAMETERS, np.float32), **settings)
-    finally:
-        made.close()
 
 
 @pytest.mark.slow
@@ -262,37 +116,6 @@ def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path)
     )
 
 
-@pytest.mark.slow
-def test_a_trainer_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path):
-    through = trained_on_the_toy(tmp_path / "through", 2, generations=12)
-    code = (
-        "import sys, test_es\n"
-        "from pathlib import Path\n"
-        "if __name__ == '__main__':\n"
-        "    test_es.trained_on_the_toy(\n"
-        "        Path(sys.argv[1]), 2, generations=12, resume=len(sys.argv) > 2,\n"
-        "        told=lambda record: print(record['generation'], flush=True))\n"
-    )
-    killed, rng, resumed = tmp_path / "killed", np.random.default_rng(0), []
-    for _ in range(6):
-        trainer = subprocess.Popen(
-            [sys.executable, "-c", code, str(killed), *resumed], stdout=subprocess.PIPE, text=True
-        )
-        # A generation of the toy and its checkpoint take some 0.1 s: this ends in the middle of anything.
-        if trainer.stdout.readline():
-            time.sleep(rng.uniform(0.0, 0.6))
-        trainer.kill()
-        trainer.communicate()
-        resumed = ["resume"]
-        if read(RunFolder(killed).metrics_path)[-1]["generation"] == 12:
-            break
-    folder = trained_on_the_toy(killed, 2, generations=12, resume=True)
-    assert log(folder) == log(through)
-    first, second = folder.load()[1], through.load()[1]
-    for path in first.keys() - {"progress/seconds"}:
-        np.testing.assert_array_equal(first[path], second[path], err_msg=path)
-
-
 @pytest.mark.parametrize(
     ("changed", "last", "words"),
     [
@@ -326,38 +149,9 @@ def test_a_stage_is_left_at_its_limit_and_has_its_own_number_of_episodes(tmp_pat
 
 
 @pytest.mark.slow
-def test_checkpoints_at_multiples_are_kept(tmp_path):
-    folder = run(tmp_path / "run", generations=9, keep_every=2)
-    assert folder.generations() == [2, 4, 6, 7, 8, 9]
-
-
-@pytest.mark.slow
 def test_the_share_of_time_in_episodes_is_told(tmp_path):
     records = read(trained_on_the_toy(tmp_path / "run", 1).metrics_path)
     assert all(0.0 < r["share_in_episodes"] < 1.0 for r in records[1:])
-
-
-@pytest.mark.slow
-def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path):
-    # Steps so large that the search overshoots: its last mean is not its best.
-    settings = {
-        "strategy": "open_es",
-        "sigma": 0.1,
-        "learning_rate": 0.5,
-        "evaluate_every": 2,
-        "advance_at": (1.0,),
-    }
-    through = run(tmp_path / "through", generations=6, **settings)
-    held_out = {r["generation"]: r["held_out/return"] for r in log(through) if "held_out/return" in r}
-    best = max(held_out, key=held_out.get)
-    assert 0 < best < 6
-    stopped = run(tmp_path / "stopped", generations=best, **settings)
-    np.testing.assert_array_equal(load_best(stopped.path), load_parameters(stopped.path))
-    at_best = load_parameters(stopped.path)
-    run(tmp_path / "stopped", resume=True, generations=6, **settings)
-    for folder in (through, stopped):
-        np.testing.assert_array_equal(load_best(folder.path), at_best)
-        assert not np.array_equal(load_parameters(folder.path), at_best)
 
 
 def test_an_outcome_that_only_some_episodes_tell_of_is_left_out(tmp_path):
@@ -372,47 +166,11 @@ def test_an_outcome_that_only_some_episodes_tell_of_is_left_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
-    folder = run(tmp_path / "run")
-    before = log(folder)
-    run(tmp_path / "run", resume=True)
-    assert log(folder) == before
-
-
-@pytest.mark.slow
 def test_returns_that_are_not_finite_are_counted_and_do_not_win(tmp_path):
     folder = run(tmp_path / "run", Quadratic(broken=3), generations=30, learning_rate=0.1)
     records = read(folder.metrics_path)
     assert {r["not_finite"] for r in records[1:]} == {3}
     assert records[-1]["return_mean"] > records[1]["return_mean"] / 2
-
-
-def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
-    def interrupt(record):
-        if record["generation"] == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    before = signal.getsignal(signal.SIGINT)  # a test that runs in the background finds it ignored
-    folder = run(tmp_path / "run", told=interrupt)
-    assert log(folder)[-1]["generation"] == 3
-    assert folder.generations()[-1] == 3
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"initial": np.ones(6, np.float32)}, r"\[5\] parameters: this policy has \[6\]"),
-        ({"features": {"draws/front": np.zeros(3, np.float32)}}, "features draws/front"),
-        ({"strategy": "open_es"}, "strategy's state is another one"),
-    ],
-)
-def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, words):
-    folder = run(tmp_path / "run", generations=2)
-    before = load_parameters(folder.path)
-    with pytest.raises(CheckpointError, match=words):
-        run(tmp_path / "run", resume=True, **changed)
-    np.testing.assert_array_equal(load_parameters(folder.path), before)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""That a resumed run is the run, whatever ended it, and what is kept of it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from toy_runs import log, run, trained_on_the_toy
+
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
+from robopolicy.training.metrics import read
+
+
+@pytest.mark.slow
+def test_two_trainers_cannot_work_in_one_folder(tmp_path):
+    folder = run(tmp_path / "run")
+    before = folder.metrics_path.read_text()
+    with folder.held(), pytest.raises(CheckpointError, match="is being trained by another process"):
+        run(tmp_path / "run", resume=True, generations=9)
+    assert folder.metrics_path.read_text() == before
+    run(tmp_path / "run", resume=True, generations=9)
+    assert folder.generations()[-1] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["junk", "", "[]", '{"a": 1}'])
+def test_a_log_that_is_none_is_refused_by_its_line(tmp_path, line):
+    folder = run(tmp_path / "run")
+    with folder.metrics_path.open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(CheckpointError, match=r"line 8 of .*metrics\.jsonl"):
+        run(tmp_path / "run", resume=True, generations=9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["open_es", "evojax_pgpe"])
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, strategy):
+    settings = {"strategy": strategy, "learning_rate": 0.2, "generations": 14}
+    through = run(tmp_path / "through", **settings)
+    assert {r.get("environment") for r in log(through)} == {None, "easy", "real"}
+    stopped = run(tmp_path / "stopped", **{**settings, "generations": 5}, evaluate_every=5)
+    # As if the run had been killed between logging a generation and saving it.
+    with stopped.metrics_path.open("a") as file:
+        file.write(json.dumps({"generation": 6, "return_mean": 99.0}) + "\n" + '{"generation": 7, "ret')
+    run(tmp_path / "stopped", resume=True, **settings)
+    np.testing.assert_array_equal(load_parameters(through.path), load_parameters(stopped.path))
+    common = [
+        [{k: v for k, v in r.items() if not k.startswith("held_out")} for r in log(f)]
+        for f in (through, stopped)
+    ]
+    assert common[0] == common[1]
+
+
+def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(tmp_path):
+    through = run(tmp_path / "through", generations=2)
+    killed = run(tmp_path / "killed", generations=1)
+    shutil.rmtree(killed.path / "checkpoints")
+    run(tmp_path / "killed", resume=True, generations=2)
+    assert log(killed) == log(through)
+    np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
+
+
+@pytest.mark.slow
+def test_a_trainer_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path):
+    through = trained_on_the_toy(tmp_path / "through", 2, generations=12)
+    code = (
+        "import sys, toy_runs\n"
+        "from pathlib import Path\n"
+        "if __name__ == '__main__':\n"
+        "    toy_runs.trained_on_the_toy(\n"
+        "        Path(sys.argv[1]), 2, generations=12, resume=len(sys.argv) > 2,\n"
+        "        told=lambda record: print(record['generation'], flush=True))\n"
+    )
+    killed, rng, resumed = tmp_path / "killed", np.random.default_rng(0), []
+    for _ in range(6):
+        trainer = subprocess.Popen(
+            [sys.executable, "-c", code, str(killed), *resumed], stdout=subprocess.PIPE, text=True
+        )
+        # A generation of the toy and its checkpoint take some 0.1 s: this ends in the middle of anything.
+        if trainer.stdout.readline():
+            time.sleep(rng.uniform(0.0, 0.6))
+        trainer.kill()
+        trainer.communicate()
+        resumed = ["resume"]
+        if read(RunFolder(killed).metrics_path)[-1]["generation"] == 12:
+            break
+    folder = trained_on_the_toy(killed, 2, generations=12, resume=True)
+    assert log(folder) == log(through)
+    first, second = folder.load()[1], through.load()[1]
+    for path in first.keys() - {"progress/seconds"}:
+        np.testing.assert_array_equal(first[path], second[path], err_msg=path)
+
+
+@pytest.mark.slow
+def test_checkpoints_at_multiples_are_kept(tmp_path):
+    folder = run(tmp_path / "run", generations=9, keep_every=2)
+    assert folder.generations() == [2, 4, 6, 7, 8, 9]
+
+
+@pytest.mark.slow
+def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path):
+    # Steps so large that the search overshoots: its last mean is not its best.
+    settings = {
+        "strategy": "open_es",
+        "sigma": 0.1,
+        "learning_rate": 0.5,
+        "evaluate_every": 2,
+        "advance_at": (1.0,),
+    }
+    through = run(tmp_path / "through", generations=6, **settings)
+    held_out = {r["generation"]: r["held_out/return"] for r in log(through) if "held_out/return" in r}
+    best = max(held_out, key=held_out.get)
+    assert 0 < best < 6
+    stopped = run(tmp_path / "stopped", generations=best, **settings)
+    np.testing.assert_array_equal(load_best(stopped.path), load_parameters(stopped.path))
+    at_best = load_parameters(stopped.path)
+    run(tmp_path / "stopped", resume=True, generations=6, **settings)
+    for folder in (through, stopped):
+        np.testing.assert_array_equal(load_best(folder.path), at_best)
+        assert not np.array_equal(load_parameters(folder.path), at_best)
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
+    folder = run(tmp_path / "run")
+    before = log(folder)
+    run(tmp_path / "run", resume=True)
+    assert log(folder) == before
+
+
+def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
+    def interrupt(record):
+        if record["generation"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)  # a test that runs in the background finds it ignored
+    folder = run(tmp_path / "run", told=interrupt)
+    assert log(folder)[-1]["generation"] == 3
+    assert folder.generations()[-1] == 3
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"initial": np.ones(6, np.float32)}, r"\[5\] parameters: this policy has \[6\]"),
+        ({"features": {"draws/front": np.zeros(3, np.float32)}}, "features draws/front"),
+        ({"strategy": "open_es"}, "strategy's state is another one"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, words):
+    folder = run(tmp_path / "run", generations=2)
+    before = load_parameters(folder.path)
+    with pytest.raises(CheckpointError, match=words):
+        run(tmp_path / "run", resume=True, **changed)
+    np.testing.assert_array_equal(load_parameters(folder.path), before)

@@ -44,9 +44,13 @@ SPECS = [
 ]
 VARIANTS = [pytest.param(spec, marks=pytest.mark.slow) for spec in _variants()]
 # Couplings change what is drawn and nothing after that, so only tests of draws run over these. The second
-# map is the one that looks at the length of its vectors.
+# map is the one that looks at the length of its vectors. A fast simplex is drawn as Hadamard products are.
 COUPLED = [
-    small(name, coupling=coupling)
+    pytest.param(
+        small(name, coupling=coupling),
+        marks=() if name == "positive" and coupling != "fast_simplex" else pytest.mark.slow,
+        id=small(name, coupling=coupling),
+    )
     for coupling in COUPLINGS
     for name in ("positive", "optimal_positive")
     if coupling != MECHANISMS[name].choices["coupling"].default

@@ -126,6 +126,7 @@ def test_clustered_hybrids_are_exact_at_the_centres() -> None:
     np.testing.assert_allclose(kernel_estimate(fm, features, r, s), np.exp(r @ s.T), rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_entries_of_clustered_matrices_stay_near_what_lengths_ask_for() -> None:
     # One coordinate of the query centre is nearly zero; keys are four times as long: the usual entry is 2.
     x = jnp.asarray(np.tile([[0.5, 1e-9, 0.5, 0.5]], (3, 1)), jnp.float32)
@@ -134,6 +135,7 @@ def test_entries_of_clustered_matrices_stay_near_what_lengths_ask_for() -> None:
     np.testing.assert_allclose(features.clusters.queries[0, 0, 0], [2.0, 4.0, 2.0, 1.0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_coefficients_of_a_mixture_are_one_at_its_centres() -> None:
     # With one pair of clusters the rest has no weight there, and the estimate is that of the pair: exact.
     x, y = _clusters(0)[:15], _clusters(1)[:15]
@@ -143,6 +145,7 @@ def test_coefficients_of_a_mixture_are_one_at_its_centres() -> None:
     np.testing.assert_allclose(kernel_estimate(fm, features, r, s), np.exp(r @ s.T), rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_hybrids_take_any_number_of_estimators_and_coefficients(tokens) -> None:
     # Two coefficients of different kinds, three estimators on one draw.
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), jnp.float32)

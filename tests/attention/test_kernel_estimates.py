@@ -130,17 +130,22 @@ MSES: dict[str, dict[str, Mse]] = {
 }
 
 
-def _mse_cases() -> list[tuple[str, Mse]]:
+def _mse_cases() -> list:
+    """Specs and their closed forms; the quick part takes one of every mechanism, and one map coupled."""
     cases = []
     for name, settings in MSES.items():
         coupling = ", coupling=iid" if "coupling" in MECHANISMS[name].choices else ""
-        cases += [(f"{name}({arguments}{coupling})", mse) for arguments, mse in settings.items()]
+        for number, (arguments, mse) in enumerate(settings.items()):
+            cases.append((f"{name}({arguments}{coupling})", mse, number == 0))
     for base in ("positive", "positive_antithetic", "trigonometric"):
         for coupling in ("orthogonal", "simplex"):
             # Six vectors of width four: one block that is full, and one that is not.
             mse = partial(conformity.coupled_mse, base, coupling, m=6)
-            cases.append((f"{base}(m=6, coupling={coupling})", mse))
-    return cases
+            cases.append((f"{base}(m=6, coupling={coupling})", mse, base == "positive"))
+    return [
+        pytest.param(spec, mse, marks=() if quick else pytest.mark.slow, id=spec)
+        for spec, mse, quick in cases
+    ]
 
 
 def test_every_mechanism_is_held_against_a_closed_form_or_said_to_have_none() -> None:
@@ -178,6 +183,7 @@ def test_variance_falls_with_the_number_of_vectors(name: str, small_spec) -> Non
     assert abs(ratio - 4) < Z * error
 
 
+@pytest.mark.slow
 def test_sharing_projections_lowers_the_error_as_the_theorem_says() -> None:
     # Orthogonal vectors of different lengths, where the covariance of the bases is half of the error.
     x, y = 1.1 * jnp.eye(WIDTH)[:1], 0.2 * jnp.eye(WIDTH)[1:2]
@@ -189,7 +195,7 @@ def test_sharing_projections_lowers_the_error_as_the_theorem_says() -> None:
     assert squares.mean() + error < mean_square_of_lambda * mses
 
 
-@pytest.mark.parametrize("base", ["positive", "positive_antithetic"])
+@pytest.mark.parametrize("base", [pytest.param("positive", marks=pytest.mark.slow), "positive_antithetic"])
 def test_angular_hybrid_is_exact_at_both_ends(base: str, tokens) -> None:
     x = tokens(3, 3, WIDTH) * jnp.array([[0.5], [1.0], [1.5]])
     estimates = _estimates(f"angular_hybrid(m=6, n=3, base={base})", x, jnp.concatenate([x, -x]), draws=50)
@@ -199,6 +205,7 @@ def test_angular_hybrid_is_exact_at_both_ends(base: str, tokens) -> None:
         np.testing.assert_allclose(diagonals, np.tile(exact, (50, 1)), rtol=2e-5)
 
 
+@pytest.mark.slow
 def test_orthogonal_draws_estimate_better_than_independent_ones() -> None:
     x, y = _vectors()
     exact = np.exp(np.asarray(x @ y.T))
@@ -234,11 +241,14 @@ def test_orthogonal_draws_estimate_better_than_independent_ones() -> None:
 )
 def test_maps_have_the_sizes_of_the_papers(spec: str, features: int) -> None:
     fm = feature_map(spec)
-    drawn = fm.init(jax.random.key(0), 5)
-    for apply in (fm.apply_q, fm.apply_k):
-        mapped = apply(drawn, jnp.ones((3, 5)))
-        assert mapped.values.shape == (3, features)
-        assert mapped.log_scale.shape == (3,)
+
+    def mapped(key: Array, x: Array) -> list[tuple[Array, Array]]:
+        drawn = fm.init(key, 5)
+        return [(side.values, side.log_scale) for side in (fm.apply_q(drawn, x), fm.apply_k(drawn, x))]
+
+    for values, log_scale in jax.eval_shape(mapped, jax.random.key(0), jnp.ones((3, 5))):
+        assert values.shape == (3, features)
+        assert log_scale.shape == (3,)
 
 
 @pytest.mark.parametrize("norm", [0.0, 1.0, 100.0])
@@ -272,9 +282,8 @@ def test_kernel_estimate_is_that_of_the_features_written_out(spec: str, tokens, 
     fm = feature_map(spec)
     features = fm.init(jax.random.key(0), WIDTH)
     x, y = tokens(1, 3, WIDTH, 1.5), tokens(2, 5, WIDTH, 0.7)
-    np.testing.assert_allclose(
-        kernel_estimate(fm, features, x, y), explicit_kernel(fm, features, x, y), rtol=2e-5, atol=1e-6
-    )
+    estimate = jit(partial(kernel_estimate, fm))(features, x, y)
+    np.testing.assert_allclose(estimate, explicit_kernel(fm, features, x, y), rtol=2e-5, atol=1e-6)
 
 
 def test_tokens_of_another_width_are_refused(spec: str) -> None:

@@ -145,6 +145,7 @@ def test_negative_denominators_stay_visible() -> None:
     np.testing.assert_allclose(att.rank(features, q, mixed), weights / weights.sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_finite_differences(any_spec: str, head) -> None:
     # Signs have no derivative but at their jumps, which no finite difference here crosses.
     with jax.enable_x64(True):
@@ -173,6 +174,7 @@ def test_masked_keys_get_no_gradient(any_spec: str, head) -> None:
         assert np.all(np.any(gradient[mask] != 0, axis=1))
 
 
+@pytest.mark.slow
 def test_vmap_over_heads_is_a_loop_over_heads(any_spec: str, tokens) -> None:
     q, k, v = (tokens(s, 2 * n, w).reshape(2, n, w) for s, n, w in ((1, T, D), (2, S, D), (3, S, V)))
     heads = [drawn(any_spec, seed) for seed in (0, 1)]
@@ -185,6 +187,7 @@ def test_vmap_over_heads_is_a_loop_over_heads(any_spec: str, tokens) -> None:
             np.testing.assert_allclose(several[h], one, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_redraws_and_second_calls_do_not_recompile(any_spec: str, head) -> None:
     traces = []
 
@@ -272,9 +275,10 @@ def _blocks(spec: str, q):
     return jax.eval_shape(lambda q: feature_map(spec).apply_q(drawn(spec), q).blocks, q)
 
 
+@pytest.mark.slow
 def test_denominators_tell_which_rows_failed(any_spec: str, head, explicit_kernel) -> None:
     q, k, _ = head
-    row_sums = attention(any_spec).denominators(drawn(any_spec), q, k)
+    row_sums = jit(attention(any_spec).denominators)(drawn(any_spec), q, k)
     assert row_sums.shape == (T,)
     if any_spec == "softmax":
         assert np.all(row_sums > 0)
@@ -283,7 +287,7 @@ def test_denominators_tell_which_rows_failed(any_spec: str, head, explicit_kerne
         np.testing.assert_array_equal(row_sums > 0, kernel.sum(axis=1) > 0)
 
 
-@pytest.mark.parametrize("length", [11, 130])
+@pytest.mark.parametrize("length", [pytest.param(11, marks=pytest.mark.slow), 130])
 def test_causal_attention_is_that_of_the_explicit_triangle(
     any_spec: str, length: int, tokens, explicit_kernel
 ):
@@ -303,6 +307,7 @@ def test_causal_attention_is_that_of_the_explicit_triangle(
     np.testing.assert_allclose(result[sound], (weights @ v / row_sums)[sound], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_causal_attention_does_not_know_the_future(any_spec: str, tokens) -> None:
     q, k, v = tokens(1, 130, D), tokens(2, 130, D), tokens(3, 130, V)
     before = causal(any_spec)(drawn(any_spec), q, k, v, np.ones(130, bool))

@@ -13,6 +13,8 @@ from robopolicy.attention.conformity import empirical_conformity
 from robopolicy.attention.projections import orthogonal, vectors
 from robopolicy.attention.structured import walsh_hadamard
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
 # p-values below 1e-5 are alarms; some 70 are looked at, so 7e-4 of all seeds raise one. Seeds are fixed.
 ALARM = 1e-5
 
@@ -46,7 +48,7 @@ def test_every_vector_is_marginally_standard_normal(coupling: str, m: int, dim: 
         assert stats.kstest(np.sum(draws[:, row], axis=1) / np.sqrt(dim), "norm").pvalue > ALARM
 
 
-@pytest.mark.parametrize(("m", "dim"), [(2, 5), (5, 5), (7, 3), (10, 3)])
+@pytest.mark.parametrize(("m", "dim"), [slow(2, 5), slow(5, 5), (7, 3), slow(10, 3)])
 def test_orthogonal_vectors_are_orthogonal_in_blocks(m: int, dim: int) -> None:
     drawn = np.asarray(vectors(orthogonal(jax.random.key(0), m, dim)))
     units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -74,7 +76,7 @@ def test_a_key_fixes_a_draw(coupling: str) -> None:
     assert not jnp.any(first == other)
 
 
-@pytest.mark.parametrize("dim", [2, 3, 6])
+@pytest.mark.parametrize("dim", [slow(2), 3, slow(6)])
 def test_simplex_vectors_meet_at_the_angle_of_a_simplex(dim: int) -> None:
     drawn = np.asarray(vectors(COUPLINGS["simplex"](jax.random.key(0), 2 * dim, dim)))
     units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -99,7 +101,7 @@ def test_simplex_plus_points_every_vector_away_from_the_others_and_conforms_less
     np.testing.assert_allclose(drawn[6], simplex[6], rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 2, 8, 32, 64])
+@pytest.mark.parametrize("size", [1, slow(2), 8, slow(32), slow(64)])
 def test_the_walsh_hadamard_transform_is_its_matrix(size: int) -> None:
     x = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
     np.testing.assert_allclose(
@@ -107,7 +109,7 @@ def test_the_walsh_hadamard_transform_is_its_matrix(size: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("m", "dim"), [(4, 8), (8, 8), (20, 5)])
+@pytest.mark.parametrize(("m", "dim"), [slow(4, 8), slow(8, 8), (20, 5)])
 def test_hadamard_projections_are_products_of_signs_and_hadamard_matrices(m: int, dim: int) -> None:
     omega = COUPLINGS["hadamard"](jax.random.key(0), m, dim)
     h, signs = linalg.hadamard(8) / np.sqrt(8), np.asarray(omega.rest, np.float64)
@@ -120,9 +122,10 @@ def test_hadamard_projections_are_products_of_signs_and_hadamard_matrices(m: int
 
 def test_hadamard_projections_store_signs_and_lengths_alone() -> None:
     for coupling in ("hadamard", "fast_simplex"):
-        leaves = jax.tree.leaves(COUPLINGS[coupling](jax.random.key(0), 1000, 1000))
+        drawn = jax.eval_shape(lambda key, draw=COUPLINGS[coupling]: draw(key, 1000, 1000), jax.random.key(0))
+        leaves = jax.tree.leaves(drawn)
         assert {leaf.dtype.name for leaf in leaves} == {"int8", "float32"}
-        assert sum(leaf.nbytes for leaf in leaves) < 12_000
+        assert sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) < 12_000
 
 
 def test_halton_points_fill_every_stratum() -> None:

@@ -69,9 +69,20 @@ def trained_like(policy, seed=1):
     return unflatten(policy)(start + 0.3 * noise)
 
 
+SPECS = ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=16)", "softmax")
+VARIANTS = ("mask", "rank", "trans")
+
+
 @pytest.mark.parametrize("head", ["choice", "tanh"])
-@pytest.mark.parametrize("variant", ["mask", "rank", "trans"])
-@pytest.mark.parametrize("spec", ["angular_hybrid(m=8, n=8)", "positive_antithetic(m=16)", "softmax"])
+@pytest.mark.parametrize(
+    ("spec", "variant"),
+    [
+        # The quick part meets every mechanism and every variant once.
+        pytest.param(spec, variant, marks=() if place == VARIANTS.index(variant) else pytest.mark.slow)
+        for place, spec in enumerate(SPECS)
+        for variant in VARIANTS
+    ],
+)
 def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
     policy = iap(config(spec, variant=variant, head=head, patch=4, keep=0.25, hidden=5), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)
@@ -91,7 +102,7 @@ def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
         assert set(np.unique(actions)) <= {-1.0, 0.0, 1.0}
 
 
-@pytest.mark.parametrize("patch", [1, 2])
+@pytest.mark.parametrize("patch", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_exactly_the_asked_share_is_kept_and_the_rest_has_no_influence(patch):
     policy = iap(config(keep=0.5, patch=patch), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)

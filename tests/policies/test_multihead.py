@@ -18,7 +18,7 @@ def _module(spec: str, seed: int = 0, **options) -> MultiHeadAttention:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("norm_fn", [unit, tempered])
+@pytest.mark.parametrize("norm_fn", [unit, pytest.param(tempered, marks=pytest.mark.slow)])
 def test_it_is_what_its_heads_are_one_by_one(spec: str, norm_fn) -> None:
     module = _module(spec, norm_fn=norm_fn)
     tokens = jax.random.normal(jax.random.key(1), (7, 12))
@@ -29,7 +29,7 @@ def test_it_is_what_its_heads_are_one_by_one(spec: str, norm_fn) -> None:
         heads = []
         for h in range(3):
             features = jax.tree.map(lambda leaf, h=h: leaf[h], module.features.get_value())
-            run = getattr(mechanism, operation)
+            run = jax.jit(getattr(mechanism, operation))
             heads.append(run(features, norm_fn(q[:, h]), norm_fn(k[:, h]), v[:, h], mask))
         np.testing.assert_allclose(found, module.out(jnp.concatenate(heads, axis=1)), rtol=1e-4, atol=1e-5)
 

@@ -16,8 +16,14 @@ START = jnp.ones(6)
 TARGET = 0.3
 ANTITHETIC = [name for name, entry in STRATEGIES.items() if entry.antithetic]
 BY_RANK = [name for name, entry in STRATEGIES.items() if entry.shaping == "ranks"]
+# The quick part takes one or two strategies of each library, the whole takes all.
+QUICK = ("open_es", "snes", "evojax_pgpe", "robotics_ars")
 UNTIED = ["snes", "xnes", "sep_cma_es", "cma_es", "evojax_cma_es", "evojax_crfmnes"]
 BY_RANK += UNTIED
+
+
+def some_quick(names):
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
 
 
 def returns_of(population):
@@ -70,7 +76,7 @@ def test_the_first_population_lies_around_the_mean_at_sigma(name):
     assert float(jnp.std(population - start)) == pytest.approx(0.25, rel=0.1)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", some_quick(STRATEGIES))
 def test_draws_come_in_pairs_where_the_catalogue_says_so(name):
     search = strategy(name, SETTINGS)
     population, _ = search.ask(KEY, search.init(KEY, START))
@@ -80,7 +86,7 @@ def test_draws_come_in_pairs_where_the_catalogue_says_so(name):
     assert paired == (name in ANTITHETIC)
 
 
-@pytest.mark.parametrize("name", BY_RANK)
+@pytest.mark.parametrize("name", some_quick(BY_RANK))
 def test_only_the_order_of_returns_counts(name):
     search = strategy(name, SETTINGS)
     population, state = search.ask(KEY, search.init(KEY, START))
@@ -153,7 +159,7 @@ def test_every_shaping_learns_and_keeps_what_is_better_better(shaping):
     np.testing.assert_array_equal(np.argsort(told), [1, 3, 0, 2])
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", some_quick(STRATEGIES))
 def test_weight_decay_pulls_to_zero_where_returns_say_nothing(name):
     search = strategy(name, SETTINGS._replace(weight_decay=0.5))
     state = search.init(KEY, START)

@@ -168,6 +168,15 @@ def test_arms_of_the_demonstrator_never_touch(tmp_path):
     assert pairs == {(7, 7)}  # the spatulas, and nothing behind them
 
 
+def test_a_demonstrator_with_noise_brings_the_balls_into_bowls_in_time(env):
+    env.reset(seed=0)
+    player = env.unwrapped.demonstrator(0, noise=0.1)
+    ended, cut = False, False
+    while not (ended or cut):
+        _, _, ended, cut, info = env.step(player.act().executed)
+    assert info["fraction_in_bowls"] >= 0.9
+
+
 def test_the_demonstrator_is_deterministic_by_seed_and_noise_is_told_from_intent():
     env = gymnasium.make(ID, image_size=None).unwrapped
 

@@ -9,6 +9,7 @@ no class is an error: nothing is ever counted as zero because it was forgotten.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -127,8 +128,8 @@ def _jaxprs(value: Any) -> Iterator[Any]:
 
 
 def _component(stack: str) -> str:
-    """The innermost scope that is a component."""
-    inner = [part for part in stack.split("/") if part in COMPONENTS]
+    """The innermost scope that is a component; transformations write vmap(scope)."""
+    inner = [part for part in re.split(r"[/()]", stack) if part in COMPONENTS]
     return inner[-1] if inner else OTHER
 
 

@@ -10,7 +10,7 @@ from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
     from robopolicy.policies.base import Policy
-    from robopolicy.policies.iap import IAPConfig
+    from robopolicy.policies.catalogue import PolicyConfig
     from robopolicy.training.evaluate import Evaluator
     from robopolicy.training.worker import EnvironmentSpec
 
@@ -46,7 +46,7 @@ class Players(NamedTuple):
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
     def make(
-        self, environments: list[EnvironmentSpec], config: IAPConfig, policy: Policy, features: Any
+        self, environments: list[EnvironmentSpec], config: PolicyConfig, policy: Policy, features: Any
     ) -> Evaluator:
         """The evaluator for a policy whose parameters it is given with every candidate."""
         if self.evaluator == "vector":

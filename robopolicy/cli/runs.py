@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from robopolicy.policies.base import Policy
-    from robopolicy.policies.iap import IAPConfig
+    from robopolicy.policies.catalogue import PolicyConfig
 
 BASELINES = ("oracle", "blind", "random")
 
@@ -22,7 +22,7 @@ BASELINES = ("oracle", "blind", "random")
 class Trained(NamedTuple):
     """A policy as a run left it: its config, its pure functions, flat parameters [P], features, metadata."""
 
-    config: IAPConfig
+    config: PolicyConfig
     policy: Policy
     parameters: NDArray[np.float32]
     features: Any

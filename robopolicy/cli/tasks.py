@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from robopolicy.policies.iap import IAPConfig
+    from robopolicy.policies.vision_performer import VisionPerformerConfig
 
 STONES, SWEEP = "stepping-stones", "bimanual-sweep"
 ID = "robopolicy:robopolicy/SteppingStones-v0"
@@ -97,6 +98,17 @@ def policy_config(attention: str, **settings: Any) -> IAPConfig:
     from robopolicy.policies.iap import IAPConfig
 
     return IAPConfig(canonical_spec(attention), PROPRIOCEPTION, **settings)
+
+
+def cloned_config(
+    attention: str, *, preset: str = "small", image: int = 500, patch: int | None = None, **settings: Any
+) -> VisionPerformerConfig:
+    """The policy that the bimanual sweep is cloned with: `preset` names its size, a patch fits the image."""
+    from robopolicy.policies.vision_performer import PRESETS, VisionPerformerConfig, default_patch
+
+    size: dict[str, Any] = PRESETS[one_of("preset", preset, PRESETS)]
+    patch = default_patch(image) if patch is None else patch
+    return VisionPerformerConfig(canonical_spec(attention), image=image, patch=patch, **size, **settings)
 
 
 def canonical_spec(attention: str) -> str:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from robopolicy.export.onnx import export_policy
 from robopolicy.export.verify import compare
 from robopolicy.policies.base import Policy, unflatten
-from robopolicy.policies.catalogue import describe
-from robopolicy.policies.iap import IAPConfig
+from robopolicy.policies.catalogue import PolicyConfig, describe
 from robopolicy.runtime.policy import OnnxPolicy
 
 RECORDED_FROM = 20_000  # first seed of the episodes that observations are recorded in
@@ -43,7 +42,7 @@ class Source(Protocol):
     """What a bundle is made of: a policy's config, its functions, flat parameters, features, and its run."""
 
     @property
-    def config(self) -> IAPConfig: ...
+    def config(self) -> PolicyConfig: ...
     @property
     def policy(self) -> Policy: ...
     @property

@@ -37,7 +37,7 @@ def convert(folder: Path, out: Path) -> None:
     with np.load(folder / FEATURES, allow_pickle=False) as stored:
         policy, features = policy_of(config, dict(stored))
     names = list(policy.observation_shapes)
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in policy.observation_shapes.values()]
+    shapes = list(policy.observation.values())
 
     def run(parameters: Any, frozen: Any, observation: tuple[Array, ...]) -> tuple[Array, Array]:
         seen = policy.inspect(parameters, frozen, dict(zip(names, observation, strict=True)))

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robopolicy.policies.catalogue import by_path, describe
-from robopolicy.policies.iap import IAPConfig
+from robopolicy.policies.catalogue import PolicyConfig, by_path, describe
 
 DESCRIPTION, FEATURES, PARAMETERS = "policy.json", "features.npz", "parameters.npy"
 
 
-def export_policy(config: IAPConfig, features: Any, path: Path, parameters: ArrayLike | None = None) -> None:
+def export_policy(
+    config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike | None = None
+) -> None:
     """Write the policy of `config` to `path`, whole or not at all.
 
     `features` are baked in. So is the flat vector `parameters` [P] where it is given; otherwise what

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
@@ -22,10 +24,11 @@ class Policy(NamedTuple):
       act: (parameters, features, observation) -> action [A] in [-1, 1].
       inspect: (parameters, features, observation) -> `action` and what led to it, by name: `scores`, and
         for every camera `kept/CAMERA`, the pixels [H, W] that the attention kept. For pictures and checks.
-      observation_shapes: shape of each float32 observation, by name.
+      observation_shapes: shape of each observation, by name.
       action_size: A.
       normalised: the vector observations that it normalises by running statistics, which are no parameters
         but grow with training: features["normaliser"][name] holds their `shift` and `scale`.
+      observation_dtypes: dtype of those observations that are not float32.
     """
 
     init: Callable[[Array], Any]
@@ -35,8 +38,18 @@ class Policy(NamedTuple):
     observation_shapes: dict[str, tuple[int, ...]]
     action_size: int
     normalised: tuple[str, ...] = ()
+    observation_dtypes: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def observation(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shape and dtype of every observation."""
+        return {
+            name: jax.ShapeDtypeStruct(shape, self.observation_dtypes.get(name, "float32"))
+            for name, shape in self.observation_shapes.items()
+        }
 
 
+KEY = jax.eval_shape(lambda: jax.random.key(0))  # the shape of a key, for what is never drawn
 CLIP = 5.0  # normalised observations lie within
 
 
@@ -79,17 +92,26 @@ def flatten(parameters: Any) -> Array:
 
 def unflatten(policy: Policy) -> Callable[[Any], Any]:
     """The function that turns a vector [P] back into the parameters of `policy`."""
-    return ravel_pytree(policy.init(jax.random.key(0)))[1]
+    leaves, structure = jax.tree.flatten(jax.eval_shape(policy.init, KEY))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+
+    def inverse(vector: Any) -> Any:
+        parts = [
+            vector[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)
+        ]
+        return jax.tree.unflatten(structure, parts)
+
+    return inverse
 
 
 def parameter_shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter by its path, in the order of the flat vector."""
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    shapes = jax.eval_shape(policy.init, KEY)
     leaves, _ = jax.tree_util.tree_flatten_with_path(shapes)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
 
 
 def parameter_count(policy: Policy) -> int:
     """Number of trainable parameters."""
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    shapes = jax.eval_shape(policy.init, KEY)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))

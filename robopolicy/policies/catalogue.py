@@ -2,43 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.policies.base import Policy
+from robopolicy.policies.base import KEY, Policy
 from robopolicy.policies.iap import IAPConfig, iap
+from robopolicy.policies.vision_performer import STATISTICS, VisionPerformerConfig, vision_performer
 from robopolicy.settings import check_types
 
 Arrays = dict[str, NDArray[Any]]
+PolicyConfig = IAPConfig | VisionPerformerConfig
 
 
-def describe(config: IAPConfig) -> dict[str, Any]:
+class Kind(NamedTuple):
+    """A kind of policy: the class of its config, the path in its features of what it is told of its
+    surroundings, the shapes of these constants by name, and the policy made with them.
+    """
+
+    config: type
+    constants: str
+    shapes: Callable[[Any], dict[str, tuple[int, ...]]]
+    make: Callable[[Any, Mapping[str, NDArray[Any]]], Policy]
+
+
+KINDS = {
+    "iap": Kind(IAPConfig, "level", lambda c: dict.fromkeys(("front_depth", "belly_depth"), c.image), iap),
+    "vision-performer": Kind(
+        VisionPerformerConfig,
+        "statistics",
+        lambda c: {name: (c.poses if name.startswith("pose") else c.actions,) for name in STATISTICS},
+        lambda config, known: vision_performer(config, known).policy,
+    ),
+}
+
+
+def kind_of(config: PolicyConfig) -> str:
+    """The name in `KINDS` of a config's kind."""
+    return next(name for name, kind in KINDS.items() if isinstance(config, kind.config))
+
+
+def describe(config: PolicyConfig) -> dict[str, Any]:
     """`config` as JSON can hold it."""
-    return {"kind": "iap", **asdict(config)}
+    return {"kind": kind_of(config), **asdict(config)}
 
 
-def restore(description: Mapping[str, Any]) -> IAPConfig:
+def restore(description: Mapping[str, Any]) -> PolicyConfig:
     """The config that `describe` wrote down. Raises ValueError for anything else."""
     if not isinstance(description, Mapping):
         raise ValueError(f"policy is {description!r}: it must be settings by name")
     settings = dict(description)
     kind = settings.pop("kind", None)
-    if kind != "iap":
-        raise ValueError(f"policy kind is {kind!r}: it must be 'iap'")
-    known = {f.name for f in fields(IAPConfig)}
+    if kind not in KINDS:
+        raise ValueError(f"policy kind is {kind!r}: it must be {' or '.join(map(repr, KINDS))}")
+    config = KINDS[kind].config
+    known = {f.name for f in fields(config)}
     if settings.keys() != known:
         odd = sorted(settings.keys() ^ known)
         raise ValueError(
             f"policy has settings {sorted(settings)}: it must have {sorted(known)}, so look at {odd}"
         )
-    check_types("policy setting", settings, IAPConfig)
+    check_types("policy setting", settings, config)
     tuples: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in settings.items()}
-    return IAPConfig(**tuples)
+    restored: PolicyConfig = config(**tuples)
+    return restored
 
 
 def by_path(tree: Any) -> Arrays:
@@ -67,12 +98,18 @@ def from_path(like: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return jax.tree.unflatten(structure, [arrays[path] for path in paths])
 
 
-def policy_of(config: IAPConfig, features: Mapping[str, NDArray[Any]]) -> tuple[Policy, Any]:
+def policy_of(config: PolicyConfig, features: Mapping[str, NDArray[Any]]) -> tuple[Policy, Any]:
     """The policy of `config`, and its features from arrays by path."""
-    prefix = "level/"
-    level = {path.removeprefix(prefix): array for path, array in features.items() if path.startswith(prefix)}
-    missing = {"front_depth", "belly_depth"} - level.keys()
+    kind = KINDS[kind_of(config)]
+    paths = {name: f"{kind.constants}/{name}" for name in kind.shapes(config)}
+    missing = [path for path in paths.values() if path not in features]
     if missing:
-        raise ValueError(f"features lack level/{sorted(missing)[0]}: they belong to another policy")
-    policy = iap(config, level)
-    return policy, from_path(jax.eval_shape(policy.init_features, jax.random.key(0)), features)
+        raise ValueError(f"features lack {missing[0]}: they belong to another policy")
+    policy = kind.make(config, {name: features[path] for name, path in paths.items()})
+    return policy, from_path(jax.eval_shape(policy.init_features, KEY), features)
+
+
+def untold(config: PolicyConfig) -> Policy:
+    """The policy of `config` with zeros for what it is told of its surroundings: a step costs the same."""
+    kind = KINDS[kind_of(config)]
+    return kind.make(config, {name: np.zeros(shape) for name, shape in kind.shapes(config).items()})

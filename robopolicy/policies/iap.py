@@ -113,6 +113,11 @@ class IAPConfig:
         return self.image[0] // self.patch, self.image[1] // self.patch
 
     @property
+    def tokens(self) -> int:
+        """How many tokens both images are cut into."""
+        return len(VIEWS) * self.grid[0] * self.grid[1]
+
+    @property
     def kept(self) -> int:
         """How many tokens `mask` and `rank` keep."""
         return max(1, round(self.keep * self.grid[0] * self.grid[1]))

@@ -40,6 +40,7 @@ class MultiHeadAttention(nnx.Module):
         rngs: nnx.Rngs,
         head_dim: int | None = None,
         norm_fn: Callable[[Array], Array] = unit,
+        dtype: str = "float32",
     ) -> None:
         """Make the module; parameters come from the stream `params` of `rngs`, features from `features`.
 
@@ -50,6 +51,7 @@ class MultiHeadAttention(nnx.Module):
           rngs: where random numbers come from.
           head_dim: width of a head, width / heads where left out.
           norm_fn: what is done to queries and keys [heads, tokens, head_dim], such as `unit` or `tempered`.
+          dtype: what projections are computed in; parameters and the mechanism itself stay float32.
 
         Raises ValueError for counts that are not positive, and for a width that heads do not divide.
         """
@@ -62,10 +64,10 @@ class MultiHeadAttention(nnx.Module):
         self.spec, self.heads, self.head_dim = spec, heads, head_dim or width // heads
         self.norm_fn = norm_fn
         inner = self.heads * self.head_dim
-        self.query = nnx.Linear(width, inner, use_bias=False, rngs=rngs)
-        self.key = nnx.Linear(width, inner, use_bias=False, rngs=rngs)
-        self.value = nnx.Linear(width, inner, use_bias=False, rngs=rngs)
-        self.out = nnx.Linear(inner, width, rngs=rngs)
+        self.query = nnx.Linear(width, inner, use_bias=False, dtype=dtype, rngs=rngs)
+        self.key = nnx.Linear(width, inner, use_bias=False, dtype=dtype, rngs=rngs)
+        self.value = nnx.Linear(width, inner, use_bias=False, dtype=dtype, rngs=rngs)
+        self.out = nnx.Linear(inner, width, dtype=dtype, rngs=rngs)
         self.features = Features(self._draw(rngs.features()))
 
     def __call__(self, tokens: Array, mask: Array | None = None) -> Array:
@@ -88,7 +90,7 @@ class MultiHeadAttention(nnx.Module):
 
     def _split(self, projected: Array) -> Array:
         """[T, heads * head_dim] to [heads, T, head_dim]."""
-        return projected.reshape(-1, self.heads, self.head_dim).transpose(1, 0, 2)
+        return projected.astype(jnp.float32).reshape(-1, self.heads, self.head_dim).transpose(1, 0, 2)
 
     def _draw(self, key: Array) -> object:
         mechanism = attention(self.spec)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-Observation = Mapping[str, NDArray[np.float32]]
+Observation = Mapping[str, NDArray[Any]]
+
+DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
 
 
 class OnnxPolicy:
@@ -33,6 +36,7 @@ class OnnxPolicy:
         except Exception as error:  # onnxruntime's errors share no narrower base
             raise ValueError(f"not an ONNX graph that can be run: {str(error).splitlines()[0]}") from error
         self.shapes = {node.name: tuple(node.shape) for node in self._session.get_inputs()}
+        self.dtypes = {n.name: DTYPES.get(n.type, n.type) for n in self._session.get_inputs()}
         self._outputs = [node.name for node in self._session.get_outputs()]
         if "action" not in self._outputs:
             raise ValueError(f"the graph gives {', '.join(self._outputs)}: a policy gives 'action'")
@@ -54,7 +58,8 @@ class OnnxPolicy:
             raise ValueError(f"observation holds {sorted(observation)}: the graph differs in {odd!r}")
         for name, shape in self.shapes.items():
             found = feed[name]
-            if found is None or found.shape != shape or found.dtype != np.float32:
+            dtype = self.dtypes[name]
+            if found is None or found.shape != shape or found.dtype != dtype:
                 what = None if found is None else f"{found.dtype}{list(found.shape)}"
-                raise ValueError(f"{name} is {what}: it must be float32{list(shape)}")
+                raise ValueError(f"{name} is {what}: it must be {dtype}{list(shape)}")
         return dict(zip(self._outputs, self._session.run(None, dict(feed)), strict=True))

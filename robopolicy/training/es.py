@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from robopolicy.training.checkpoint import (
     RunFolder,
 )
 from robopolicy.training.evaluate import Evaluations, Evaluator
+from robopolicy.training.interrupt import asked_to_stop
 from robopolicy.training.metrics import MetricsLog, Record, Sink
 from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.progress import Curriculum, Ends, Progress
@@ -189,7 +189,7 @@ def train(
             best = {path: arrays[path] for path in best}
         earlier = progress.seconds
         log = stack.enter_context(closing(MetricsLog(run.path, after=done if done else -1, sinks=sinks)))
-        stopped = stack.enter_context(_stop_after_generation())
+        stopped = stack.enter_context(asked_to_stop())
         if not done:
             if normaliser.moments:
                 # So that the first candidates, too, are given something to go by.
@@ -342,24 +342,3 @@ def _outcomes(played: Evaluations, prefix: str) -> Record:
     infos = [episode.info for row in played.episodes for episode in row]
     numbers = [n for n in infos[0] if all(isinstance(info.get(n), (bool, int, float)) for info in infos)]
     return {prefix + name: float(played.outcome(name).mean()) for name in numbers}
-
-
-@contextmanager
-def _stop_after_generation() -> Iterator[Callable[[], bool]]:
-    """Make the first Ctrl-C a request, and give back the second its usual meaning."""
-    asked = False
-
-    def ask(signum: int, frame: object) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, before)
-
-    try:
-        before = signal.signal(signal.SIGINT, ask)
-    except ValueError:  # not in the main thread, where signals do not arrive
-        yield lambda: False
-        return
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)

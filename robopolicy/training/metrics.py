@@ -1,4 +1,4 @@
-"""The log of a run: one JSON line a generation, and the same numbers for TensorBoard."""
+"""The log of a run: one JSON line a record, and the same numbers for TensorBoard."""
 
 from __future__ import annotations
 
@@ -14,52 +14,55 @@ Record = dict[str, Any]
 
 
 class Sink(Protocol):
-    """Where else records go; `generation` is in each."""
+    """Where else records go."""
 
-    def add(self, record: Record) -> None:
-        """Take one generation."""
+    def add(self, record: Record, number: int) -> None:
+        """Take one record, of generation or step `number`."""
 
     def close(self) -> None:
         """End the run."""
 
 
-def read(path: Path) -> list[Record]:
-    """The records of a log; an unfinished last line, as a killed run leaves it, is left out.
+def read(path: Path, counter: str = "generation") -> list[Record]:
+    """The records of a log, which `counter` numbers; an unfinished last line, of a killed run, is left out.
 
     Raises CheckpointError for a line that is no record.
     """
     if not path.is_file():
         return []
     lines = path.read_text().split("\n")[:-1]
-    return [_record(path, number, line) for number, line in enumerate(lines, 1)]
+    return [_record(path, number, line, counter) for number, line in enumerate(lines, 1)]
 
 
-def _record(path: Path, number: int, line: str) -> Record:
+def _record(path: Path, number: int, line: str, counter: str) -> Record:
     try:
         record = json.loads(line)
     except ValueError as error:
         raise CheckpointError(f"line {number} of {str(path)!r} is not JSON: {error}") from error
-    if not isinstance(record, dict) or not isinstance(record.get("generation"), int):
-        raise CheckpointError(f"line {number} of {str(path)!r} is no record of a generation")
+    if not isinstance(record, dict) or not isinstance(record.get(counter), int):
+        raise CheckpointError(f"line {number} of {str(path)!r} is no record of a {counter}")
     return record
 
 
 class MetricsLog:
     """Appends records to `metrics.jsonl` and to a TensorBoard file beside it."""
 
-    def __init__(self, folder: Path, after: int, sinks: Sequence[Sink] = ()) -> None:
-        """Continue after generation `after`: what a killed run logged beyond its checkpoint is dropped."""
+    def __init__(
+        self, folder: Path, after: int, sinks: Sequence[Sink] = (), counter: str = "generation"
+    ) -> None:
+        """Continue after record `after`: what a killed run logged beyond its checkpoint is dropped."""
         from tensorboardX import SummaryWriter
 
-        self._sinks = sinks
+        self._sinks, self._counter = sinks, counter
         self._path = folder / "metrics.jsonl"
-        kept = [record for record in read(self._path) if record["generation"] <= after]
+        kept = [record for record in read(self._path, counter) if record[counter] <= after]
         write_atomically(self._path, "".join(json.dumps(record) + "\n" for record in kept))
         with clear_about_full_disks(folder):
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
 
     def add(self, record: Record) -> None:
-        """Log one generation; the line is on the disk when this returns."""
+        """Log one record; the line is on the disk when this returns."""
+        number = record[self._counter]
         with clear_about_full_disks(self._path.parent):
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
@@ -67,10 +70,10 @@ class MetricsLog:
                 os.fsync(file.fileno())
             for name, value in record.items():
                 if isinstance(value, (int, float)):
-                    self._board.add_scalar(name, value, record["generation"])
+                    self._board.add_scalar(name, value, number)
             self._board.flush()
         for sink in self._sinks:
-            sink.add(record)
+            sink.add(record, number)
 
     def close(self) -> None:
         """Close the files."""

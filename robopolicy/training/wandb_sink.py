@@ -41,9 +41,9 @@ class WandbSink:
         except wandb.errors.Error as error:
             raise ValueError(f"wandb is {project!r}: {error}") from error
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, number: int) -> None:
         """See `Sink`."""
-        self._run.log(record, step=record["generation"])
+        self._run.log(record, step=number)
 
     def close(self) -> None:
         """See `Sink`."""

@@ -1,0 +1,36 @@
+"""The sweep seen in a mirror: its table is the same left and right, and so is what is to be done on it.
+
+Arms, camera, table and bowls lie symmetrically about the plane y = 0, so the mirror image of a demonstration is
+one, too. Of what the camera shows, shading and the arms' elbows alone are not exactly mirrored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Along y things change sign; turns, which are axial, along the other two axes.
+_POSE = np.array([1, -1, 1, 1, -1, 1, -1], np.float32)  # x, y, z, then the quaternion w, x, y, z
+_ACTION = np.array([1, -1, 1, -1, 1, -1], np.float32)  # move x, y, z, turn x, y, z
+
+
+def mirrored_images(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Images [..., S, S, 3], left and right exchanged."""
+    return images[..., ::-1, :]
+
+
+def mirrored_poses(poses: NDArray[Any]) -> NDArray[Any]:
+    """Poses [..., 14] of the other arm, each in the mirror."""
+    return _swapped(poses, _POSE)
+
+
+def mirrored_actions(actions: NDArray[Any]) -> NDArray[Any]:
+    """Actions [..., 12] for the other arm, each in the mirror."""
+    return _swapped(actions, _ACTION)
+
+
+def _swapped(rows: NDArray[Any], signs: NDArray[np.float32]) -> NDArray[Any]:
+    half = len(signs)
+    return np.concatenate([signs * rows[..., half:], signs * rows[..., :half]], axis=-1).astype(rows.dtype)

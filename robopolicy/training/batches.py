@@ -1,0 +1,169 @@
+"""Demonstrations as batches: which frames, in which order, how altered, and read before they are needed."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.training.datasets import FrameCache
+
+WIDER = 0.05  # share of the data's range that actions are looked for beyond it, on either side
+NARROWEST = 0.05  # range of an action that hardly ever changes
+LEAST_SPREAD = 1e-3  # standard deviation of a pose below which it counts as constant
+AHEAD = 4  # batches that are read before they are needed
+
+
+class Mirror(NamedTuple):
+    """What a task looks like in a mirror: functions of images, poses and actions, on leading axes."""
+
+    images: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
+    poses: Callable[[NDArray[Any]], NDArray[Any]]
+    actions: Callable[[NDArray[Any]], NDArray[Any]]
+
+
+class Batch(NamedTuple):
+    """Images [B, S, S, 3] uint8, poses [B, P] and actions [B, A] float32."""
+
+    image: NDArray[np.uint8]
+    poses: NDArray[np.float32]
+    action: NDArray[np.float32]
+
+
+class Split(NamedTuple):
+    """Frames to train on and frames to validate on; no episode has both."""
+
+    train: NDArray[np.intp]
+    validation: NDArray[np.intp]
+
+
+def split_by_episode(episode: NDArray[Any], share: float, seed: int) -> Split:
+    """Set aside `share` of the episodes, at least one where it is above 0; `episode` [F] tells whose frames are whose.
+
+    Raises ValueError where no episode would be left to train on.
+    """
+    names = np.unique(episode)
+    aside = int(np.ceil(share * len(names))) if share else 0
+    if aside >= len(names):
+        raise ValueError(f"validation is {share}: of {len(names)} episodes none would be left to train on")
+    held = np.random.default_rng([seed, 1]).permutation(names)[:aside]
+    validated = np.isin(episode, held)
+    return Split(np.flatnonzero(~validated), np.flatnonzero(validated))
+
+
+def statistics(
+    cache: FrameCache, frames: NDArray[np.intp], mirror: Mirror | None
+) -> dict[str, NDArray[np.float32]]:
+    """What `vision_performer` is told of the data: mean and spread of poses, range of actions widened by 5%."""
+    poses, actions = cache.poses[frames].astype(np.float64), cache.action[frames].astype(np.float64)
+    if mirror is not None:
+        poses = np.concatenate([poses, mirror.poses(poses)])
+        actions = np.concatenate([actions, mirror.actions(actions)])
+    low, high = actions.min(axis=0), actions.max(axis=0)
+    margin = np.maximum(WIDER * (high - low), (NARROWEST - (high - low)) / 2)
+    found = {
+        "pose_shift": poses.mean(axis=0),
+        "pose_scale": 1.0 / np.maximum(poses.std(axis=0), LEAST_SPREAD),
+        "action_low": low - margin,
+        "action_high": high + margin,
+    }
+    return {name: array.astype(np.float32) for name, array in found.items()}
+
+
+class Batches:
+    """Batch number s of a run, the same for the same seed whatever was read before it.
+
+    Frames come in a new order every epoch. With `mirror`, half of them are mirrored. With `jitter`, every
+    channel of an image is multiplied by a number within 1 +- jitter: colours change and nothing moves.
+    """
+
+    def __init__(
+        self,
+        cache: FrameCache,
+        frames: NDArray[np.intp],
+        size: int,
+        seed: int,
+        mirror: Mirror | None,
+        jitter: float,
+    ) -> None:
+        self._cache, self._frames, self._size, self._seed = cache, frames, size, seed
+        self._mirror, self._jitter = mirror, jitter
+        self._orders: dict[int, NDArray[np.intp]] = {}
+
+    def indices(self, step: int) -> NDArray[np.intp]:
+        """The frames of a batch [B], steps counted from 0."""
+        epochs, places = np.divmod(np.arange(step * self._size, (step + 1) * self._size), len(self._frames))
+        return np.array([self._order(int(e))[p] for e, p in zip(epochs, places, strict=True)])
+
+    def _order(self, epoch: int) -> NDArray[np.intp]:
+        if epoch not in self._orders:
+            order = np.random.default_rng([self._seed, 2, epoch]).permutation(self._frames)
+            self._orders = {e: o for e, o in self._orders.items() if e == epoch - 1} | {epoch: order}
+        return self._orders[epoch]
+
+    def at(self, step: int) -> Batch:
+        """Read a batch."""
+        indices = self.indices(step)
+        images, poses, action = (
+            self._cache.images(indices),
+            self._cache.poses[indices],
+            self._cache.action[indices],
+        )
+        rng = np.random.default_rng([self._seed, 3, step])
+        if self._mirror is not None:
+            flip = rng.random(len(indices)) < 0.5
+            images[flip] = self._mirror.images(images[flip])
+            poses[flip], action[flip] = self._mirror.poses(poses[flip]), self._mirror.actions(action[flip])
+        if self._jitter:
+            gains = rng.uniform(1 - self._jitter, 1 + self._jitter, (len(indices), 3))
+            tables = np.clip(np.arange(256)[:, None] * gains[:, None, :], 0, 255).round().astype(np.uint8)
+            images = np.stack([cv2.LUT(i, t[:, None, :]) for i, t in zip(images, tables, strict=True)])
+        return Batch(images, poses.astype(np.float32), action.astype(np.float32))
+
+
+class Prefetcher:
+    """Iterates over batches that a thread reads ahead; `waited` is how long they were waited for (s)."""
+
+    def __init__(self, batches: Batches, first: int, last: int) -> None:
+        """Batches `first` to `last` - 1."""
+        self.waited = 0.0
+        self._batches, self._range = batches, range(first, last)
+        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="batches", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for step in self._range:
+            try:
+                found: Batch | BaseException = self._batches.at(step)
+            except BaseException as error:  # whatever it is, it is raised where the batch is wanted
+                found = error
+            while not self._over.is_set():
+                try:
+                    self._ready.put(found, timeout=0.1)
+                    break
+                except queue.Full:
+                    continue
+            if self._over.is_set() or isinstance(found, BaseException):
+                return
+
+    def __iter__(self) -> Iterator[Batch]:
+        for _ in self._range:
+            began = time.monotonic()
+            found = self._ready.get()
+            self.waited += time.monotonic() - began
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+
+    def close(self) -> None:
+        """End the thread; what it has read is of no interest."""
+        self._over.set()
+        self._thread.join()

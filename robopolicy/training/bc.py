@@ -1,0 +1,320 @@
+"""Behaviour cloning: demonstrations in, a policy out, by the loss that its head brings along."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from robopolicy.naming import one_of
+from robopolicy.policies.base import flatten
+from robopolicy.policies.catalogue import Arrays, by_path, from_path
+from robopolicy.policies.vision_performer import Learner
+from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Split
+from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, CheckpointError, RunFolder
+from robopolicy.training.datasets import FrameCache
+from robopolicy.training.descent import Descent, State
+from robopolicy.training.interrupt import asked_to_stop
+from robopolicy.training.metrics import MetricsLog, Record, Sink
+
+STATE, PROGRESS = "state/", "progress/"
+NONFINITE = ("stop", "skip")
+SKIPS = 20  # steps in a row that are not finite, after which a run that skips them gives up
+VALIDATED = 256  # frames, at most
+ACTED = 64  # of them, for which an action is searched
+
+
+@dataclass(frozen=True)
+class BCConfig:
+    """Settings of a run.
+
+    Attributes:
+      steps: optimiser steps in all.
+      batch: demonstrations a step.
+      accumulate: parts that a batch is cut into, whose gradients are added up: for batches beyond memory.
+      learning_rate: the highest, of AdamW, after `warmup` steps; a cosine takes it to a hundredth at the end.
+      weight_decay: of AdamW, on matrices.
+      clip: largest norm of a gradient.
+      ema: decay of the running mean of parameters, which is what is evaluated and shipped.
+      negatives: uniform actions that the demonstrated one must stand out from (for each dimension, where the
+        head is autoregressive; a regression has none).
+      mirror: whether half of the frames are shown in a mirror.
+      jitter: share by which the brightness of each colour channel is varied.
+      validation: share of the episodes that are set aside.
+      validate_every: steps between two looks at them.
+      rollout_every: steps between two evaluations in the simulator, besides the one at the end; 0 for none.
+      rollouts: episodes of such an evaluation; 0 for none at all.
+      nonfinite: what follows a loss or a gradient that is not finite. The step is undone in any case; `stop`
+        ends the run there, `skip` goes on with the next batch.
+      seed: fixes everything.
+      checkpoint_every: steps between two checkpoints; the last one is always saved.
+    """
+
+    steps: int = 4000
+    batch: int = 32
+    accumulate: int = 1
+    learning_rate: float = 1e-3
+    warmup: int = 200
+    weight_decay: float = 1e-4
+    clip: float = 1.0
+    ema: float = 0.999
+    negatives: int = 64
+    mirror: bool = True
+    jitter: float = 0.05
+    validation: float = 0.1
+    validate_every: int = 250
+    rollout_every: int = 0
+    rollouts: int = 0
+    nonfinite: str = "stop"
+    seed: int = 0
+    checkpoint_every: int = 250
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "accumulate", "negatives", "validate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        for name in ("warmup", "rollout_every", "rollouts"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be 0 or more")
+        if self.batch % self.accumulate:
+            raise ValueError(f"accumulate is {self.accumulate}: it must divide the batch of {self.batch}")
+        for name in ("learning_rate", "clip"):
+            if not 0.0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be a number above 0")
+        if not 0.0 <= self.weight_decay < np.inf:
+            raise ValueError(f"weight_decay is {self.weight_decay}: it must be a number from 0 on")
+        for name in ("ema", "jitter", "validation"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be from 0 to less than 1")
+        one_of("nonfinite", self.nonfinite, NONFINITE)
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed}: it must be from 0 to {2**32 - 1}")
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """AdamW with warm-up, cosine and clipping."""
+        rate = optax.warmup_cosine_decay_schedule(
+            0.0, self.learning_rate, min(self.warmup, self.steps - 1), self.steps, self.learning_rate / 100
+        )
+        adamw = optax.adamw(
+            rate, weight_decay=self.weight_decay, mask=lambda tree: jax.tree.map(lambda x: x.ndim > 1, tree)
+        )
+        return optax.chain(optax.clip_by_global_norm(self.clip), adamw)
+
+
+# What may differ in a run that is resumed: how it is watched, and nothing of what it learns.
+MAY_CHANGE = ("validate_every", "rollout_every", "rollouts", "nonfinite", "checkpoint_every")
+
+
+class Rollouts(NamedTuple):
+    """How a policy did in the simulator: the mean return, and outcomes by name."""
+
+    returns: float
+    outcomes: Mapping[str, float]
+
+
+class Progress(NamedTuple):
+    """What a checkpoint knows besides the state: steps skipped, the best so far, and seconds of wall time."""
+
+    skipped: int = 0
+    best_return: float = -np.inf
+    best_loss: float = np.inf
+    seconds: float = 0.0
+
+
+def train(
+    config: BCConfig,
+    *,
+    run: RunFolder,
+    learner: Learner,
+    features: Any,
+    cache: FrameCache,
+    split: Split,
+    mirror: Mirror | None = None,
+    rollout: Callable[[NDArray[np.float32]], Rollouts] | None = None,
+    resume: bool = False,
+    on_record: Callable[[Record], None] | None = None,
+    on_step: Callable[[], None] | None = None,
+    sinks: Sequence[Sink] = (),
+) -> Record | None:
+    """Train for `config.steps`, saving to `run` as it goes; returns the last record, None if nothing was left.
+
+    Args:
+      config: settings.
+      run: a folder that `RunFolder.create` has made.
+      learner: the policy and its loss.
+      features: its frozen features.
+      cache: the demonstrations' frames.
+      split: which of them are for training.
+      mirror: the task in a mirror, for config.mirror.
+      rollout: flat parameters [P] -> how they do in the simulator.
+      resume: go on after the latest checkpoint, to the same bits as if there had been no stop.
+      on_record, on_step: told of progress.
+      sinks: where records go besides the run folder.
+
+    The best parameters that checkpoints keep are those with the highest return in the simulator, or where it is
+    not asked, those with the lowest loss on frames set aside. Ctrl-C ends the run, saved, after the step in
+    progress; a second one ends it at once. Raises FloatingPointError where the loss is not finite and the config
+    says to stop, CheckpointError where a checkpoint to resume from has other shapes.
+    """
+    if config.mirror and mirror is None:
+        raise ValueError("mirror is True: this task does not tell what it looks like in a mirror")
+    descent = Descent(
+        learner,
+        features,
+        config.optimiser(),
+        **{name: getattr(config, name) for name in ("batch", "accumulate", "negatives", "ema", "seed")},
+    )
+    batches = Batches(
+        cache, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
+    )
+    held_out = _held_out(cache, split, config.batch)
+    state = descent.begin(jax.random.split(jax.random.key(config.seed))[0])
+    progress, done, best = Progress(), 0, np.asarray(flatten(state.ema))
+    frozen = {FEATURES + path: array for path, array in by_path(features).items()}
+
+    def save(step: int) -> None:
+        arrays = {MEAN: np.asarray(flatten(state.ema)), BEST: best, **frozen}
+        arrays |= {STATE + path: array for path, array in by_path(state).items()}
+        arrays |= {PROGRESS + name: np.asarray(value) for name, value in progress._asdict().items()}
+        run.save(step, arrays)
+
+    with ExitStack() as stack:
+        stack.enter_context(run.held())
+        saved = resume and bool(run.generations())
+        if saved:
+            done, arrays = run.load()
+            state, progress, best = _restored(arrays, state, frozen)
+        log = MetricsLog(run.path, after=done if saved else -1, sinks=sinks, counter="step")
+        stack.enter_context(closing(log))
+        stopped = stack.enter_context(asked_to_stop())
+        prefetcher = stack.enter_context(closing(Prefetcher(batches, done, config.steps)))
+        state = descent.placed(state)
+        earlier, began = progress.seconds, time.monotonic()
+        since = _Since(prefetcher)
+        in_a_row = 0
+        record: Record | None = None
+        for step, batch in enumerate(prefetcher, done + 1):
+            state, told = descent.step(state, batch, step)
+            ended = step == config.steps or stopped()
+            if told["finite"]:
+                in_a_row = 0
+                since.add(float(told["loss"]), float(told["gradient_norm"]), config.batch)
+            else:
+                in_a_row += 1
+                progress = progress._replace(skipped=progress.skipped + 1)
+                words = f"step {step}: {descent.complaint(state.parameters, batch, step)}"
+                if config.nonfinite == "stop" or in_a_row == SKIPS:
+                    save(step - 1)
+                    raise FloatingPointError(
+                        f"{words}; attention is {learner.attention}, and the policy is that of step {step - 1}"
+                    )
+                log.add({"step": step, "not_finite": words})
+            if on_step is not None:
+                on_step()
+            if ended or step % config.validate_every == 0 or _rolls(config, step):
+                record = {"step": step, **since.record(), "skipped": progress.skipped}
+                if held_out:
+                    record |= _validated(descent, state, held_out)
+                loss = record.get("validation/loss", np.inf)
+                if rollout is not None and config.rollouts and (_rolls(config, step) or step == config.steps):
+                    played = rollout(np.asarray(flatten(state.ema)))
+                    record |= {"rollout/return": played.returns}
+                    record |= {f"rollout/{name}": value for name, value in played.outcomes.items()}
+                    if played.returns > progress.best_return:
+                        best = np.asarray(flatten(state.ema))
+                        progress = progress._replace(best_return=played.returns)
+                if loss < progress.best_loss:
+                    progress = progress._replace(best_loss=loss)
+                    if not np.isfinite(progress.best_return):
+                        best = np.asarray(flatten(state.ema))
+                progress = progress._replace(seconds=earlier + time.monotonic() - began)
+                record["seconds"] = progress.seconds
+                log.add(record)
+                if on_record is not None:
+                    on_record(record)
+                since = _Since(prefetcher)
+            if ended or step % config.checkpoint_every == 0:
+                save(step)
+            if ended:
+                break
+    return record
+
+
+def _rolls(config: BCConfig, step: int) -> bool:
+    return bool(config.rollout_every) and step % config.rollout_every == 0
+
+
+class _Since:
+    """What happened since the last record."""
+
+    def __init__(self, prefetcher: Prefetcher) -> None:
+        self._prefetcher, self._waited = prefetcher, prefetcher.waited
+        self._began = time.monotonic()
+        self._losses: list[float] = []
+        self._norms: list[float] = []
+        self._images = 0
+
+    def add(self, loss: float, norm: float, images: int) -> None:
+        self._losses.append(loss)
+        self._norms.append(norm)
+        self._images += images
+
+    def record(self) -> Record:
+        seconds = time.monotonic() - self._began
+        return {
+            "loss": float(np.mean(self._losses)) if self._losses else np.nan,
+            "gradient_norm": float(np.mean(self._norms)) if self._norms else np.nan,
+            "images_per_second": self._images / seconds,
+            "waiting_share": (self._prefetcher.waited - self._waited) / seconds,
+        }
+
+
+def _held_out(cache: FrameCache, split: Split, size: int) -> list[Callable[[], Batch]]:
+    """Readers of batches set aside, spread evenly over their episodes; what does not fill a batch is left out."""
+    frames = split.validation
+    count = min(len(frames), VALIDATED)
+    chosen = frames[np.linspace(0, len(frames) - 1, count).astype(int)] if count else frames
+    size = min(size, count)
+    parts = [chosen[at : at + size] for at in range(0, count - size + 1, size)] if count else []
+
+    def reader(part: NDArray[np.intp]) -> Callable[[], Batch]:
+        return lambda: Batch(
+            cache.images(part), cache.poses[part].astype(np.float32), cache.action[part].astype(np.float32)
+        )
+
+    return [reader(part) for part in parts]
+
+
+def _validated(descent: Descent, state: State, held_out: list[Callable[[], Batch]]) -> Record:
+    losses, errors, acted = [], [], 0
+    for read in held_out:
+        batch = read()
+        losses.append(descent.loss(state.ema, batch))
+        if acted < ACTED:
+            errors.append(float(np.abs(np.asarray(descent.actions(state.ema, batch)) - batch.action).mean()))
+            acted += len(batch.action)
+    return {"validation/loss": float(np.mean(losses)), "validation/action_error": float(np.mean(errors))}
+
+
+def _restored(arrays: Arrays, like: State, frozen: Arrays) -> tuple[State, Progress, NDArray[np.float32]]:
+    """State, progress and best parameters from a checkpoint that must belong to this config."""
+    for path, array in frozen.items():
+        if path not in arrays or not np.array_equal(arrays[path], array):
+            raise CheckpointError(f"{path} of the checkpoint is not that of this config, or of this dataset")
+    state = {path.removeprefix(STATE): a for path, a in arrays.items() if path.startswith(STATE)}
+    try:
+        values = {name: arrays[PROGRESS + name].item() for name in Progress._fields}
+        best = np.asarray(arrays[BEST], np.float32)
+        return jax.tree.map(jnp.asarray, from_path(like, state)), Progress(**values), best
+    except KeyError as error:
+        raise CheckpointError(f"the checkpoint holds no {error}: another version made it") from error
+    except ValueError as error:
+        raise CheckpointError(f"the state is another one: {error}") from error

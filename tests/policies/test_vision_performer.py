@@ -1,0 +1,269 @@
+"""The Vision-Performer as trainers and robots see it: prices, heads, features, bad settings."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from robopolicy.attention import attention
+from robopolicy.export.onnx import export_policy
+from robopolicy.flops import count
+from robopolicy.policies.base import KEY, flatten, parameter_count, unflatten
+from robopolicy.policies.catalogue import by_path, describe, policy_of, restore, untold
+from robopolicy.policies.energy import HEADS, HeadConfig, Score
+from robopolicy.policies.vision_performer import (
+    PRESETS,
+    VisionPerformerConfig,
+    default_patch,
+    vision_performer,
+)
+from robopolicy.runtime.policy import OnnxPolicy
+
+SMALL = VisionPerformerConfig(
+    "angular_hybrid(m=4, n=3)", image=24, patch=6, width=8, depth=2, heads=2, mlp=12, encoding=10, hidden=16,
+    samples=32,
+)  # fmt: skip
+KNOWN = {
+    "pose_shift": np.full(14, 0.1),
+    "pose_scale": np.full(14, 2.0),
+    "action_low": np.full(12, -0.9),
+    "action_high": np.full(12, 1.05),
+}
+
+
+def made(config=SMALL, seed=0):
+    learner = vision_performer(config, KNOWN)
+    start, draw = jax.random.split(jax.random.key(seed))
+    return learner, learner.policy.init(start), learner.policy.init_features(draw)
+
+
+def observation(seed=0, image=24):
+    rng = np.random.default_rng(seed)
+    return {
+        "image": rng.integers(0, 256, (image, image, 3), np.uint8),
+        "poses": rng.uniform(-1, 1, 14).astype(np.float32),
+    }
+
+
+# By hand, with the prices of flops.py: a multiply-add is 2, all else 1 for each element it works on.
+
+
+def norm_by_hand(tokens, width):
+    """Mean and mean square (2 sums, a square, 2 divisions), variance, root; an affine map of each token."""
+    statistics = tokens * (width + 2 * width + 2) + tokens * 3
+    return statistics + tokens * (1 + 1) + tokens * width * 4
+
+
+def softmax_by_hand(tokens, d, v):
+    """Scores; the peak, a subtraction, exp and the sum of each row; values; a division of each value."""
+    rows = tokens * tokens * (2 * d + 1 + 1 + 1 + 1) + tokens  # one more for sums that are at least one
+    return rows + 2 * tokens * tokens * v + tokens * v
+
+
+def encoder_by_hand(config, mechanism):
+    """FLOPs of everything but the policy's head: `mechanism` is what attention costs one of its heads."""
+    tokens, width, patch = config.tokens, config.width, 3 * config.patch**2
+    d = width // config.heads
+    total = 2 * tokens * patch  # bytes to [-1, 1]
+    total += 2 * tokens * patch * width + tokens * width  # patches
+    total += tokens * width  # positions
+    block = norm_by_hand(tokens, width)
+    block += 3 * 2 * tokens * width * width  # queries, keys, values
+    block += 2 * tokens * config.heads * (3 * d + 2)  # unit length: squares, sums, epsilon, root, products
+    block += config.heads * mechanism
+    block += 2 * tokens * width * width + tokens * width  # out
+    block += tokens * width  # added
+    block += norm_by_hand(tokens, width)
+    block += 2 * tokens * width * config.mlp + 2 * tokens * config.mlp  # bias and relu
+    block += 2 * tokens * config.mlp * width + tokens * width
+    block += tokens * width
+    total += config.depth * block
+    total += norm_by_hand(tokens, width)
+    total += 2 * tokens * width * config.heads  # scores of the pooling
+    total += tokens * config.heads * 5 + config.heads  # peak, difference, exp, sum, division
+    total += 2 * tokens * width
+    joined = width + config.poses
+    return total + 2 * config.poses + 2 * joined * config.encoding + 2 * config.encoding
+
+
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, image=32, patch=8, depth=1)])
+@pytest.mark.parametrize("spec", ["softmax", "angular_hybrid(m=4, n=3)", "trigonometric(m=5)"])
+def test_the_counter_agrees_with_a_hand_count_of_the_encoder(config, spec):
+    config = replace(config, attention=spec, head="squared_error")
+    d = config.width // config.heads
+    price = softmax_by_hand(config.tokens, d, d)
+    if spec != "softmax":  # the hand counts of these are tests of the counter itself
+        mechanism, rows = attention(spec), jnp.zeros((config.tokens, d))
+        draw = jax.eval_shape(lambda key: mechanism.init(key, d), KEY)
+        price = count(mechanism.apply, draw, rows, rows, rows).total
+    counted = price_of(config)
+    assert counted.total - counted.by_component["head"] == encoder_by_hand(config, price)
+
+
+def price_of(config):
+    policy = untold(config)
+    shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
+    return count(policy.act, *shapes, policy.observation)
+
+
+def test_the_price_of_a_step_tells_its_parts():
+    parts = price_of(SMALL).by_component
+    assert set(parts) == {
+        "patches", "projections", "query map", "key map", "contraction", "encoder", "head"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_learns_one_action_and_finds_it_again(head):
+    config = replace(SMALL, head=head, samples=128, iterations=50 if head == "langevin" else 3)
+    learner, parameters, features = made(config)
+    action = jnp.asarray(np.random.default_rng(1).uniform(-0.8, 0.8, 12), jnp.float32)
+    optimiser = optax.adam(3e-3)
+    slope = jax.value_and_grad(lambda p, key: learner.loss(p, features, observation(), action, key, 64))
+
+    @jax.jit
+    def step(parameters, state, key):
+        loss, gradient = slope(parameters, key)
+        updates, state = optimiser.update(gradient, state)
+        return optax.apply_updates(parameters, updates), state, loss
+
+    untrained = np.abs(learner.policy.act(parameters, features, observation()) - action).mean()
+
+    state = optimiser.init(parameters)
+    for key in jax.random.split(jax.random.key(2), 400):
+        parameters, state, _ = step(parameters, state, key)
+    found = jax.jit(learner.policy.act)(parameters, features, observation())
+    # In twelve dimensions a search by sampling comes near, and no nearer.
+    near = 0.5 * untrained if head in ("derivative_free", "langevin") else 0.05
+    assert np.abs(found - action).mean() < near
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_actions_are_within_their_range_and_the_same_every_time(head):
+    learner, parameters, features = made(replace(SMALL, head=head))
+    act = jax.jit(learner.policy.act)
+    for seed in range(3):
+        action = np.asarray(act(parameters, features, observation(seed)))
+        assert action.shape == (12,)
+        assert (np.abs(action) <= 1).all()
+        np.testing.assert_array_equal(action, act(parameters, features, observation(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_the_exported_graph_does_the_same(head, tmp_path):
+    config = replace(SMALL, head=head)
+    learner, parameters, features = made(config)
+    export_policy(config, features, tmp_path / "policy.onnx")
+    graph = OnnxPolicy(tmp_path / "policy.onnx", np.asarray(flatten(parameters)))
+    for seed in range(3):
+        wanted = learner.policy.inspect(parameters, features, observation(seed))
+        found = graph.run(observation(seed))
+        np.testing.assert_allclose(found["action"], wanted["action"], atol=1e-5)
+        np.testing.assert_allclose(found["scores"], wanted["scores"], atol=1e-4)
+
+
+def test_the_graph_says_which_dtype_it_wants(tmp_path):
+    config = replace(SMALL, head="squared_error", attention="softmax")
+    _, parameters, features = made(config)
+    export_policy(config, features, tmp_path / "policy.onnx", flatten(parameters))
+    graph = OnnxPolicy(tmp_path / "policy.onnx")
+    seen = observation()
+    with pytest.raises(ValueError, match=r"image is float32\[24, 24, 3\]: it must be uint8\[24, 24, 3\]"):
+        graph({**seen, "image": seen["image"].astype(np.float32)})
+
+
+def test_features_are_drawn_once_and_are_no_parameters():
+    learner, parameters, features = made()
+    other = learner.policy.init_features(jax.random.key(9))
+    drawn, again = by_path(features["draws"]), by_path(other["draws"])
+    assert drawn
+    assert all(
+        not np.array_equal(drawn[path], again[path]) for path in drawn if drawn[path].dtype.kind == "f"
+    )
+    assert not set(drawn) & set(by_path(parameters))
+    # Each head of each block has a draw of its own.
+    assert all(not np.array_equal(array[0], array[1]) for array in drawn.values() if array.dtype.kind == "f")
+
+
+def test_a_policy_comes_back_from_what_is_written_of_it():
+    learner, parameters, features = made()
+    config = restore(describe(SMALL))
+    policy, back = policy_of(config, by_path(features))
+    vector = flatten(parameters)
+    assert config == SMALL
+    assert vector.shape == (parameter_count(policy),)
+    wanted = learner.policy.act(parameters, features, observation())
+    np.testing.assert_array_equal(policy.act(unflatten(policy)(vector), back, observation()), wanted)
+
+
+def test_it_sees_where_things_are():
+    learner, parameters, features = made(replace(SMALL, head="squared_error"))
+    here, there = np.zeros((2, 24, 24, 3), np.uint8)
+    here[:6, :6], there[-6:, -6:] = 255, 255
+    poses = np.zeros(14, np.float32)
+    acts = [learner.policy.act(parameters, features, {"image": i, "poses": poses}) for i in (here, there)]
+    assert np.abs(acts[0] - acts[1]).max() > 1e-4
+
+
+def test_layers_are_told_in_order_and_end_with_the_head():
+    learner, parameters, features = made()
+    names = list(learner.layers(parameters, features, observation()))
+    assert names == [
+        "patches", "block 0, attention", "block 0, mlp", "block 1, attention", "block 1, mlp", "pooling",
+        "encoding", "head",
+    ]  # fmt: skip
+
+
+def test_half_precision_is_near_the_whole_and_keeps_parameters_whole():
+    whole, parameters, features = made()
+    half = vision_performer(SMALL, KNOWN, "bfloat16")
+    action = jnp.zeros(12)
+    arguments = (parameters, features, observation(), action, jax.random.key(0), 64)
+    assert float(half.loss(*arguments)) == pytest.approx(float(whole.loss(*arguments)), rel=0.02)
+    gradient = jax.grad(half.loss)(*arguments)
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
+
+
+def test_the_slope_of_a_score_is_its_derivative():
+    score = Score(HeadConfig(10, 12, 16, 8, 3), nnx.Rngs(0))
+    encoding, candidates = (
+        jax.random.normal(jax.random.key(1), (10,)),
+        jax.random.normal(jax.random.key(2), (5, 12)),
+    )
+    wanted = jax.grad(lambda c: jnp.sum(score(encoding, c)))(candidates)
+    np.testing.assert_allclose(score.slope(encoding, candidates), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_fit_their_images(preset):
+    for image in (500, 96):
+        config = VisionPerformerConfig("softmax", image=image, patch=default_patch(image), **PRESETS[preset])
+        assert config.tokens >= 144
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"patch": 7}, "patch is 7: it must divide the image's 24 pixels"),
+        ({"patch": 0}, "patch is 0: it must be 1 or more"),
+        ({"heads": 3}, "heads is 3: it must divide the width 8"),
+        ({"samples": 0}, "samples is 0: it must be 1 or more"),
+        ({"iterations": -1}, "iterations is -1: it must be 0 or more"),
+        ({"head": "softmax"}, "head is 'softmax'"),
+        ({"qk_norm": "none"}, "qk_norm is 'none'"),
+        ({"attention": "attention"}, "attention"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings, words):
+    with pytest.raises(ValueError, match=words):
+        replace(SMALL, **settings)
+
+
+def test_statistics_of_another_size_are_refused():
+    with pytest.raises(ValueError, match=r"statistics pose_shift has shape \(7,\): it must be \(14,\)"):
+        vision_performer(SMALL, {**KNOWN, "pose_shift": np.zeros(7)})

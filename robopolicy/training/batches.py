@@ -44,7 +44,7 @@ class Split(NamedTuple):
 
 
 def split_by_episode(episode: NDArray[Any], share: float, seed: int) -> Split:
-    """Set aside `share` of the episodes, at least one where it is above 0; `episode` [F] tells whose frames are whose.
+    """Set aside `share` of the episodes, one at least where it is above 0; `episode` [F] is each frame's.
 
     Raises ValueError where no episode would be left to train on.
     """
@@ -60,7 +60,7 @@ def split_by_episode(episode: NDArray[Any], share: float, seed: int) -> Split:
 def statistics(
     cache: FrameCache, frames: NDArray[np.intp], mirror: Mirror | None
 ) -> dict[str, NDArray[np.float32]]:
-    """What `vision_performer` is told of the data: mean and spread of poses, range of actions widened by 5%."""
+    """What `vision_performer` is told of the data: poses' mean and spread, actions' range widened by 5%."""
     poses, actions = cache.poses[frames].astype(np.float64), cache.action[frames].astype(np.float64)
     if mirror is not None:
         poses = np.concatenate([poses, mirror.poses(poses)])

@@ -144,7 +144,7 @@ def train(
     on_step: Callable[[], None] | None = None,
     sinks: Sequence[Sink] = (),
 ) -> Record | None:
-    """Train for `config.steps`, saving to `run` as it goes; returns the last record, None if nothing was left.
+    """Train for `config.steps`, saving to `run`; returns the last record, None if nothing was left to do.
 
     Args:
       config: settings.
@@ -159,10 +159,10 @@ def train(
       on_record, on_step: told of progress.
       sinks: where records go besides the run folder.
 
-    The best parameters that checkpoints keep are those with the highest return in the simulator, or where it is
-    not asked, those with the lowest loss on frames set aside. Ctrl-C ends the run, saved, after the step in
-    progress; a second one ends it at once. Raises FloatingPointError where the loss is not finite and the config
-    says to stop, CheckpointError where a checkpoint to resume from has other shapes.
+    The best parameters, in every checkpoint, are those with the highest return in the simulator, or where
+    it is not asked, those with the lowest loss on frames set aside. Ctrl-C ends the run, saved, after the
+    step in progress; a second one ends it at once. Raises FloatingPointError where the loss is not finite and
+    the config says to stop, CheckpointError where a checkpoint to resume from has other shapes.
     """
     if config.mirror and mirror is None:
         raise ValueError("mirror is True: this task does not tell what it looks like in a mirror")
@@ -209,13 +209,13 @@ def train(
                 since.add(float(told["loss"]), float(told["gradient_norm"]), config.batch)
             else:
                 in_a_row += 1
-                progress = progress._replace(skipped=progress.skipped + 1)
                 words = f"step {step}: {descent.complaint(state.parameters, batch, step)}"
                 if config.nonfinite == "stop" or in_a_row == SKIPS:
                     save(step - 1)
                     raise FloatingPointError(
-                        f"{words}; attention is {learner.attention}, and the policy is that of step {step - 1}"
+                        f"{words}; attention is {learner.attention}; the policy is that of step {step - 1}"
                     )
+                progress = progress._replace(skipped=progress.skipped + 1)
                 log.add({"step": step, "not_finite": words})
             if on_step is not None:
                 on_step()
@@ -278,7 +278,7 @@ class _Since:
 
 
 def _held_out(cache: FrameCache, split: Split, size: int) -> list[Callable[[], Batch]]:
-    """Readers of batches set aside, spread evenly over their episodes; what does not fill a batch is left out."""
+    """Readers of batches that are set aside, evenly over their episodes; what fills no batch is left out."""
     frames = split.validation
     count = min(len(frames), VALIDATED)
     chosen = frames[np.linspace(0, len(frames) - 1, count).astype(int)] if count else frames

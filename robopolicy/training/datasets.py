@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -47,6 +47,11 @@ class Dataset:
     image_size: int
     steps: tuple[int, ...]
     about: Mapping[str, Any]
+
+    @property
+    def episode(self) -> NDArray[np.intp]:
+        """Whose every frame is that has an action, [F]."""
+        return np.repeat(np.arange(len(self.steps)), self.steps)
 
     @property
     def data(self) -> Path:
@@ -132,6 +137,8 @@ def _checked(where: str, episode: h5py.Group) -> tuple[int, int]:
             )
         if kind is np.floating and not np.isfinite(array[()]).all():
             raise DatasetError(f"{where} has {name} that are not finite: numbers were expected")
+        if name.endswith(("actions", "intended_action")) and (largest := np.abs(array[()]).max()) > 1 + 1e-6:
+            raise DatasetError(f"{where} has {name} of {largest:.3g}: numbers in [-1, 1] were expected")
     ended = episode["terminations"][()] | episode["truncations"][()]
     if not ended[-1]:
         raise DatasetError(f"{where} is cut short: its last step does not end it")
@@ -229,7 +236,7 @@ class FrameCache:
         """The image [S, S, 3] of a frame."""
         return np.asarray(self._images[index])
 
-    def images(self, indices: Sequence[int]) -> NDArray[np.uint8]:
+    def images(self, indices: Sequence[int] | NDArray[np.intp]) -> NDArray[np.uint8]:
         """The images [B, S, S, 3] of these frames, in this order."""
         return np.stack([self.image(index) for index in indices])
 
@@ -247,3 +254,20 @@ class FrameCache:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+@contextlib.contextmanager
+def cached(dataset: Dataset, path: Path, say: Callable[[str], None]) -> Iterator[FrameCache]:
+    """The cache of `dataset` at `path`, made where there is none yet; `say` is told of what takes time.
+
+    Raises DatasetError where it is the cache of another dataset, and as `FrameCache` and `build_cache` do.
+    """
+    if not path.exists():
+        say(f"writing the {sum(dataset.steps)} frames of {dataset.path.name} one by one to {path}")
+        build_cache(dataset, path)
+    with FrameCache(path, dataset.about["task"], dataset.image_size) as cache:
+        if cache.about != {**dataset.about, "frames": sum(dataset.steps)}:
+            raise DatasetError(
+                f"{str(path)!r} caches another dataset than {str(dataset.path)!r}: remove it, or give another"
+            )
+        yield cache

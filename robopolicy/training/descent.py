@@ -1,8 +1,7 @@
-"""One step of gradient descent on demonstrations: parts added up, spread over devices, undone if not finite."""
+"""Gradient descent on demonstrations: parts added up, spread over devices, undone where not finite."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -92,12 +91,12 @@ class Descent:
         return self._act(parameters, self._features, {"image": batch.image, "poses": batch.poses})
 
     def complaint(self, parameters: Any, batch: Batch, number: int) -> str:
-        """What is not finite when `parameters` meet `batch` in step `number`: the first layer, or a gradient."""
+        """What is not finite when `parameters` meet `batch` in step `number`: a layer, or a gradient."""
         found = self._layers(parameters, self._features, {"image": batch.image, "poses": batch.poses})
         for name, array in found.items():
             bad = ~np.isfinite(np.asarray(array)).reshape(len(batch.image), -1).all(axis=1)
             if bad.any():
-                return f"{name} is the first layer that is not finite, for {bad.sum()} of {len(bad)} demonstrations"
+                return f"{name} is the first layer not to be finite, for {bad.sum()} of {len(bad)} frames"
         keys = jax.random.fold_in(self._key, number)
         gradient = self._gradient(parameters, self._features, batch, keys)
         leaves, _ = jax.tree_util.tree_flatten_with_path(gradient)
@@ -110,13 +109,14 @@ class Descent:
             return f"all layers are finite, but the gradient of {', '.join(bad_leaves)} is not"
         return "all layers and the gradient are finite, but the loss or the gradient's norm is not"
 
-    def _part_loss(self, parameters: Any, features: Any, batch: Batch, key: Array) -> Array:
+    def _part_loss(self, parameters: Any, features: Any, batch: Any, key: Array) -> Array:
         def one(image: Array, poses: Array, action: Array, key: Array) -> Array:
             return self._learner.loss(
                 parameters, features, {"image": image, "poses": poses}, action, key, self._negatives
             )
 
-        return jnp.mean(jax.vmap(one)(*batch, jax.random.split(key, len(batch.image))))
+        keys = jax.random.split(key, len(batch.image))
+        return jnp.mean(jax.vmap(one)(batch.image, batch.poses, batch.action, keys))
 
     def _stepped(
         self, state: State, features: Any, parts: Batch, key: Array
@@ -135,7 +135,7 @@ class Descent:
             nothing = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.parameters)
             total, _ = jax.lax.scan(add, nothing, (parts, keys))
             loss, gradient = jax.tree.map(lambda x: x / self._accumulate, total)
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         updates, optimiser = self._optimiser.update(gradient, state.optimiser, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
         # At first the mean of few parameters, so that it does not remember where training began.

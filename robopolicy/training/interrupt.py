@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Make the first Ctrl-C a request that the function yielded tells of, and give the second its meaning back."""
+    """Make the first Ctrl-C a request, which the function yielded tells of; the second one is as usual."""
     asked = False
 
     def ask(signum: int, frame: object) -> None:

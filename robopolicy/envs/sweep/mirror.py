@@ -1,7 +1,7 @@
 """The sweep seen in a mirror: its table is the same left and right, and so is what is to be done on it.
 
-Arms, camera, table and bowls lie symmetrically about the plane y = 0, so the mirror image of a demonstration is
-one, too. Of what the camera shows, shading and the arms' elbows alone are not exactly mirrored.
+Arms, camera, table and bowls lie symmetrically about the plane y = 0, so the mirror image of a demonstration
+is one, too. Of what the camera shows, shading and the arms' elbows alone are not exactly mirrored.
 """
 
 from __future__ import annotations

@@ -1,0 +1,289 @@
+"""Behaviour cloning: it learns, goes on to the same bits after a stop, and says what went wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toy_frames import ToyFrames
+
+from robopolicy.envs.sweep import mirror as sweep_mirror
+from robopolicy.policies.base import flatten, unflatten
+from robopolicy.policies.vision_performer import VisionPerformerConfig, vision_performer
+from robopolicy.training.batches import Batches, Mirror, Prefetcher, split_by_episode, statistics
+from robopolicy.training.bc import BCConfig, Rollouts, train
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
+from robopolicy.training.descent import Descent
+
+POLICY = VisionPerformerConfig(
+    "positive(m=4)", image=24, patch=12, width=8, depth=1, heads=2, mlp=8, encoding=16, hidden=16, samples=32,
+    head="squared_error",
+)  # fmt: skip
+CONFIG = BCConfig(
+    steps=12, batch=8, warmup=2, learning_rate=1e-2, mirror=False, jitter=0.0, validation=0.2,
+    validate_every=4, checkpoint_every=4,
+)  # fmt: skip
+MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
+HERE = Path(__file__).parent
+
+
+def cloned(folder, config=CONFIG, policy=POLICY, frames=None, fresh=True, **more):
+    """Train in `folder`; returns the last record and the parameters [P] that it ends with."""
+    frames = ToyFrames() if frames is None else frames
+    split = split_by_episode(frames.episode, config.validation, config.seed)
+    learner = vision_performer(policy, statistics(frames, split.train, None))
+    run = RunFolder(folder)
+    if fresh:
+        run.create({"policy": "toy"})
+    features = learner.policy.init_features(jax.random.key(config.seed))
+    record = train(
+        config,
+        run=run,
+        learner=learner,
+        features=features,
+        cache=frames,
+        split=split,
+        resume=not fresh,
+        **more,
+    )
+    return record, load_parameters(folder)
+
+
+def log(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("head", ["squared_error", "autoregressive"])
+def test_it_learns_what_was_demonstrated(tmp_path, head):
+    config = replace(CONFIG, steps=300, validate_every=150, checkpoint_every=300, ema=0.9)
+    record, _ = cloned(tmp_path / "run", config, replace(POLICY, head=head))
+    first, last = log(tmp_path / "run")
+    assert last["loss"] < 0.7 * first["loss"]
+    assert record["validation/action_error"] < 0.12  # an action that knows nothing is off by 0.1 on average
+    assert last["step"] == 300
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
+    _, whole = cloned(tmp_path / "whole")
+    frames = ToyFrames()
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(record):
+        if record["step"] == 8:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        cloned(tmp_path / "parts", frames=frames, on_record=stop)
+    assert RunFolder(tmp_path / "parts").generations()[-1] == 4
+    _, parts = cloned(tmp_path / "parts", fresh=False)
+    np.testing.assert_array_equal(parts, whole)
+    told = ["step", "loss", "validation/loss"]
+    assert [[r[n] for n in told] for r in log(tmp_path / "parts")] == [
+        [r[n] for n in told] for r in log(tmp_path / "whole")
+    ]
+    again, _ = cloned(tmp_path / "parts", fresh=False)
+    assert again is None
+
+
+def test_another_seed_is_another_policy(tmp_path):
+    _, one = cloned(tmp_path / "one")
+    _, other = cloned(tmp_path / "other", replace(CONFIG, seed=1))
+    assert not np.array_equal(one, other)
+
+
+def descent(config=CONFIG, policy=POLICY, frames=None):
+    frames = ToyFrames() if frames is None else frames
+    known = statistics(frames, np.arange(len(frames.episode)), None)
+    learner = vision_performer(policy, known)
+    settings = {n: getattr(config, n) for n in ("batch", "accumulate", "negatives", "ema", "seed")}
+    made = Descent(learner, learner.policy.init_features(jax.random.key(1)), config.optimiser(), **settings)
+    batch = Batches(frames, np.arange(len(frames.episode)), config.batch, 0, None, 0.0).at(0)
+    return made, batch
+
+
+def test_a_batch_in_parts_is_the_batch():
+    after = []
+    for parts in (1, 4):
+        made, batch = descent(replace(CONFIG, accumulate=parts))
+        state, told = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+        after.append((np.asarray(flatten(state.parameters)), float(told["loss"])))
+    np.testing.assert_allclose(after[0][0], after[1][0], atol=1e-6)
+    assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
+
+
+def test_a_batch_is_spread_over_devices():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import jax, numpy as np, test_bc\n"
+        "from robopolicy.policies.base import flatten\n"
+        "made, batch = test_bc.descent()\n"
+        "state, told = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)\n"
+        "print(len(jax.devices()), len(state.parameters['norm'].scale.devices()))\n"
+        "print(float(told['loss']), *np.asarray(flatten(state.parameters))[:50])\n"
+    )
+    made, batch = descent()
+    state, told = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(HERE)],
+        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said[0] == "3 2"  # three devices, of which two divide a batch of eight
+    found = np.array(said[1].split(), float)
+    np.testing.assert_allclose(found[0], float(told["loss"]), rtol=1e-5)
+    np.testing.assert_allclose(found[1:], np.asarray(flatten(state.parameters))[:50], atol=1e-5)
+
+
+def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
+    frames = ToyFrames()
+    good = statistics(frames, np.arange(len(frames.episode)), None)
+    monkeypatch.setattr(f"{__name__}.statistics", lambda *arguments: good)
+    config = replace(CONFIG, validation=0.0)
+    order = Batches(frames, np.arange(len(frames.episode)), config.batch, config.seed, None, 0.0)
+    frames.poses[order.indices(5)[0], 3] = np.nan  # met in step 6
+    with pytest.raises(FloatingPointError) as told:
+        cloned(tmp_path / "run", config, frames=frames)
+    words = str(told.value)
+    assert words.startswith("step 6: encoding is the first layer not to be finite, for 1 of 8 frames")
+    assert "positive(m=4)" in words
+    assert "the policy is that of step 5" in words
+    assert RunFolder(tmp_path / "run").generations()[-1] == 5
+    assert np.isfinite(load_parameters(tmp_path / "run")).all()
+    # Told to go on, it goes on from there.
+    record, parameters = cloned(
+        tmp_path / "run", replace(config, nonfinite="skip"), frames=frames, fresh=False
+    )
+    assert record["skipped"] == 1
+    assert np.isfinite(parameters).all()
+    assert [r["step"] for r in log(tmp_path / "run") if "not_finite" in r] == [6]
+
+
+def test_a_run_that_meets_nothing_finite_gives_up(tmp_path, monkeypatch):
+    frames = ToyFrames()
+    good = statistics(frames, np.arange(len(frames.episode)), None)
+    monkeypatch.setattr(f"{__name__}.statistics", lambda *arguments: good)
+    frames.poses[:, 3] = np.nan
+    config = replace(CONFIG, validation=0.0, nonfinite="skip", steps=100)
+    with pytest.raises(FloatingPointError, match="step 20: "):
+        cloned(tmp_path / "run", config, frames=frames)
+
+
+def test_the_best_in_the_simulator_is_kept(tmp_path):
+    returns = iter([3.0, 7.0, 5.0])
+    seen = []
+
+    def rollout(parameters):
+        seen.append(parameters)
+        return Rollouts(next(returns), {"fraction_in_bowls": 0.5})
+
+    config = replace(CONFIG, rollouts=2, rollout_every=4)
+    record, last = cloned(tmp_path / "run", config, rollout=rollout)
+    np.testing.assert_array_equal(load_best(tmp_path / "run"), seen[1])
+    np.testing.assert_array_equal(last, seen[2])
+    assert record["rollout/fraction_in_bowls"] == 0.5
+
+
+def test_validation_frames_are_of_other_episodes():
+    episode = np.repeat(np.arange(10), [3, 5, 2, 7, 1, 4, 6, 2, 3, 9])
+    split = split_by_episode(episode, 0.25, seed=3)
+    assert sorted([*split.train, *split.validation]) == list(range(len(episode)))
+    assert len(set(episode[split.validation])) == 3
+    assert not set(episode[split.train]) & set(episode[split.validation])
+    with pytest.raises(ValueError, match=r"validation is 0.9: of 1 episodes none would be left"):
+        split_by_episode(np.zeros(4), 0.9, 0)
+
+
+def test_an_epoch_shows_every_frame_once_in_an_order_of_its_own():
+    batches = Batches(ToyFrames(), np.arange(5, 25), 8, 0, None, 0.0)
+    seen = np.concatenate([batches.indices(step) for step in range(5)])
+    assert sorted(seen[:20]) == sorted(seen[20:]) == list(range(5, 25))
+    assert list(seen[:20]) != list(seen[20:])
+    again = Batches(ToyFrames(), np.arange(5, 25), 8, 0, None, 0.0)
+    np.testing.assert_array_equal(again.indices(4), batches.indices(4))  # whatever was read before
+
+
+def test_mirrored_frames_are_mirrored_as_a_whole():
+    frames = ToyFrames()
+    plain = Batches(frames, np.arange(120), 64, 0, None, 0.0).at(0)
+    mirrored = Batches(frames, np.arange(120), 64, 0, MIRROR, 0.0).at(0)
+    flipped = (mirrored.image != plain.image).any(axis=(1, 2, 3))
+    assert 16 < flipped.sum() < 48
+    np.testing.assert_array_equal(mirrored.image[flipped], plain.image[flipped][:, :, ::-1])
+    np.testing.assert_array_equal(mirrored.poses[flipped], MIRROR.poses(plain.poses[flipped]))
+    np.testing.assert_array_equal(mirrored.action[~flipped], plain.action[~flipped])
+
+
+def test_jitter_changes_colours_and_moves_nothing():
+    frames = ToyFrames()
+    plain = Batches(frames, np.arange(120), 8, 0, None, 0.0).at(0)
+    jittered = Batches(frames, np.arange(120), 8, 0, None, 0.1).at(0)
+    gains = jittered.image[:, 0, 0].astype(float) / plain.image[:, 0, 0]
+    assert gains.min() > 0.87
+    assert gains.max() < 1.13
+    assert len(np.unique(gains.round(3))) > 5
+    wanted = np.clip(gains[:, None, None] * plain.image, 0, 255)
+    assert np.abs(jittered.image - wanted).max() <= 200 / 40 + 1  # rounding of 40 * gain, scaled up
+    np.testing.assert_array_equal(jittered.action, plain.action)
+
+
+def test_an_error_while_reading_is_raised_where_the_batch_is_wanted():
+    class Broken(ToyFrames):
+        def images(self, indices):
+            raise OSError("the disk is gone")
+
+    prefetcher = Prefetcher(Batches(Broken(), np.arange(120), 8, 0, None, 0.0), 0, 3)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(iter(prefetcher))
+    prefetcher.close()
+
+
+def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
+    cloned(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"of the checkpoint is not that of this config"):
+        cloned(tmp_path / "run", replace(CONFIG, steps=20), replace(POLICY, width=16), fresh=False)
+    with pytest.raises(CheckpointError, match=r"statistics/.* of the checkpoint is not that of this config"):
+        cloned(tmp_path / "run", replace(CONFIG, steps=20), frames=ToyFrames(seed=5), fresh=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"negatives": 0}, "negatives is 0: it must be 1 or more"),
+        ({"batch": 6, "accumulate": 4}, "accumulate is 4: it must divide the batch of 6"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0: it must be a number above 0"),
+        ({"ema": 1.0}, "ema is 1.0: it must be from 0 to less than 1"),
+        ({"validation": -0.1}, "validation is -0.1"),
+        ({"nonfinite": "ignore"}, "nonfinite is 'ignore'"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings, words):
+    with pytest.raises(ValueError, match=words):
+        replace(CONFIG, **settings)
+
+
+def test_a_mirror_that_is_missing_is_asked_for(tmp_path):
+    with pytest.raises(ValueError, match="mirror is True"):
+        cloned(tmp_path / "run", replace(CONFIG, mirror=True))
+
+
+def test_parameters_are_those_that_act(tmp_path):
+    """What a run keeps is the running mean, not the last parameters of the descent."""
+    _, mean = cloned(tmp_path / "run", replace(CONFIG, ema=0.99))
+    _, arrays = RunFolder(tmp_path / "run").load()
+    learner = vision_performer(POLICY, statistics(ToyFrames(), np.arange(96), None))
+    raw = next(array for path, array in arrays.items() if path.startswith("state/parameters/patches/kernel"))
+    kept = unflatten(learner.policy)(jnp.asarray(mean))["patches"].kernel[...]
+    assert kept.shape == raw.shape
+    assert np.abs(kept - raw).max() > 1e-5

@@ -1,0 +1,30 @@
+"""Demonstrations in memory: what is to be done is written in the image, where it is brighter."""
+
+import numpy as np
+
+IMAGE, ACTIONS, POSES = 24, 12, 14
+
+
+class ToyFrames:
+    """Stands in for a FrameCache: the brighter half tells the sign of the first action, poses the second."""
+
+    def __init__(self, episodes=6, steps=20, seed=0):
+        rng = np.random.default_rng(seed)
+        frames = episodes * steps
+        self.image_size = IMAGE
+        self.episode = np.repeat(np.arange(episodes), steps)
+        self.step = np.tile(np.arange(steps), episodes)
+        self.poses = rng.uniform(-1, 1, (frames, POSES)).astype(np.float32)
+        self.left = rng.random(frames) < 0.5
+        self.action = np.zeros((frames, ACTIONS), np.float32)
+        self.action[:, 0] = np.where(self.left, 0.8, -0.8)
+        self.action[:, 1] = 0.9 * self.poses[:, 0]
+        self.reads = 0
+
+    def images(self, indices):
+        self.reads += 1
+        out = np.full((len(indices), IMAGE, IMAGE, 3), 40, np.uint8)
+        for image, index in zip(out, indices, strict=True):
+            half = np.s_[:, : IMAGE // 2] if self.left[index] else np.s_[:, IMAGE // 2 :]
+            image[half] = 200
+        return out

@@ -22,6 +22,7 @@ from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
 from robopolicy.cli.rollout import Rollout
+from robopolicy.cli.train_bc import TrainBC
 from robopolicy.cli.train_es import TrainES
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -35,10 +36,11 @@ BAD_INPUT_ERRORS = (
     ModuleNotFoundError,  # an engine that is not installed
 )
 BAD_PLACES = (errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG)
-PAIRS = {"train": ("a trainer", ("es",)), "bench": ("what to time", ("env", "attention"))}
+PAIRS = {"train": ("a trainer", ("es", "bc")), "bench": ("what to time", ("env", "attention"))}
 
 Command = (
     Annotated[TrainES, tyro.conf.subcommand("train es")]
+    | Annotated[TrainBC, tyro.conf.subcommand("train bc")]
     | Annotated[Demos, tyro.conf.subcommand("demos")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed is None:
         return code
     try:
-        if isinstance(parsed, TrainES) and parsed.resume:
+        if isinstance(parsed, TrainES | TrainBC) and parsed.resume:
             # What the command line does not say is as the run began, and not the default of a new one.
             parsed, code = _parse(words, parsed.begun())
             if parsed is None:
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _parse(words: list[str], default: TrainES | None = None) -> tuple[Any, int]:
+def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[Any, int]:
     """The command that `words` spell, or None and the exit code; the parser's complaint becomes one line.
 
     `default` says what they leave out.

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.runs import BASELINES
 from robopolicy.cli.tasks import STONES, TASKS, check_task, make_task
 from robopolicy.envs.physics import default_engine
 
@@ -47,21 +46,22 @@ class Evaluate:
             raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        unseen = TASKS[self.task].unseen if self.policy in BASELINES else {}
-        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **unseen)
+        from robopolicy.cli.players import observed, player
+
+        act_for, trained = player(self.policy, self.task)
+        seen = observed(self.task, trained)
+        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **seen)
         try:
-            result = self._play(env)
+            result = self._play(env, act_for)
         finally:
             env.close()
         print(json_format.dumps(result) if self.json else _table(result))
 
-    def _play(self, env: Any) -> dict[str, Any]:
+    def _play(self, env: Any, act_for: Any) -> dict[str, Any]:
         import numpy as np
 
-        from robopolicy.cli.players import player
         from robopolicy.training.rollout import run_episode
 
-        act_for, _ = player(self.policy, self.task)
         seeds = list(range(self.seed, self.seed + self.episodes))
         played = [run_episode(env, act_for(env, seed), seed) for seed in seeds]
         returns = np.array([episode.total for episode in played])

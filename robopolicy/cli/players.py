@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.cli.runs import BASELINES, Trained, load_run
+from robopolicy.cli.tasks import SWEEP, TASKS
 from robopolicy.training.rollout import Act
 
 
@@ -29,6 +30,13 @@ def player(name: str, task: str) -> tuple[Callable[[Any, int], Act], Trained | N
         export_policy(trained.config, trained.features, path, trained.parameters)
         act = OnnxPolicy(path)
     return lambda env, seed: act, trained
+
+
+def observed(task: str, trained: Trained | None) -> dict[str, Any]:
+    """Settings of an environment that shows a player what it looks at, and nothing besides."""
+    if trained is None:
+        return TASKS[task].unseen
+    return {"image_size": trained.config.image} if task == SWEEP else {}
 
 
 def baseline(name: str, env: Any, seed: int) -> Act:

@@ -12,6 +12,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 Record = dict[str, Any]
 
 
+def _bar(console: Console, unit: str) -> Progress:
+    """A bar that counts `unit`, where there is a terminal to draw it on."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn(f"{{task.completed:.1f}}/{{task.total}} {unit}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
 class TrainingProgress:
     """Told of episodes and generations, it shows returns, speed and the time that is left."""
 
@@ -24,16 +38,7 @@ class TrainingProgress:
         self._began = time.monotonic()
         self._generations = 0
         self._shares: list[float] = []
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.1f}/{task.total} generations"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
+        self._bar = _bar(self._console, "generations")
 
     def __enter__(self) -> Self:
         each = ", then ".join(str(self._population * count) for count in self._episodes)
@@ -120,3 +125,57 @@ class RecordingProgress:
             f"{kept:4d}/{self._wanted}  seed {recorded.seed}  {recorded.steps} steps  "
             f"{recorded.score:.0%} in bowls  left {left // 60}:{left % 60:02d}"
         )
+
+
+class CloningProgress:
+    """Told of steps and records, it shows losses, speed and the time that is left."""
+
+    def __init__(self, config: Any, title: str) -> None:
+        self._console = Console(file=sys.stderr)
+        self._config, self._title = config, title
+        self._bar = _bar(self._console, "steps")
+        self._waiting: list[float] = []
+
+    def __enter__(self) -> Self:
+        self.say(f"Cloning with {self._title}: {self._config.steps} steps of {self._config.batch} frames")
+        self._bar.start()
+        self._task = self._bar.add_task("training", total=self._config.steps)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def step(self) -> None:
+        """One more step is done."""
+        self._bar.advance(self._task)
+
+    def record(self, record: Record) -> None:
+        """What was measured since the record before."""
+        self._waiting.append(record["waiting_share"])
+        left = int((self._config.steps - record["step"]) * self._config.batch / record["images_per_second"])
+        words = [
+            f"step {record['step']:5d}/{self._config.steps}  loss {record['loss']:7.3f}",
+            f"{record['images_per_second']:.0f} images/s",
+            f"left {left // 60}:{left % 60:02d}",
+        ]
+        if "validation/loss" in record:
+            validated = f"validation {record['validation/loss']:7.3f}, actions off by"
+            words.insert(1, f"{validated} {record['validation/action_error']:.3f}")
+        self.say("  ".join(words))
+        if "rollout/return" in record:
+            outcomes = [
+                f"{n.removeprefix('rollout/')} {v:.2f}" for n, v in record.items() if n.startswith("rollout/")
+            ]
+            self.say(f"  in the simulator: {', '.join(outcomes)}")
+
+    def done(self, record: Record | None) -> None:
+        """The run is over; None where there was nothing left to do."""
+        if record is None:
+            self.say("nothing left to do: the run is over")
+        elif self._waiting:
+            share = sum(self._waiting) / len(self._waiting)
+            self.say(f"{share:.1%} of the time went into waiting for demonstrations")

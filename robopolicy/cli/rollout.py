@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import tyro
 
 from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.runs import BASELINES
 from robopolicy.cli.tasks import STONES, TASKS, check_task, make_task
 from robopolicy.envs.physics import default_engine
 
@@ -52,15 +51,17 @@ class Rollout:
             raise ValueError(f"size is {self.size}: both sides must be even, and 240 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
+        from robopolicy.cli.players import observed, player
         from robopolicy.viz.video import open_video
 
-        unseen = TASKS[self.task].unseen if self.policy in BASELINES else {}
+        act_for, trained = player(self.policy, self.task)
+        seen = observed(self.task, trained)
         pictures = {"render_mode": "rgb_array", "render_size": self.size}
-        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **unseen, **pictures)
+        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **seen, **pictures)
         try:
             with open_video(self.video, env.metadata["render_fps"]) as video:
                 film = self._film_stones if self.task == STONES else self._film_sweep
-                episode = film(env, video)
+                episode = film(env, act_for(env, self.seed), trained, video)
         finally:
             env.close()
         result = {
@@ -76,16 +77,14 @@ class Rollout:
         }
         print(json_format.dumps(result) if self.json else _words(result))
 
-    def _film_stones(self, env: Any, video: Any) -> Any:
+    def _film_stones(self, env: Any, act: Any, trained: Any, video: Any) -> Any:
         import jax
         import numpy as np
 
-        from robopolicy.cli.players import player
         from robopolicy.policies.base import unflatten
         from robopolicy.training.rollout import Step, run_episode
         from robopolicy.viz.overlay import compose, depth_picture
 
-        act_for, trained = player(self.policy, self.task)
         level = env.unwrapped.level_depth()
         largest = env.unwrapped.config.largest_offset
         inspect, title, tree = None, self.policy, None
@@ -115,24 +114,23 @@ class Rollout:
                 lines.append("red: masked out by the attention")
             video.add(compose(env.render(), panels, lines))
 
-        return run_episode(env, act_for(env, self.seed), self.seed, film)
+        return run_episode(env, act, self.seed, film)
 
-    def _film_sweep(self, env: Any, video: Any) -> Any:
-        from robopolicy.cli.players import player
+    def _film_sweep(self, env: Any, act: Any, trained: Any, video: Any) -> Any:
         from robopolicy.training.rollout import Step, run_episode
         from robopolicy.viz.overlay import compose
 
-        act_for, _ = player(self.policy, self.task)
+        title = self.policy if trained is None else f"{Path(self.policy).name}: {trained.config.attention}"
 
         def film(step: Step) -> None:
             info = step.info
             lines = [
-                f"{self.policy}    {info['fraction_in_bowls']:.0%} in bowls    return {step.total:.1f}    "
+                f"{title}    {info['fraction_in_bowls']:.0%} in bowls    return {step.total:.1f}    "
                 f"{info['cause']}"
             ]
             video.add(compose(env.render(), {}, lines))
 
-        return run_episode(env, act_for(env, self.seed), self.seed, film)
+        return run_episode(env, act, self.seed, film)
 
 
 def _words(result: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ import tyro
 
 from robopolicy.cli.evaluators import Players
 from robopolicy.cli.provenance import git_revision, versions
+from robopolicy.cli.resumed import refuse_changes
 from robopolicy.cli.tasks import (
     ADVANCE_AT,
     CURRICULUM,
@@ -170,7 +171,9 @@ class TrainES:
         level = level_depth(rollouts)
         settings = self._settings(config, policy, rollouts)
         if self.resume:
-            _refuse_changes(before, settings)
+            from robopolicy.training.es import MAY_CHANGE
+
+            refuse_changes(before, settings, ("task", "environment", "policy", "es"), MAY_CHANGE)
         players = Players(self.evaluator, self.workers, self.deadline, self.address, self.places)
         players.check()
         if self.wandb is not None:
@@ -244,16 +247,3 @@ def _of_search() -> set[str]:
     from robopolicy.training.es import ESConfig
 
     return {f.name for f in fields(ESConfig)} & {f.name for f in fields(TrainES)} - {"advance_at", "episodes"}
-
-
-def _refuse_changes(before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise ValueError naming the first setting in which a resumed run differs from what it was."""
-    from robopolicy.training.es import MAY_CHANGE
-
-    for part in ("task", "environment", "policy", "es"):
-        old, new = before.get(part), now[part]
-        if not isinstance(old, dict) or not isinstance(new, dict):
-            old, new = {part: old}, {part: new}
-        for name in sorted(old.keys() | new.keys()):
-            if name not in MAY_CHANGE and old.get(name) != new.get(name):
-                raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")

@@ -12,6 +12,7 @@ from robopolicy.training.datasets import open_dataset
 
 COMMANDS = (
     ("train", "es"),
+    ("train", "bc"),
     ("demos",),
     ("evaluate",),
     ("rollout",),
@@ -217,6 +218,8 @@ def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_pat
     assert main(words) == 2
     assert "exists" in capsys.readouterr().err
 
+    clone(capsys, tmp_path, out)
+
     sweep = ["--task", "bimanual-sweep", "--json"]
     assert main(["evaluate", "oracle", "--episodes", "1", *sweep]) == 0
     assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] > 0.9
@@ -227,3 +230,45 @@ def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_pat
     told = json.loads(capsys.readouterr().out)
     assert (told["frames"], told["cause"]) == (10, "time")
     assert (tmp_path / "sweep.mp4").stat().st_size > 1000
+
+
+def clone(capsys, tmp_path, data):
+    """Train on `data`, go on, evaluate, price and film; refuse what cannot be."""
+    run = str(tmp_path / "clone")
+    size = ["--preset", "tiny", "--patch", "16", "--attention", "positive(m=4)", "--samples", "16"]
+    words = ["train", "bc", "--data", str(data), "--out", run, *size, "--batch", "8", "--validation", "0.5"]
+
+    def refused(*more):
+        assert main([*words, *more]) == 2
+        _, err = capsys.readouterr()
+        assert err.count("\n") == 1
+        return err
+
+    assert "patch is 7: it must divide the image's 64 pixels" in refused("--patch", "7")
+    assert "validation is 0.9" in refused("--validation", "0.9")
+    assert "engine is 'bulet'" in refused("--engine", "bulet")
+    assert "precision is 'float8'" in refused("--precision", "float8")
+    assert "episode_seconds is 0.0" in refused("--episode-seconds", "0")
+    assert "attention" in refused("--attention", "positve(m=4)")
+    assert not (tmp_path / "clone").exists()
+
+    played = ["--rollouts", "1", "--episode-seconds", "0.5", "--workers", "1"]
+    assert main([*words, "--steps", "4", "--validate-every", "2", *played, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["step"], record["rollout/return"]) == (4, 0.0)
+    assert record["waiting_share"] >= 0
+    assert "exists" in refused()
+    assert "depth is 2: the run to resume has 1" in refused("--steps", "4", "--preset", "small", "--resume")
+    assert "steps is 8: the run to resume has 4" in refused("--steps", "8", "--resume")
+    assert main(["train", "bc", "--out", run, "--resume"]) == 0
+    assert "nothing left to do" in capsys.readouterr().err
+
+    short = ["--task", "bimanual-sweep", "--episode-seconds", "0.5"]
+    for checkpoint in (run, f"{run}@best"):
+        assert main(["evaluate", checkpoint, "--episodes", "1", *short, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] == 0.0
+    video = str(tmp_path / "clone.mp4")
+    assert main(["rollout", run, "--video", video, "--size", "240", "240", *short]) == 0
+    assert main(["flops", run, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["attention"] for row in rows] == ["positive(m=4)", "softmax"]

@@ -253,7 +253,7 @@ def test_what_was_written_by_something_else_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             from_path(like, arrays)
-    with pytest.raises(ValueError, match="features lack level/belly_depth"):
+    with pytest.raises(ValueError, match="features lack level/front_depth"):
         policy_of(config(), {})
 
 

@@ -29,7 +29,7 @@ from robopolicy.policies.multihead import Features, MultiHeadAttention, tempered
 NORMS = {"unit": unit, "tempered": tempered}
 PRESETS: dict[str, dict[str, int]] = {
     "tiny": {"width": 32, "depth": 1, "heads": 2, "mlp": 64, "encoding": 32, "hidden": 32},
-    "small": {"width": 64, "depth": 2, "heads": 4, "mlp": 128, "encoding": 64, "hidden": 64},
+    "small": {"width": 48, "depth": 2, "heads": 3, "mlp": 96, "encoding": 64, "hidden": 64},
     "base": {"width": 192, "depth": 4, "heads": 12, "mlp": 384, "encoding": 192, "hidden": 128},
 }
 LEAST_TOKENS = 12  # a side, with the patch that is chosen where none is given
@@ -62,10 +62,10 @@ class VisionPerformerConfig:
     attention: str
     image: int = 500
     patch: int = 25
-    width: int = 64
+    width: int = 48
     depth: int = 2
-    heads: int = 4
-    mlp: int = 128
+    heads: int = 3
+    mlp: int = 96
     qk_norm: str = "unit"
     poses: int = 14
     actions: int = 12

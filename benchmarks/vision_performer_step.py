@@ -2,17 +2,16 @@
 
     python benchmarks/vision_performer_step.py
 
-Mechanisms take turns, so that what else the machine does meets all of them; the ratio of medians is what counts.
+Mechanisms take turns, so that what else the machine does meets all of them; the ratio of medians is what
+counts.
 
-Expected, with patches of 10 x 10 pixels (2,500 tokens): angular_hybrid(m=8, n=8) takes at most half the time of
-exact softmax.
+Expected, with patches of 10 x 10 pixels (2,500 tokens): angular_hybrid(m=8, n=8) takes at most half the time
+of exact softmax.
 """
 
 import os
 import sys
 import time
-
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before any library counts the cores
 
 import jax
 import numpy as np
@@ -29,6 +28,7 @@ ROUNDS = 15
 
 
 def main() -> int:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # JAX starts its threads only now
     rng = np.random.default_rng(0)
     seen = {
         "image": jax.numpy.asarray(rng.integers(0, 256, (500, 500, 3), np.uint8)),

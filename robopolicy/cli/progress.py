@@ -156,9 +156,10 @@ class CloningProgress:
     def record(self, record: Record) -> None:
         """What was measured since the record before."""
         self._waiting.append(record["waiting_share"])
-        left = int((self._config.steps - record["step"]) * self._config.batch / record["images_per_second"])
+        frames = (self._config.steps - record["step"]) * self._config.batch
+        left = int(frames / max(record["images_per_second"], 1e-9))
         words = [
-            f"step {record['step']:5d}/{self._config.steps}  loss {record['loss']:7.3f}",
+            f"step {record['step']:5d}/{self._config.steps}  loss {record.get('loss', float('nan')):7.3f}",
             f"{record['images_per_second']:.0f} images/s",
             f"left {left // 60}:{left % 60:02d}",
         ]

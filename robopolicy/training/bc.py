@@ -18,18 +18,18 @@ from robopolicy.naming import one_of
 from robopolicy.policies.base import flatten
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
 from robopolicy.policies.vision_performer import Learner
-from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Split
+from robopolicy.training.batches import Batches, Mirror, Prefetcher, Split
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, CheckpointError, RunFolder
 from robopolicy.training.datasets import FrameCache
 from robopolicy.training.descent import Descent, State
+from robopolicy.training.held_out import VALIDATION_LOSS, HeldOut
 from robopolicy.training.interrupt import asked_to_stop
 from robopolicy.training.metrics import MetricsLog, Record, Sink
 
 STATE, PROGRESS = "state/", "progress/"
 NONFINITE = ("stop", "skip")
 SKIPS = 20  # steps in a row that are not finite, after which a run that skips them gives up
-VALIDATED = 256  # frames, at most
-ACTED = 64  # of them, for which an action is searched
+ROLLOUT_RETURN = "rollout/return"
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,15 @@ class BCConfig:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed}: it must be from 0 to {2**32 - 1}")
 
+    def plays_at(self, step: int) -> bool:
+        """Whether the policy is evaluated in the simulator after this step."""
+        regular = self.rollout_every and step % self.rollout_every == 0
+        return bool(self.rollouts and (regular or step == self.steps))
+
+    def looks_at(self, step: int) -> bool:
+        """Whether this step is followed by a look at the policy, however the run ends."""
+        return step % self.validate_every == 0 or step == self.steps or self.plays_at(step)
+
     def optimiser(self) -> optax.GradientTransformation:
         """AdamW with warm-up, cosine and clipping."""
         rate = optax.warmup_cosine_decay_schedule(
@@ -119,6 +128,11 @@ class Rollouts(NamedTuple):
     returns: float
     outcomes: Mapping[str, float]
 
+    def record(self) -> Record:
+        """As the log has it."""
+        named = {f"rollout/{name}": value for name, value in self.outcomes.items()}
+        return {ROLLOUT_RETURN: self.returns, **named}
+
 
 class Progress(NamedTuple):
     """What a checkpoint knows besides the state: steps skipped, the best so far, and seconds of wall time."""
@@ -127,6 +141,19 @@ class Progress(NamedTuple):
     best_return: float = -np.inf
     best_loss: float = np.inf
     seconds: float = 0.0
+
+    def is_best(self, record: Record) -> bool:
+        """Whether this is the best so far: by return, and where there has been none, by loss."""
+        if ROLLOUT_RETURN in record:
+            return bool(record[ROLLOUT_RETURN] > self.best_return)
+        return self.best_return == -np.inf and record.get(VALIDATION_LOSS, np.inf) < self.best_loss
+
+    def after(self, record: Record) -> Progress:
+        """With what a record adds."""
+        return self._replace(
+            best_return=max(self.best_return, record.get(ROLLOUT_RETURN, -np.inf)),
+            best_loss=min(self.best_loss, record.get(VALIDATION_LOSS, np.inf)),
+        )
 
 
 def train(
@@ -175,7 +202,7 @@ def train(
     batches = Batches(
         cache, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
     )
-    held_out = _held_out(cache, split, config.batch)
+    held_out = HeldOut(cache, split.validation, config.batch)
     state = descent.begin(jax.random.split(jax.random.key(config.seed))[0])
     progress, done, best = Progress(), 0, np.asarray(flatten(state.ema))
     frozen = {FEATURES + path: array for path, array in by_path(features).items()}
@@ -219,22 +246,16 @@ def train(
                 log.add({"step": step, "not_finite": words})
             if on_step is not None:
                 on_step()
-            if ended or step % config.validate_every == 0 or _rolls(config, step):
+            planned = config.looks_at(step)
+            if ended or planned:
                 record = {"step": step, **since.record(), "skipped": progress.skipped}
-                if held_out:
-                    record |= _validated(descent, state, held_out)
-                loss = record.get("validation/loss", np.inf)
-                if rollout is not None and config.rollouts and (_rolls(config, step) or step == config.steps):
-                    played = rollout(np.asarray(flatten(state.ema)))
-                    record |= {"rollout/return": played.returns}
-                    record |= {f"rollout/{name}": value for name, value in played.outcomes.items()}
-                    if played.returns > progress.best_return:
-                        best = np.asarray(flatten(state.ema))
-                        progress = progress._replace(best_return=played.returns)
-                if loss < progress.best_loss:
-                    progress = progress._replace(best_loss=loss)
-                    if not np.isfinite(progress.best_return):
-                        best = np.asarray(flatten(state.ema))
+                record |= held_out.looked_at(descent, state.ema)
+                if rollout is not None and config.plays_at(step):
+                    record |= rollout(np.asarray(flatten(state.ema))).record()
+                # What a stop looks at besides must leave no trace in a run that goes on.
+                if planned and progress.is_best(record):
+                    best = np.asarray(flatten(state.ema))
+                progress = progress.after(record if planned else {})
                 progress = progress._replace(seconds=earlier + time.monotonic() - began)
                 record["seconds"] = progress.seconds
                 log.add(record)
@@ -246,10 +267,6 @@ def train(
             if ended:
                 break
     return record
-
-
-def _rolls(config: BCConfig, step: int) -> bool:
-    return bool(config.rollout_every) and step % config.rollout_every == 0
 
 
 class _Since:
@@ -269,39 +286,13 @@ class _Since:
 
     def record(self) -> Record:
         seconds = time.monotonic() - self._began
+        told = {"loss": self._losses, "gradient_norm": self._norms}
+        means = {name: float(np.mean(values)) for name, values in told.items() if values}
         return {
-            "loss": float(np.mean(self._losses)) if self._losses else np.nan,
-            "gradient_norm": float(np.mean(self._norms)) if self._norms else np.nan,
+            **means,
             "images_per_second": self._images / seconds,
             "waiting_share": (self._prefetcher.waited - self._waited) / seconds,
         }
-
-
-def _held_out(cache: FrameCache, split: Split, size: int) -> list[Callable[[], Batch]]:
-    """Readers of batches that are set aside, evenly over their episodes; what fills no batch is left out."""
-    frames = split.validation
-    count = min(len(frames), VALIDATED)
-    chosen = frames[np.linspace(0, len(frames) - 1, count).astype(int)] if count else frames
-    size = min(size, count)
-    parts = [chosen[at : at + size] for at in range(0, count - size + 1, size)] if count else []
-
-    def reader(part: NDArray[np.intp]) -> Callable[[], Batch]:
-        return lambda: Batch(
-            cache.images(part), cache.poses[part].astype(np.float32), cache.action[part].astype(np.float32)
-        )
-
-    return [reader(part) for part in parts]
-
-
-def _validated(descent: Descent, state: State, held_out: list[Callable[[], Batch]]) -> Record:
-    losses, errors, acted = [], [], 0
-    for read in held_out:
-        batch = read()
-        losses.append(descent.loss(state.ema, batch))
-        if acted < ACTED:
-            errors.append(float(np.abs(np.asarray(descent.actions(state.ema, batch)) - batch.action).mean()))
-            acted += len(batch.action)
-    return {"validation/loss": float(np.mean(losses)), "validation/action_error": float(np.mean(errors))}
 
 
 def _restored(arrays: Arrays, like: State, frozen: Arrays) -> tuple[State, Progress, NDArray[np.float32]]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -91,6 +92,23 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
     ]
     again, _ = cloned(tmp_path / "parts", fresh=False)
     assert again is None
+
+
+def test_ctrl_c_leaves_no_trace_in_a_run_that_goes_on(tmp_path):
+    cloned(tmp_path / "whole")
+    steps = iter(range(1, 100))
+
+    def interrupt():
+        if next(steps) == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    record, _ = cloned(tmp_path / "parts", on_step=interrupt)
+    assert record["step"] in (6, 7)  # the signal may arrive after the step has been looked at
+    cloned(tmp_path / "parts", fresh=False)
+    whole, parts = (RunFolder(tmp_path / name).load()[1] for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    for path in whole.keys() - {"progress/seconds"}:
+        np.testing.assert_array_equal(parts[path], whole[path], err_msg=path)
 
 
 def test_another_seed_is_another_policy(tmp_path):

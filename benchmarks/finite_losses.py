@@ -2,10 +2,10 @@
 
     python benchmarks/finite_losses.py DATASET            twenty minutes on 2 cores
 
-HRF's five regular random-feature configurations, FAVOR+ with 128 and 64 features and trigonometric ones with
-256, 128 and 64, "did not train by producing Nan loss due to large variance" on the bimanual sweep. Each is
-trained here for 150 steps at HRF's three learning rates and at ten times the highest of them, with queries and
-keys of length one, as HRF has them, and with the usual scaling, under which they grow.
+HRF's five regular random-feature configurations, FAVOR+ with 128 and 64 features and trigonometric ones
+with 256, 128 and 64, "did not train by producing Nan loss due to large variance" on the bimanual sweep. Each
+is trained here for 150 steps at HRF's three learning rates and at ten times the highest of them, with queries
+and keys of length one, as HRF has them, and with the usual scaling, under which they grow.
 
 Expected: not one loss or gradient that is not finite, since features carry their scale as a logarithm; with the
 usual scaling, trigonometric denominators may still be near zero, and a step that is not finite is then undone

@@ -7,9 +7,9 @@ with 256, 128 and 64, "did not train by producing Nan loss due to large variance
 is trained here for 150 steps at HRF's three learning rates and at ten times the highest of them, with queries
 and keys of length one, as HRF has them, and with the usual scaling, under which they grow.
 
-Expected: not one loss or gradient that is not finite, since features carry their scale as a logarithm; with the
-usual scaling, trigonometric denominators may still be near zero, and a step that is not finite is then undone
-and counted.
+Expected: not one loss or gradient that is not finite, since features carry their scale as a logarithm; with
+the usual scaling, trigonometric denominators may still be near zero, and a step that is not finite is then
+undone and counted.
 """
 
 import json

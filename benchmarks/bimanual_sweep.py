@@ -23,6 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
+from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder
+
 HERE = Path(__file__).parent
 KEPT = HERE / "bimanual_sweep"
 FIGURE = HERE.parent / "docs" / "images" / "bimanual-sweep-cloned.png"
@@ -107,15 +109,20 @@ def keep(run: Path) -> None:
 
 
 def ship(run: Path) -> None:
-    """Copy config, log and last checkpoint of a kept run to the package, with its evaluation."""
+    """Copy config, log and last policy of a kept run to the package, with its evaluation.
+
+    Without the optimiser's state, which is four times as large as all the rest.
+    """
     kept = json.loads((KEPT / f"{run.name}.json").read_text())
     out = SHIPPED / f"bimanual-sweep-{run.name}"
     shutil.rmtree(out, ignore_errors=True)
-    last = max((run / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
-    shutil.copytree(last, out / "checkpoints" / last.name)
-    for file in ("config.json", "metrics.jsonl"):
-        shutil.copy(run / file, out / file)
-    (out / "evaluation.json").write_text(json.dumps(kept["evaluation"]) + "\n")
+    step, arrays = RunFolder(run).load()
+    RunFolder(out).create(kept["config"])
+    policy = {p: a for p, a in arrays.items() if p in (MEAN, BEST) or p.startswith(FEATURES)}
+    RunFolder(out).save(step, policy)
+    shutil.copy(run / "metrics.jsonl", out / "metrics.jsonl")
+    evaluations = {kept["evaluation"]["engine"]: kept["evaluation"]}
+    (out / "evaluation.json").write_text(json.dumps(evaluations) + "\n")
     print(out)
 
 

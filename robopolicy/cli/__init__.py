@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
         return _complain(_words(error), BAD_INPUT if error.errno in BAD_PLACES else FAILED)
-    except (RuntimeError, ArithmeticError) as error:
+    except (RuntimeError, ArithmeticError, MemoryError) as error:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)

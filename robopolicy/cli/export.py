@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.tasks import Rollouts, make
+from robopolicy.cli.tasks import STONES, Rollouts, make
 
 OBSERVATIONS = 1000
 
@@ -42,6 +42,11 @@ class Export:
         from robopolicy.export.bundle import write_bundle
 
         trained = load_run(self.policy)
+        if trained.run.get("task") != STONES:
+            raise ValueError(
+                f"run is {self.policy!r}: it was trained on {trained.run.get('task')!r}, and only policies "
+                f"of {STONES} can be exported"
+            )
         rollouts = Rollouts(trained.run["environment"]["engine"])
         env = make(rollouts, "paper")
         try:

@@ -163,7 +163,7 @@ class CloningProgress:
             f"{record['images_per_second']:.0f} images/s",
             f"left {left // 60}:{left % 60:02d}",
         ]
-        if "validation/loss" in record:
+        if {"validation/loss", "validation/action_error"} <= record.keys():
             validated = f"validation {record['validation/loss']:7.3f}, actions off by"
             words.insert(1, f"{validated} {record['validation/action_error']:.3f}")
         self.say("  ".join(words))

@@ -14,7 +14,9 @@ def refuse_changes(
     `parts` of the two configs are compared, setting by setting but for those that `may_change`.
     """
     for part in parts:
-        old, new = before.get(part), now[part]
+        if part not in before:
+            raise ValueError(f"the run to resume has a config.json without {part!r}: another program made it")
+        old, new = before[part], now[part]
         if not isinstance(old, dict) or not isinstance(new, dict):
             old, new = {part: old}, {part: new}
         for name in sorted(old.keys() | new.keys()):

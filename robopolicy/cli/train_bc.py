@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json as json_format
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
 
@@ -21,14 +22,8 @@ from robopolicy.naming import one_of
 from robopolicy.settings import check_types
 
 ROUNDS, LANGEVIN_STEPS = 3, 100  # of a search for an action
+PATHS = ("data", "cache")  # settings that JSON has as words
 ROLLOUTS_FROM = 8000  # first seed of the episodes that are played in training; evaluations begin at 9000
-
-
-class Environment(NamedTuple):
-    """How rollouts are played: engine, and the longest episode in seconds (None: the task's)."""
-
-    engine: str
-    episode_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class TrainBC:
 
     out: Path
     """Folder to keep the run in; it must not exist, or be that of a run to --resume."""
-    data: Path = Path()
+    data: Path | None = None
     """Dataset of demonstrations, as robopolicy demos records it."""
     task: str = SWEEP
     """Task to learn."""
@@ -126,20 +121,23 @@ class TrainBC:
         given = folder.config().get("command")
         if not isinstance(given, dict) or given.keys() != set(_kept()):
             raise ValueError(f"out is {str(self.out)!r}: its config.json is none of a cloning run")
-        check_types(f"{str(folder.config_path)!r}:", {**given, "data": Path(), "cache": None}, TrainBC)
-        paths = {n: None if given[n] is None else Path(str(given[n])) for n in ("data", "cache")}
+        where = f"{str(folder.config_path)!r}:"
+        check_types(where, {name: value for name, value in given.items() if name not in PATHS}, TrainBC)
+        for name in PATHS:
+            if not isinstance(given[name], str | None):
+                raise ValueError(f"{where} {name} is {given[name]!r}: it must be a path")
+        paths = {name: None if given[name] is None else Path(given[name]) for name in PATHS}
         return TrainBC(self.out, **{**given, **paths})
 
     def run(self) -> None:
         """Train. Everything that can be refused is refused before the folder is made."""
         check_task(self.task, (SWEEP,))
-        if self.data == Path():
+        if self.data is None:
             raise ValueError("data is not given: it must be a dataset of robopolicy demos")
-        from robopolicy.envs.sweep.bimanual_sweep import BimanualSweepConfig
         from robopolicy.training.batches import split_by_episode
         from robopolicy.training.bc import MAY_CHANGE, BCConfig
         from robopolicy.training.checkpoint import RunFolder
-        from robopolicy.training.datasets import open_dataset
+        from robopolicy.training.datasets import cached, open_dataset
         from robopolicy.training.evaluate import check_workers
 
         config = BCConfig(**{f.name: getattr(self, f.name) for f in fields(BCConfig)})
@@ -147,11 +145,10 @@ class TrainBC:
         before = folder.config() if self.resume else {}
         dataset = open_dataset(self.data, self.task)
         split = split_by_episode(dataset.episode, config.validation, config.seed)
+        if config.batch > len(split.train):
+            raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
         policy = self._policy(dataset.image_size)
-        engine = dataset.about["environment"]["engine"] if self.engine is None else self.engine
-        environment = Environment(one_of("engine", engine, ENGINES), self.episode_seconds)
-        if self.episode_seconds is not None:
-            BimanualSweepConfig(episode_seconds=self.episode_seconds)
+        environment = self._environment(dataset)
         check_workers(self.workers)
         if self.wandb is not None:
             from robopolicy.training.wandb_sink import check_installed
@@ -161,11 +158,34 @@ class TrainBC:
         if self.resume:
             parts = ("task", "environment", "policy", "bc", "precision", "data")
             refuse_changes(before, settings, parts, MAY_CHANGE)
+            with folder.held():  # nobody else is at work in it
+                pass
         else:
-            folder.create(settings)
-        record = self._train(config, policy, environment, dataset, split, folder)
+            folder.check_new()
+        where = (
+            self.data.with_name(f"{self.data.resolve().name}.cache.hdf5")
+            if self.cache is None
+            else self.cache
+        )
+        with cached(dataset, where, lambda words: print(words, file=sys.stderr)) as cache:
+            if not self.resume:
+                folder.create(settings)
+            record = self._train(config, policy, environment, cache, split, folder)
         if self.json:
             print(json_format.dumps(record))
+
+    def _environment(self, dataset: Any) -> dict[str, Any]:
+        """Settings of the environment of rollouts: those of the dataset, but for what is given."""
+        from robopolicy.envs.sweep.bimanual_sweep import BimanualSweepConfig
+
+        recorded = dataset.about["environment"]
+        engine = recorded["engine"] if self.engine is None else self.engine
+        settings = {"balls": recorded.get("balls"), "image_size": dataset.image_size}
+        known = {name: value for name, value in settings.items() if value is not None}
+        if self.episode_seconds is not None:
+            known["episode_seconds"] = self.episode_seconds
+        BimanualSweepConfig(**known)
+        return {"engine": one_of("engine", engine, ENGINES), **known}
 
     def _policy(self, image: int) -> Any:
         iterations = self.iterations
@@ -182,12 +202,12 @@ class TrainBC:
             iterations=iterations,
         )
 
-    def _settings(self, config: Any, policy: Any, environment: Environment, about: Any) -> dict[str, Any]:
+    def _settings(self, config: Any, policy: Any, environment: dict[str, Any], about: Any) -> dict[str, Any]:
         from robopolicy.policies.catalogue import describe
 
         settings = {
             "task": self.task,
-            "environment": environment._asdict(),
+            "environment": environment,
             "policy": describe(policy),
             "bc": asdict(config),
             "precision": self._precision(),
@@ -212,56 +232,51 @@ class TrainBC:
         self,
         config: Any,
         policy_config: Any,
-        environment: Environment,
-        dataset: Any,
+        environment: dict[str, Any],
+        cache: Any,
         split: Any,
         folder: Any,
     ) -> Any:
-        import jax
-
         from robopolicy.cli.progress import CloningProgress
         from robopolicy.envs.sweep import mirror
         from robopolicy.policies.base import parameter_count
         from robopolicy.policies.vision_performer import vision_performer
         from robopolicy.training.batches import Mirror, statistics
         from robopolicy.training.bc import train
-        from robopolicy.training.datasets import cached
+        from robopolicy.training.descent import Keys
         from robopolicy.training.wandb_sink import WandbSink
 
         mirrored = Mirror(mirror.mirrored_images, mirror.mirrored_poses, mirror.mirrored_actions)
-        title = f"{self.attention} on {self.task}"
-        with CloningProgress(config, title) as progress:
-            where = self.cache or self.data.with_name(f"{self.data.name}.cache.hdf5")
-            with cached(dataset, where, progress.say) as cache:
-                known = statistics(cache, split.train, mirrored if config.mirror else None)
-                learner = vision_performer(policy_config, known, self._precision())
-                features = learner.policy.init_features(jax.random.key(self.seed))
-                progress.say(
-                    f"{parameter_count(learner.policy)} parameters, {policy_config.tokens} tokens; "
-                    f"{len(split.train)} frames, and {len(split.validation)} set aside"
+        known = statistics(cache, split.train, mirrored if config.mirror else None)
+        learner = vision_performer(policy_config, known, self._precision())
+        features = learner.policy.init_features(Keys.of(self.seed).features)
+        with CloningProgress(config, f"{self.attention} on {self.task}") as progress:
+            progress.say(
+                f"{parameter_count(learner.policy)} parameters, {policy_config.tokens} tokens; "
+                f"{len(split.train)} frames, and {len(split.validation)} set aside"
+            )
+            sinks = [] if self.wandb is None else [WandbSink(self.wandb, folder.path, folder.config())]
+            with self._rollouts(config, policy_config, learner.policy, features, environment) as rollout:
+                record = train(
+                    config,
+                    run=folder,
+                    learner=learner,
+                    features=features,
+                    cache=cache,
+                    split=split,
+                    mirror=mirrored,
+                    rollout=rollout,
+                    resume=self.resume,
+                    on_record=progress.record,
+                    on_step=progress.step,
+                    sinks=sinks,
                 )
-                sinks = [] if self.wandb is None else [WandbSink(self.wandb, folder.path, folder.config())]
-                with self._rollouts(config, policy_config, learner.policy, features, environment) as rollout:
-                    record = train(
-                        config,
-                        run=folder,
-                        learner=learner,
-                        features=features,
-                        cache=cache,
-                        split=split,
-                        mirror=mirrored,
-                        rollout=rollout,
-                        resume=self.resume,
-                        on_record=progress.record,
-                        on_step=progress.step,
-                        sinks=sinks,
-                    )
             progress.done(record)
             return record
 
     @contextmanager
     def _rollouts(
-        self, config: Any, policy_config: Any, policy: Any, features: Any, environment: Environment
+        self, config: Any, policy_config: Any, policy: Any, features: Any, environment: dict[str, Any]
     ) -> Iterator[Callable[..., Any] | None]:
         """What plays a policy in the simulator; None where the config wants no rollouts."""
         if not config.rollouts:
@@ -272,9 +287,7 @@ class TrainBC:
         from robopolicy.training.worker import EnvironmentSpec
 
         task = TASKS[self.task]
-        made = EnvironmentSpec(
-            task.id, {**environment._asdict(), "image_size": policy_config.image}, self.task
-        )
+        made = EnvironmentSpec(task.id, environment, self.task)
         seeds = range(ROLLOUTS_FROM, ROLLOUTS_FROM + config.rollouts)
         players = Players("local", self.workers, DEADLINE, None, 1)
         with closing(players.make([made], policy_config, policy, features)) as evaluator:

@@ -23,6 +23,7 @@ SPREAD, SHRINK = 0.33, 0.5  # of the search: its first standard deviation, and w
 STEP, LAST_STEP, STEP_POWER = 0.1, 1e-5, 2.0  # of Langevin dynamics, from the first to the last
 LARGEST_MOVE = 0.1  # of a candidate in one Langevin step
 CHAIN = 25  # Langevin steps that make negatives in training
+MOST = 2**16  # candidates at a time: beyond it memory, not the search, decides
 MARGIN = 1.0  # what the largest slope of the score may be without a penalty
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from robopolicy.attention import attention
 from robopolicy.naming import one_of
 from robopolicy.policies.base import Observation, Policy
-from robopolicy.policies.energy import HEADS, HeadConfig, head_of
+from robopolicy.policies.energy import HEADS, MOST, HeadConfig, head_of
 from robopolicy.policies.multihead import Features, MultiHeadAttention, tempered, unit
 
 NORMS = {"unit": unit, "tempered": tempered}
@@ -32,7 +32,7 @@ PRESETS: dict[str, dict[str, int]] = {
     "small": {"width": 48, "depth": 2, "heads": 3, "mlp": 96, "encoding": 64, "hidden": 64},
     "base": {"width": 192, "depth": 4, "heads": 12, "mlp": 384, "encoding": 192, "hidden": 128},
 }
-LEAST_TOKENS = 12  # a side, with the patch that is chosen where none is given
+LEAST_TOKENS, MOST_TOKENS = 12, 50  # a side, with the patch that is chosen where none is given
 STATISTICS = ("pose_shift", "pose_scale", "action_low", "action_high")
 
 
@@ -78,12 +78,12 @@ class VisionPerformerConfig:
     def __post_init__(self) -> None:
         for name in (
             *("image", "patch", "width", "depth", "heads", "mlp", "poses", "actions", "encoding"),
-            *("hidden", "samples"),
+            *("hidden", "samples", "iterations"),
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
-        if self.iterations < 0:
-            raise ValueError(f"iterations is {self.iterations}: it must be 0 or more")
+        if self.samples > MOST:
+            raise ValueError(f"samples is {self.samples}: it must be at most {MOST}")
         if self.image % self.patch:
             raise ValueError(f"patch is {self.patch}: it must divide the image's {self.image} pixels")
         if self.width % self.heads:
@@ -109,12 +109,15 @@ class VisionPerformerConfig:
 
 
 def default_patch(image: int) -> int:
-    """The largest patch that gives twelve tokens a side or more: 25 for 500 pixels, 8 for 96."""
-    return max(
-        patch
-        for patch in range(1, image + 1)
-        if image % patch == 0 and image // patch >= min(LEAST_TOKENS, image)
-    )
+    """The largest patch that gives twelve tokens a side or more: 25 for 500 pixels, 8 for 96.
+
+    Raises ValueError where it would give more than fifty.
+    """
+    sizes = [patch for patch in range(1, image + 1) if image % patch == 0]
+    found = max((patch for patch in sizes if image // patch >= LEAST_TOKENS), default=1)
+    if image // found > MOST_TOKENS:
+        raise ValueError(f"patch is not given: {image} pixels a side can be cut into {sizes}, so give one")
+    return found
 
 
 class Block(nnx.Module):

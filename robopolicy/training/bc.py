@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from robopolicy.naming import one_of
 from robopolicy.policies.base import flatten
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
+from robopolicy.policies.energy import MOST
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.training.batches import Batches, Mirror, Prefetcher, Split
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, CheckpointError, RunFolder
 from robopolicy.training.datasets import FrameCache
-from robopolicy.training.descent import Descent, State
+from robopolicy.training.descent import Descent, Keys, State
 from robopolicy.training.held_out import VALIDATION_LOSS, HeldOut
 from robopolicy.training.interrupt import asked_to_stop
 from robopolicy.training.metrics import MetricsLog, Record, Sink
@@ -29,6 +30,7 @@ from robopolicy.training.metrics import MetricsLog, Record, Sink
 STATE, PROGRESS = "state/", "progress/"
 NONFINITE = ("stop", "skip")
 SKIPS = 20  # steps in a row that are not finite, after which a run that skips them gives up
+LARGEST = 1e6  # of settings that parameters are multiplied with: float32 holds what comes of it
 ROLLOUT_RETURN = "rollout/return"
 
 
@@ -40,7 +42,8 @@ class BCConfig:
       steps: optimiser steps in all.
       batch: demonstrations a step.
       accumulate: parts that a batch is cut into, whose gradients are added up: for batches beyond memory.
-      learning_rate: the highest, of AdamW, after `warmup` steps; a cosine takes it to a hundredth at the end.
+      learning_rate: the highest, of AdamW, after `warmup` steps (all but the last one, at most); a cosine
+        takes it to a hundredth at the end.
       weight_decay: of AdamW, on matrices.
       clip: largest norm of a gradient.
       ema: decay of the running mean of parameters, which is what is evaluated and shipped.
@@ -87,10 +90,14 @@ class BCConfig:
         if self.batch % self.accumulate:
             raise ValueError(f"accumulate is {self.accumulate}: it must divide the batch of {self.batch}")
         for name in ("learning_rate", "clip"):
-            if not 0.0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be a number above 0")
-        if not 0.0 <= self.weight_decay < np.inf:
-            raise ValueError(f"weight_decay is {self.weight_decay}: it must be a number from 0 on")
+            if not 0.0 < getattr(self, name) <= LARGEST:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}: it must be a number above 0, and at most {LARGEST:g}"
+                )
+        if self.negatives > MOST:
+            raise ValueError(f"negatives is {self.negatives}: it must be at most {MOST}")
+        if not 0.0 <= self.weight_decay <= LARGEST:
+            raise ValueError(f"weight_decay is {self.weight_decay}: it must be from 0 to {LARGEST:g}")
         for name in ("ema", "jitter", "validation"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be from 0 to less than 1")
@@ -142,6 +149,11 @@ class Progress(NamedTuple):
     best_loss: float = np.inf
     seconds: float = 0.0
 
+    @property
+    def compared(self) -> bool:
+        """Whether anything has been looked at yet."""
+        return bool(np.isfinite(self.best_return) or np.isfinite(self.best_loss))
+
     def is_best(self, record: Record) -> bool:
         """Whether this is the best so far: by return, and where there has been none, by loss."""
         if ROLLOUT_RETURN in record:
@@ -189,26 +201,31 @@ def train(
     The best parameters, in every checkpoint, are those with the highest return in the simulator, or where
     it is not asked, those with the lowest loss on frames set aside. Ctrl-C ends the run, saved, after the
     step in progress; a second one ends it at once. Raises FloatingPointError where the loss is not finite and
-    the config says to stop, CheckpointError where a checkpoint to resume from has other shapes.
+    the config says to stop, or twenty times in a row, CheckpointError where a checkpoint to resume from has
+    other shapes.
     """
     if config.mirror and mirror is None:
         raise ValueError("mirror is True: this task does not tell what it looks like in a mirror")
+    if config.batch > len(split.train):
+        raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
     descent = Descent(
         learner,
         features,
         config.optimiser(),
-        **{name: getattr(config, name) for name in ("batch", "accumulate", "negatives", "ema", "seed")},
+        keys=Keys.of(config.seed),
+        **{name: getattr(config, name) for name in ("batch", "accumulate", "negatives", "ema")},
     )
     batches = Batches(
         cache, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
     )
-    held_out = HeldOut(cache, split.validation, config.batch)
-    state = descent.begin(jax.random.split(jax.random.key(config.seed))[0])
+    held_out = HeldOut(cache, split.validation, config.batch // config.accumulate)
+    state = descent.begin(Keys.of(config.seed).parameters)
     progress, done, best = Progress(), 0, np.asarray(flatten(state.ema))
     frozen = {FEATURES + path: array for path, array in by_path(features).items()}
 
     def save(step: int) -> None:
-        arrays = {MEAN: np.asarray(flatten(state.ema)), BEST: best, **frozen}
+        mean = np.asarray(flatten(state.ema))
+        arrays = {MEAN: mean, BEST: best if progress.compared else mean, **frozen}
         arrays |= {STATE + path: array for path, array in by_path(state).items()}
         arrays |= {PROGRESS + name: np.asarray(value) for name, value in progress._asdict().items()}
         run.save(step, arrays)
@@ -237,11 +254,12 @@ def train(
             else:
                 in_a_row += 1
                 words = f"step {step}: {descent.complaint(state.parameters, batch, step)}"
-                if config.nonfinite == "stop" or in_a_row == SKIPS:
+                told_of = f"{words}; attention is {learner.attention}"
+                if config.nonfinite == "stop":
                     save(step - 1)
-                    raise FloatingPointError(
-                        f"{words}; attention is {learner.attention}; the policy is that of step {step - 1}"
-                    )
+                    raise FloatingPointError(f"{told_of}; the policy is that of step {step - 1}")
+                if in_a_row == SKIPS:  # not for its data, then: what was saved last had finite steps after it
+                    raise FloatingPointError(f"{told_of}; it is the last of {SKIPS} in a row")
                 progress = progress._replace(skipped=progress.skipped + 1)
                 log.add({"step": step, "not_finite": words})
             if on_step is not None:
@@ -251,7 +269,11 @@ def train(
                 record = {"step": step, **since.record(), "skipped": progress.skipped}
                 record |= held_out.looked_at(descent, state.ema)
                 if rollout is not None and config.plays_at(step):
-                    record |= rollout(np.asarray(flatten(state.ema))).record()
+                    try:
+                        record |= rollout(np.asarray(flatten(state.ema))).record()
+                    except BaseException:  # minutes in a simulator must not cost what was learnt before
+                        save(step)
+                        raise
                 # What a stop looks at besides must leave no trace in a run that goes on.
                 if planned and progress.is_best(record):
                     best = np.asarray(flatten(state.ema))

@@ -89,12 +89,16 @@ class RunFolder:
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def create(self, config: Mapping[str, Any]) -> None:
-        """Begin a new run. Raises FileExistsError, and touches nothing, where the folder holds anything."""
+    def check_new(self) -> None:
+        """Raise FileExistsError where the folder holds anything."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise FileExistsError(
                 f"{str(self.path)!r} exists: give another --out, or --resume to go on with it"
             )
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        """Begin a new run. Raises FileExistsError, and touches nothing, where the folder holds anything."""
+        self.check_new()
         with clear_about_full_disks(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")

@@ -103,6 +103,11 @@ def _check_about(where: str, about: Mapping[str, Any], task: str) -> None:
     for name, wanted in (("task", task), ("format", FORMAT)):
         if about.get(name) != wanted:
             raise DatasetError(f"{where} has {name} {about.get(name)!r}: {wanted!r} was expected")
+    for name, kind in (("environment", dict), ("recording", dict), ("renderer", str)):
+        if not isinstance(about.get(name), kind):
+            raise DatasetError(f"{where} has {name} {about.get(name)!r}: a {kind.__name__} was expected")
+    if not isinstance(about["environment"].get("engine"), str):
+        raise DatasetError(f"{where} does not tell its engine")
 
 
 def _check_size(where: str, size: int, wanted: int | None) -> None:
@@ -222,7 +227,12 @@ class FrameCache:
             if found != wanted or frames != self.about.get("frames") or self._images.dtype != np.uint8:
                 raise DatasetError(f"{where} has columns of {found}: {wanted} was expected")
             _check_size(where, side, image_size)
+            if not (np.isfinite(self.poses).all() and np.abs(self.action).max() <= 1 + 1e-6):
+                raise DatasetError(
+                    f"{where} is damaged: poses must be finite, and actions numbers in [-1, 1]; remove it"
+                )
             stack.pop_all()
+        self._where = where
 
     def __len__(self) -> int:
         return len(self.step)
@@ -234,7 +244,10 @@ class FrameCache:
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """The image [S, S, 3] of a frame."""
-        return np.asarray(self._images[index])
+        try:
+            return np.asarray(self._images[index])
+        except OSError as error:
+            raise DatasetError(f"{self._where} is damaged at frame {index}: {error}; remove it") from error
 
     def images(self, indices: Sequence[int] | NDArray[np.intp]) -> NDArray[np.uint8]:
         """The images [B, S, S, 3] of these frames, in this order."""
@@ -262,12 +275,17 @@ def cached(dataset: Dataset, path: Path, say: Callable[[str], None]) -> Iterator
 
     Raises DatasetError where it is the cache of another dataset, and as `FrameCache` and `build_cache` do.
     """
+    if path.is_dir():
+        raise DatasetError(f"cache is {str(path)!r}: it must be a file, and is a folder")
+    if not path.parent.is_dir():
+        raise DatasetError(f"cache is {str(path)!r}: the folder for it does not exist")
     if not path.exists():
         say(f"writing the {sum(dataset.steps)} frames of {dataset.path.name} one by one to {path}")
         build_cache(dataset, path)
     with FrameCache(path, dataset.about["task"], dataset.image_size) as cache:
-        if cache.about != {**dataset.about, "frames": sum(dataset.steps)}:
+        same = cache.about == {**dataset.about, "frames": sum(dataset.steps)}
+        if not same or not np.array_equal(cache.episode, dataset.episode):
             raise DatasetError(
-                f"{str(path)!r} caches another dataset than {str(dataset.path)!r}: remove it, or give another"
+                f"cache is {str(path)!r}: it is that of another dataset; remove it, or give another file"
             )
         yield cache

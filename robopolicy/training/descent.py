@@ -24,6 +24,20 @@ class State(NamedTuple):
     updates: Array
 
 
+class Keys(NamedTuple):
+    """The sources of chance in a run, each for one use."""
+
+    parameters: Array
+    features: Array
+    steps: Array
+    validation: Array
+
+    @staticmethod
+    def of(seed: int) -> Keys:
+        """Those of a seed."""
+        return Keys(*jax.random.split(jax.random.key(seed), len(Keys._fields)))
+
+
 class Descent:
     """Compiled functions of a learner: a training step, the loss of a batch, its layers and its actions.
 
@@ -36,16 +50,16 @@ class Descent:
         features: Any,
         optimiser: optax.GradientTransformation,
         *,
+        keys: Keys,
         batch: int,
         accumulate: int,
         negatives: int,
         ema: float,
-        seed: int,
     ) -> None:
         """`batch` demonstrations a step, in `accumulate` parts; see `bc.BCConfig` for the others."""
         self._learner, self._optimiser = learner, optimiser
         self._accumulate, self._negatives, self._decay = accumulate, negatives, ema
-        self._key = jax.random.key(seed)
+        self._keys = keys
         devices = jax.local_devices()
         part = batch // accumulate
         count = max(n for n in range(1, len(devices) + 1) if part % n == 0)
@@ -80,11 +94,11 @@ class Descent:
         """
         parts = jax.tree.map(lambda a: a.reshape(self._accumulate, -1, *a.shape[1:]), batch)
         placed = jax.device_put(parts, self._spread)
-        return self._step(state, self._features, placed, jax.random.fold_in(self._key, number))
+        return self._step(state, self._features, placed, jax.random.fold_in(self._keys.steps, number))
 
     def loss(self, parameters: Any, batch: Batch) -> float:
         """Mean loss of a batch, with negatives that are always the same."""
-        return float(self._losses(parameters, self._features, batch, self._key))
+        return float(self._losses(parameters, self._features, batch, self._keys.validation))
 
     def actions(self, parameters: Any, batch: Batch) -> Array:
         """Actions [B, A] of the policy."""
@@ -92,22 +106,27 @@ class Descent:
 
     def complaint(self, parameters: Any, batch: Batch, number: int) -> str:
         """What is not finite when `parameters` meet `batch` in step `number`: a layer, or a gradient."""
-        found = self._layers(parameters, self._features, {"image": batch.image, "poses": batch.poses})
-        for name, array in found.items():
-            bad = ~np.isfinite(np.asarray(array)).reshape(len(batch.image), -1).all(axis=1)
-            if bad.any():
-                return f"{name} is the first layer not to be finite, for {bad.sum()} of {len(bad)} frames"
-        keys = jax.random.fold_in(self._key, number)
-        gradient = self._gradient(parameters, self._features, batch, keys)
-        leaves, _ = jax.tree_util.tree_flatten_with_path(gradient)
-        bad_leaves = [
-            jax.tree_util.keystr(path, simple=True, separator="/")
-            for path, leaf in leaves
-            if not np.isfinite(leaf).all()
-        ]
-        if bad_leaves:
-            return f"all layers are finite, but the gradient of {', '.join(bad_leaves)} is not"
-        return "all layers and the gradient are finite, but the loss or the gradient's norm is not"
+        size = len(batch.image) // self._accumulate
+        starts = range(0, len(batch.image), size)
+        parts = [jax.tree.map(lambda a, at=at: a[at : at + size], batch) for at in starts]
+        for part in parts:
+            found = self._layers(parameters, self._features, {"image": part.image, "poses": part.poses})
+            for name, array in found.items():
+                bad = ~np.isfinite(np.asarray(array)).reshape(size, -1).all(axis=1)
+                if bad.any():
+                    return f"{name} is the first layer not to be finite, for {bad.sum()} of {size} frames"
+        keys = jax.random.split(jax.random.fold_in(self._keys.steps, number), self._accumulate)
+        for part, key in zip(parts, keys, strict=True):
+            gradient = self._gradient(parameters, self._features, part, key)
+            leaves, _ = jax.tree_util.tree_flatten_with_path(gradient)
+            names = [
+                jax.tree_util.keystr(path, simple=True, separator="/")
+                for path, leaf in leaves
+                if not np.isfinite(leaf).all()
+            ]
+            if names:
+                return f"all layers are finite, but the gradient of {', '.join(names)} is not"
+        return "all layers and gradients are finite, but their norm or the parameters after the step are not"
 
     def _part_loss(self, parameters: Any, features: Any, batch: Any, key: Array) -> Array:
         def one(image: Array, poses: Array, action: Array, key: Array) -> Array:
@@ -141,7 +160,7 @@ class Descent:
         # At first the mean of few parameters, so that it does not remember where training began.
         decay = jnp.minimum(self._decay, (1.0 + state.updates) / (10.0 + state.updates))
         ema = optax.incremental_update(parameters, state.ema, 1.0 - decay)
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(optax.tree.norm(parameters))
         after = State(parameters, ema, optimiser, state.updates + 1)
         kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
         return kept, {"loss": loss, "gradient_norm": norm, "finite": finite}

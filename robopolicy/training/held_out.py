@@ -18,17 +18,18 @@ ACTED_ON = 64  # of them, for which an action is chosen
 
 
 class HeldOut:
-    """Frames set aside, evenly over their episodes, in batches; what does not fill a batch is left out."""
+    """Frames set aside, in batches, each of which is spread over all their episodes."""
 
     def __init__(self, cache: FrameCache, frames: NDArray[np.intp], size: int) -> None:
         self._cache = cache
         count = min(len(frames), LOOKED_AT)
+        parts = max(count // size, 1) if count else 0
+        count = min(parts * size, count)
         chosen = frames[np.linspace(0, len(frames) - 1, count).astype(int)] if count else frames
-        size = min(size, count)
-        self._parts = [chosen[at : at + size] for at in range(0, count - size + 1, size)] if count else []
+        self._parts = [chosen[first::parts] for first in range(parts)]
 
     def looked_at(self, descent: Descent, parameters: Any) -> Record:
-        """Mean loss and mean absolute error of actions, by name; nothing where nothing was set aside."""
+        """Mean loss and mean absolute error of actions, by name, but for those that are not finite."""
         losses, errors, acted = [], [], 0
         for part in self._parts:
             batch = self._read(part)
@@ -37,9 +38,9 @@ class HeldOut:
                 actions = np.asarray(descent.actions(parameters, batch))
                 errors.append(float(np.abs(actions - batch.action).mean()))
                 acted += len(part)
-        if not losses:
-            return {}
-        return {VALIDATION_LOSS: float(np.mean(losses)), "validation/action_error": float(np.mean(errors))}
+        told = {VALIDATION_LOSS: losses, "validation/action_error": errors}
+        means = {name: float(np.mean(values)) for name, values in told.items() if values}
+        return {name: mean for name, mean in means.items() if np.isfinite(mean)}
 
     def _read(self, part: NDArray[np.intp]) -> Batch:
         cache = self._cache

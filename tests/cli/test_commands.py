@@ -272,3 +272,20 @@ def clone(capsys, tmp_path, data):
     assert main(["flops", run, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [row["attention"] for row in rows] == ["positive(m=4)", "softmax"]
+    assert main(["export", run, "--out", str(tmp_path / "bundle")]) == 2
+    assert "was trained on 'bimanual-sweep'" in capsys.readouterr().err
+
+    # A config that somebody has changed is not gone on with.
+    config = tmp_path / "clone" / "config.json"
+    whole = json.loads(config.read_text())
+    for part, value, said in (
+        ({"command": {**whole["command"], "batch": "8"}}, "batch is '8'", "of type int"),
+        ({"command": {**whole["command"], "data": 5}}, "data is 5", "it must be a path"),
+        ({"command": {}}, "out is", "none of a cloning run"),
+        ({"bc": {**whole["bc"], "ema": 0.5}}, "ema is 0.999", "the run to resume has 0.5"),
+    ):
+        config.write_text(json.dumps({**whole, **part}))
+        assert main(["train", "bc", "--out", run, "--resume"]) == 2
+        line = capsys.readouterr().err
+        assert value in line
+        assert said in line

@@ -17,45 +17,29 @@ import h5py
 import numpy as np
 import pytest
 import toy_demos
+from toy_recordings import ABOUT, TASK, recorded, spec
 
 from robopolicy.training import recording
-from robopolicy.training.datasets import DatasetError, FrameCache, build_cache, open_dataset
+from robopolicy.training.datasets import DatasetError, open_dataset
 from robopolicy.training.evaluate import EpisodeError
 from robopolicy.training.recording import RecordingConfig, partial_folder, record
-from robopolicy.training.worker import EnvironmentSpec
 
-TASK = "toy"
-ABOUT = {"task": TASK, "format": 1, "renderer": "none"}
 SEEDS = [0, 1, 3, 4, 6]  # every third fails
 
 RECORDER = """
+import json
 import sys
 from pathlib import Path
 from robopolicy.training.recording import RecordingConfig, record
 from robopolicy.training.worker import EnvironmentSpec
 if __name__ == "__main__":
     spec = EnvironmentSpec("toy_demos:Demos-v0", {"seconds": 0.03}, "toy")
-    record(RecordingConfig(5), spec, Path(sys.argv[1]), {"task": "toy", "format": 1, "renderer": "none"}, 2)
+    record(RecordingConfig(5), spec, Path(sys.argv[1]), json.loads(sys.argv[2]), 2)
 """
-
-
-def spec(**settings):
-    return EnvironmentSpec(toy_demos.ID, settings, TASK)
-
-
-def recorded(out, workers=2, **config):
-    return record(RecordingConfig(**{"episodes": 5, **config}), spec(), out, ABOUT, workers)
 
 
 def digest(dataset):
     return hashlib.sha256((dataset / "data" / "main_data.hdf5").read_bytes()).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    out = tmp_path_factory.mktemp("recorded") / "toy-v0"
-    recorded(out, noise=0.1)
-    return out
 
 
 @pytest.fixture
@@ -98,10 +82,10 @@ def test_a_recording_that_is_killed_goes_on_and_has_no_half_episode(tmp_path):
     whole, killed = tmp_path / "whole-v0", tmp_path / "killed-v0"
     command = [sys.executable, "-c", RECORDER]
     given = {"env": {**os.environ, "PYTHONPATH": str(Path(toy_demos.__file__).parent)}}
-    subprocess.run([*command, str(whole)], check=True, **given)
+    subprocess.run([*command, str(whole), json.dumps(ABOUT)], check=True, **given)
     interrupted = 0
     for number in range(30):
-        recorder = subprocess.Popen([*command, str(killed)], **given)
+        recorder = subprocess.Popen([*command, str(killed), json.dumps(ABOUT)], **given)
         time.sleep(1.2 + 0.15 * number)
         recorder.send_signal(signal.SIGKILL)
         if recorder.wait() == 0:
@@ -270,6 +254,18 @@ def truncated(path):
     [
         (lambda p: with_metadata(p, task="other"), "has task 'other': 'toy' was expected"),
         (lambda p: with_metadata(p, format=7), "has format 7: 1 was expected"),
+        (lambda p: with_metadata(p, environment=3), "has environment 3: a dict was expected"),
+        (lambda p: with_metadata(p, environment={}), "does not tell its engine"),
+        (lambda p: with_metadata(p, recording=None), "has recording None: a dict was expected"),
+        (lambda p: with_metadata(p, renderer=1), "has renderer 1: a str was expected"),
+        (
+            lambda p: with_value(p, "episode_0/infos/intended_action", (2, 3), 1.5),
+            r"episode 0 has infos/intended_action of 1.5: numbers in \[-1, 1\] were expected",
+        ),
+        (
+            lambda p: with_value(p, "episode_3/actions", (0, 1), -7),
+            r"episode 3 has actions of 7: numbers in \[-1, 1\] were expected",
+        ),
         (
             lambda p: without(p, "episode_1/observations/image", 2),
             r"1 has observations/image of uint8\[4, .*uint8\[6, .* was expected",
@@ -305,46 +301,3 @@ def test_images_of_another_size_and_no_dataset_are_refused(copy, tmp_path):
         open_dataset(copy, TASK, image_size=500)
     with pytest.raises(FileNotFoundError, match="is no Minari dataset"):
         open_dataset(tmp_path, TASK)
-
-
-def test_a_cache_gives_every_frame_and_the_action_that_was_intended(dataset, tmp_path):
-    minari = pytest.importorskip("minari")
-    opened = open_dataset(dataset, TASK, image_size=toy_demos.SIZE)
-    build_cache(opened, tmp_path / "frames.hdf5")
-    assert [f.name for f in tmp_path.iterdir()] == ["frames.hdf5"]
-    with FrameCache(tmp_path / "frames.hdf5", TASK) as cache:
-        assert len(cache) == sum(opened.steps)
-        assert cache.image_size == toy_demos.SIZE
-        at = 0
-        for number, episode in enumerate(minari.MinariDataset(opened.data).iterate_episodes()):
-            steps = np.arange(len(episode))
-            order = np.random.default_rng(number).permutation(steps)
-            np.testing.assert_array_equal(cache.images(at + order), episode.observations["image"][order])
-            np.testing.assert_array_equal(cache.poses[at + order], episode.observations["poses"][order])
-            np.testing.assert_array_equal(cache.action[at + order], 0.0)
-            assert np.abs(episode.actions).max() > 0.05
-            assert (cache.episode[at + order] == number).all()
-            np.testing.assert_array_equal(cache.step[at + order], order)
-            at += len(episode)
-
-
-def test_what_is_no_cache_is_refused(dataset, tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        FrameCache(tmp_path / "frames.hdf5", TASK)
-    path = tmp_path / "frames.hdf5"
-    path.write_bytes(b"nothing of the kind")
-    with pytest.raises(DatasetError, match="is no cache of frames, or damaged"):
-        FrameCache(path, TASK)
-    with pytest.raises(DatasetError, match="is no cache of frames, or damaged"):
-        FrameCache(dataset / "data" / "main_data.hdf5", TASK)
-    build_cache(open_dataset(dataset, TASK), path)
-    with pytest.raises(DatasetError, match="has task 'toy': 'other' was expected"):
-        FrameCache(path, "other")
-    with pytest.raises(DatasetError, match="images of 40 x 40: 500 x 500 was expected"):
-        FrameCache(path, TASK, image_size=500)
-    with h5py.File(path, "a") as file:
-        rows = file["step"][()]
-        del file["step"]
-        file["step"] = rows[:-1]
-    with pytest.raises(DatasetError, match=r"has columns of .* was expected"):
-        FrameCache(path, TASK)

@@ -6,8 +6,9 @@
     python benchmarks/bimanual_sweep.py --keep RUN ...    evaluate runs on 50 unseen seeds, keep their curves
     python benchmarks/bimanual_sweep.py --ship RUN        make a kept run a policy of the package
 
-All of them have the same data, `robopolicy demos --episodes 220 --noise 0.15`, and the same budget, the
-defaults of `robopolicy train bc` (HRF, Appendix K.2, compares the same mechanisms by training curves).
+All of them have the same data, `robopolicy demos --episodes 220 --noise 0.15`, and the defaults of `robopolicy
+train bc`. The mechanisms are those that HRF, Appendix K.2, compares by training curves, and have one budget:
+2,000 steps, a quarter of an hour each on 2 cores. The shipped policy has 6,500.
 
 Expected: the shipped policy, on the angular hybrid with m = n = 8, brings at least 70 % of the balls into
 bowls on seeds 9000 to 9049, where a demonstrator that is told where they are brings 100 %, and random actions
@@ -32,16 +33,19 @@ SHIPPED = HERE.parent / "robopolicy" / "assets" / "policies"
 TASK = ("--task", "bimanual-sweep")
 EPISODES, FIRST, PARTS = 50, 9000, 2
 LEAST = 0.7
-HYBRID, REGRESSION = "angular", "squared-error"
+SHIPPED_RUN, REGRESSION = "shipped", "squared-error"
+BUDGET = ("--steps", "2000")
+HYBRID = ("--attention", "angular_hybrid(m=8, n=8)")
 RUNS = {
-    HYBRID: ("--attention", "angular_hybrid(m=8, n=8)"),
+    "angular": HYBRID,
     "positive-128": ("--attention", "positive_antithetic(m=128)"),
     "positive-64": ("--attention", "positive_antithetic(m=64)"),
     "trigonometric-256": ("--attention", "trigonometric(m=256)"),
     "trigonometric-128": ("--attention", "trigonometric(m=128)"),
     "trigonometric-64": ("--attention", "trigonometric(m=64)"),
     "softmax": ("--attention", "softmax"),
-    REGRESSION: ("--attention", "angular_hybrid(m=8, n=8)", "--head", "squared_error"),
+    REGRESSION: (*HYBRID, "--head", "squared_error"),
+    SHIPPED_RUN: HYBRID,
 }
 
 
@@ -52,7 +56,8 @@ def robopolicy(*words: str) -> list[str]:
 def train(data: str, names: list[str]) -> None:
     for name in names:
         begun = Path("runs", name, "config.json").exists()
-        more = ("--resume",) if begun else ("--data", data, *RUNS[name], "--nonfinite", "skip")
+        budget = () if name == SHIPPED_RUN else BUDGET
+        more = ("--resume",) if begun else ("--data", data, *RUNS[name], *budget, "--nonfinite", "skip")
         subprocess.run(robopolicy("train", "bc", "--out", f"runs/{name}", *more), check=True)
 
 
@@ -114,7 +119,7 @@ def ship(run: Path) -> None:
     Without the optimiser's state, which is four times as large as all the rest.
     """
     kept = json.loads((KEPT / f"{run.name}.json").read_text())
-    out = SHIPPED / f"bimanual-sweep-{run.name}"
+    out = SHIPPED / "bimanual-sweep-angular"
     shutil.rmtree(out, ignore_errors=True)
     step, arrays = RunFolder(run).load()
     RunFolder(out).create(kept["config"])
@@ -143,10 +148,10 @@ def table(kept: dict[str, dict]) -> bool:
             f"{records[-1]['validation/loss']:8.2f}  {'always' if not skipped else f'not in {skipped} steps'}"
         )
     claims = []
-    if HYBRID in kept:
-        share = kept[HYBRID]["evaluation"]["fraction_in_bowls_mean"]
+    if SHIPPED_RUN in kept:
+        share = kept[SHIPPED_RUN]["evaluation"]["fraction_in_bowls_mean"]
         claims.append(
-            (f"{HYBRID} brings {share:.1%} of the balls into bowls, {LEAST:.0%} or more", share >= LEAST)
+            (f"the shipped one brings {share:.1%}, {LEAST:.0%} or more were expected", share >= LEAST)
         )
     skipped = [name for name, run in kept.items() if run["curve"][-1].get("skipped")]
     claims.append((f"all {len(kept)} stay finite", not skipped))

@@ -58,7 +58,7 @@ class TrainBC:
     """Candidates at a time when an action is searched for."""
     iterations: int | None = None
     """Rounds of that search; default: 3, and 100 steps of langevin."""
-    steps: int = 4000
+    steps: int = 6500
     """Optimiser steps in all, those before a --resume included."""
     batch: int = 32
     """Demonstrated steps in an optimiser step."""
@@ -80,7 +80,7 @@ class TrainBC:
     """Show half of the frames in a mirror."""
     jitter: float = 0.05
     """Share by which the brightness of each colour is varied."""
-    validation: float = 0.1
+    validation: float = 0.05
     """Share of the episodes that are set aside."""
     validate_every: int = 250
     """Steps between two looks at them."""

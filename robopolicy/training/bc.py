@@ -61,7 +61,7 @@ class BCConfig:
       checkpoint_every: steps between two checkpoints; the last one is always saved.
     """
 
-    steps: int = 4000
+    steps: int = 6500
     batch: int = 32
     accumulate: int = 1
     learning_rate: float = 1e-3
@@ -72,7 +72,7 @@ class BCConfig:
     negatives: int = 64
     mirror: bool = True
     jitter: float = 0.05
-    validation: float = 0.1
+    validation: float = 0.05
     validate_every: int = 250
     rollout_every: int = 0
     rollouts: int = 0

@@ -6,9 +6,9 @@
     python benchmarks/bimanual_sweep.py --keep RUN ...    evaluate runs on 50 unseen seeds, keep their curves
     python benchmarks/bimanual_sweep.py --ship RUN        make a kept run a policy of the package
 
-All of them have the same data, `robopolicy demos --episodes 220 --noise 0.15`, and the defaults of `robopolicy
-train bc`. The mechanisms are those that HRF, Appendix K.2, compares by training curves, and have one budget:
-2,000 steps, a quarter of an hour each on 2 cores. The shipped policy has 6,500.
+All of them have the same data, `robopolicy demos --episodes 220 --noise 0.15`, and the defaults of
+`robopolicy train bc`. The mechanisms are those that HRF, Appendix K.2, compares by training curves, and have
+one budget: 2,000 steps, a quarter of an hour each on 2 cores. The shipped policy has 6,500.
 
 Expected: the shipped policy, on the angular hybrid with m = n = 8, brings at least 70 % of the balls into
 bowls on seeds 9000 to 9049, where a demonstrator that is told where they are brings 100 %, and random actions

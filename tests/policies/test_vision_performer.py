@@ -117,6 +117,7 @@ def test_the_price_of_a_step_tells_its_parts():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_a_head_learns_one_action_and_finds_it_again(head):
     config = replace(SMALL, head=head, samples=128, iterations=50 if head == "langevin" else 3)
@@ -167,6 +168,7 @@ def test_the_exported_graph_does_the_same(head, tmp_path):
         np.testing.assert_allclose(found["scores"], wanted["scores"], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_graph_says_which_dtype_it_wants(tmp_path):
     config = replace(SMALL, head="squared_error", attention="softmax")
     _, parameters, features = made(config)
@@ -219,6 +221,7 @@ def test_layers_are_told_in_order_and_end_with_the_head():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_half_precision_is_near_the_whole_and_keeps_parameters_whole():
     whole, parameters, features = made()
     half = vision_performer(SMALL, KNOWN, "bfloat16")

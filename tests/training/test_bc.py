@@ -80,6 +80,7 @@ def test_it_learns_what_was_demonstrated(tmp_path, head):
     assert np.mean(np.sign(actions[:, 0]) == np.sign(frames.action[split.validation, 0])) > 0.9
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
     _, whole = cloned(tmp_path / "whole")
     frames = ToyFrames()
@@ -121,6 +122,7 @@ def test_ctrl_c_leaves_no_trace_in_a_run_that_goes_on(tmp_path):
         np.testing.assert_array_equal(parts[path], whole[path], err_msg=path)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_policy(tmp_path):
     _, one = cloned(tmp_path / "one")
     _, other = cloned(tmp_path / "other", replace(CONFIG, seed=1))
@@ -148,6 +150,7 @@ def test_a_batch_in_parts_is_the_batch():
     assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_is_spread_over_devices():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -197,6 +200,7 @@ def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
     assert [r["step"] for r in log(tmp_path / "run") if "not_finite" in r] == [6]
 
 
+@pytest.mark.slow
 def test_a_run_that_meets_nothing_finite_gives_up(tmp_path, monkeypatch):
     frames = ToyFrames()
     good = statistics(frames, np.arange(len(frames.episode)), None)
@@ -207,6 +211,7 @@ def test_a_run_that_meets_nothing_finite_gives_up(tmp_path, monkeypatch):
         cloned(tmp_path / "run", config, frames=frames)
 
 
+@pytest.mark.slow
 def test_parameters_that_leave_the_numbers_are_never_kept(tmp_path):
     config = replace(CONFIG, learning_rate=1e6, weight_decay=1e6, warmup=0, nonfinite="skip", steps=30)
     with pytest.raises(FloatingPointError, match="in a row"):
@@ -226,6 +231,7 @@ def test_what_is_not_finite_is_found_in_any_part_of_a_batch(parts):
     )
 
 
+@pytest.mark.slow
 def test_the_best_in_the_simulator_is_kept(tmp_path):
     returns = iter([3.0, 7.0, 5.0])
     seen = []
@@ -241,6 +247,7 @@ def test_the_best_in_the_simulator_is_kept(tmp_path):
     assert record["rollout/fraction_in_bowls"] == 0.5
 
 
+@pytest.mark.slow
 def test_without_comparison_the_best_is_the_last(tmp_path):
     _, last = cloned(tmp_path / "run", replace(CONFIG, validation=0.0))
     np.testing.assert_array_equal(load_best(tmp_path / "run"), last)
@@ -366,6 +373,7 @@ def test_a_mirror_that_is_missing_is_asked_for(tmp_path):
         cloned(tmp_path / "run", replace(CONFIG, mirror=True))
 
 
+@pytest.mark.slow
 def test_parameters_are_those_that_act(tmp_path):
     """What a run keeps is the running mean, not the last parameters of the descent."""
     _, mean = cloned(tmp_path / "run", replace(CONFIG, ema=0.99))

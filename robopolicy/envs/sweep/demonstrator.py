@@ -18,6 +18,9 @@ FLOOR = 0.0015  # m, of a spatula that sweeps
 OVER = 0.13  # m, of one that travels above balls and bowls
 DROP = 0.075  # m, of one that opens over a bowl
 CLEAR = 0.01  # m, between a lip that comes down and the nearest ball
+FARTHEST = 0.16  # m, from the table's middle along x, of a stripe
+FRONT = 0.7  # where in half a stripe's width the ball in front lies
+OUTER = 0.25  # m, from the middle line, where a spatula begins to sweep unless balls lie further out
 REACH = 0.30  # m, from the middle line, the farthest that a spatula begins to sweep
 TIP = 0.35  # rad, of spatulas that are emptied
 PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
@@ -83,14 +86,14 @@ class Demonstrator:
             if not len(loose):
                 yield self._pose(0.0, 0.0, OVER, self._env.config.start[1]), 1.0
                 continue
-            x, y, outer = self._stripe(loose)
+            x, outer = self._stripe(loose)
             here = self._env.target.positions
             yield Target(np.column_stack([here[:, :2], [OVER, OVER]]), np.zeros((2, 3))), 1.0
-            yield self._apart(x, OVER, outer), 1.0
-            yield self._apart(x, FLOOR, outer), 1.0
+            yield self._pose(x, 0.0, OVER, outer), 1.0
+            yield self._pose(x, 0.0, FLOOR, outer), 1.0
             closed = LIP + self._env.config.workspace.gap / 2
-            yield self._pose(x, y, FLOOR, closed), SWEEP_SPEED
-            yield self._pose(x, y, OVER, closed), 1.0
+            yield self._pose(x, 0.0, FLOOR, closed), SWEEP_SPEED
+            yield self._pose(x, 0.0, OVER, closed), 1.0
             bowl = min(self._env.config.bowls, key=lambda b: abs(b.center[0] - x))
             yield self._pose(*bowl.center, OVER, closed), 1.0
             yield self._pose(*bowl.center, DROP, closed), 1.0
@@ -101,25 +104,20 @@ class Demonstrator:
         """Balls [N, 3] that lie neither in a bowl nor off the table."""
         return self._env.balls[~self._env.held.any(axis=1) & (self._env.balls[:, 2] > 0)]
 
-    def _stripe(self, balls: Array) -> tuple[float, float, Array]:
-        """Where to sweep: the stripe's x, the y at which the spatulas meet, and where they come down, [2]."""
+    def _stripe(self, balls: Array) -> tuple[float, float]:
+        """Where to sweep: the stripe's x, and the y at which the spatulas come down on either side.
+
+        From the camera backwards: the ball in front decides, so that the choice can be seen in an image. The
+        stripe with the most balls would save few steps, but ties between stripes leave a learner nothing to
+        see: a policy cloned from such demonstrations swept the same stripes again and again.
+        """
         radius = self._env.config.ball_radius
         inner, wide = HALF_WIDTH - radius - 0.004, HALF_WIDTH + radius + 0.004
-        centers = np.clip(balls[:, 0][:, None] + np.array([-inner, 0.0, inner]), -0.16, 0.16).ravel()
-        caught = np.abs(balls[:, 0] - centers[:, None]) < inner
-        # As many balls as possible, and where that is a tie, as far as possible from the spatulas' sides.
-        slack = np.where(caught, inner - np.abs(balls[:, 0] - centers[:, None]), 0.0).sum(axis=1)
-        best = int(np.argmax(caught.sum(axis=1) + slack))
-        x = float(centers[best])
-        near = balls[np.abs(balls[:, 0] - x) < wide][:, 1]
-        middle = float(np.clip(near.mean() if len(near) else 0.0, -0.02, 0.02))
-        side = [near[near < middle], near[near >= middle]]
-        reach = [max(np.abs(ys - middle).max(), 0.0) if len(ys) else 0.0 for ys in side]
-        outer = np.array(reach) + radius + CLEAR + LIP
-        return x, middle, np.clip(_OUTWARD * outer + middle, -REACH, REACH)
-
-    def _apart(self, x: float, z: float, y: Array) -> Target:
-        return Target(np.column_stack([[x, x], y, [z, z]]), np.zeros((2, 3)))
+        near = balls[np.abs(balls[:, 0]) < FARTHEST + inner]
+        x = float(np.clip((near if len(near) else balls)[:, 0].max() - FRONT * inner, -FARTHEST, FARTHEST))
+        across = np.abs(balls[np.abs(balls[:, 0] - x) < wide][:, 1])
+        needed = across.max(initial=0.0) + radius + CLEAR + LIP
+        return x, float(np.clip(needed, OUTER, REACH))
 
     def _pose(self, x: float, y: float, z: float, apart: float, tip: float = 0.0) -> Target:
         """Spatulas `apart` from y on either side, their lips tipped down by `tip`."""

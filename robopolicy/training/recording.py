@@ -327,7 +327,7 @@ def _assemble(
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
-    whole = folder / "dataset"
+    whole = folder.absolute() / "dataset"  # Minari cannot tell the size of a folder by a relative path
     shutil.rmtree(whole, ignore_errors=True)
     whole.mkdir()
     env = environment.make()

@@ -71,6 +71,12 @@ def test_a_dataset_does_not_depend_on_the_number_of_its_workers(tmp_path):
     assert len(found) == 1
 
 
+def test_a_recording_goes_to_a_folder_named_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorded(Path("datasets/toy-v0"))
+    assert digest(tmp_path / "datasets" / "toy-v0")
+
+
 def test_failed_episodes_are_kept_if_asked_for(tmp_path):
     kept = recorded(tmp_path / "toy-v0", keep_failed=True)
     assert [episode.seed for episode in kept] == [0, 1, 2, 3, 4]

@@ -1,8 +1,8 @@
 """Vision-Performer (HRF, Appendix K.2): a transformer on image patches, its attention any mechanism.
 
-Patches of an RGB image are tokens. Blocks of attention and MLP read them, a learned query for each head
-pools them, and the poses of the end effectors are joined to what it found. The published texts leave sizes,
-pooling and normalisation open; ours are the defaults of `VisionPerformerConfig`. Queries and keys have length
+Patches of an RGB image are tokens. Blocks of attention and MLP read them, a few numbers of every token are
+read out side by side, and the poses of the end effectors are joined to them. The published texts leave sizes,
+readout and normalisation open; ours are the defaults of `VisionPerformerConfig`. Queries and keys have length
 one, as in Appendix K.
 """
 
@@ -46,8 +46,9 @@ class VisionPerformerConfig:
       patch: pixels a side of a token.
       width: of tokens.
       depth: blocks of attention and MLP.
-      heads: of attention, and of the pooling; they divide `width`.
+      heads: of attention; they divide `width`.
       mlp: width of the hidden layer in a block.
+      channels: numbers of each token that are read out.
       qk_norm: `unit` gives queries and keys length one (HRF, Appendix K); `tempered` divides them by the
         fourth root of their width, for the usual kernel exp(q.k / sqrt(d)).
       poses: numbers in the observation `poses`.
@@ -66,6 +67,7 @@ class VisionPerformerConfig:
     depth: int = 2
     heads: int = 3
     mlp: int = 96
+    channels: int = 8
     qk_norm: str = "unit"
     poses: int = 14
     actions: int = 12
@@ -77,8 +79,8 @@ class VisionPerformerConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            *("image", "patch", "width", "depth", "heads", "mlp", "poses", "actions", "encoding"),
-            *("hidden", "samples", "iterations"),
+            *("image", "patch", "width", "depth", "heads", "mlp", "channels", "poses", "actions"),
+            *("encoding", "hidden", "samples", "iterations"),
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
@@ -149,20 +151,17 @@ class Block(nnx.Module):
             return tokens + made
 
 
-class Pooling(nnx.Module):
-    """Tokens [L, width] to one vector [width]: a softmax over tokens for each head, of a learned score."""
+class Readout(nnx.Module):
+    """Tokens [L, width] to one vector [L * channels]: a few numbers of each, which keeps its place.
+
+    Averages over tokens, weighted by learned scores, hardly learn where in the image something lies.
+    """
 
     def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs) -> None:
-        self.heads = config.heads
-        # Zero, so that training begins with the mean of all tokens.
-        self.score = nnx.Linear(
-            config.width, config.heads, use_bias=False, kernel_init=nnx.initializers.zeros, rngs=rngs
-        )
+        self.channels = nnx.Linear(config.width, config.channels, rngs=rngs)
 
     def __call__(self, tokens: Array) -> Array:
-        weights = jax.nn.softmax(self.score(tokens), axis=0)
-        values = tokens.reshape(len(tokens), self.heads, -1)
-        return jnp.einsum("lh,lhd->hd", weights, values).ravel()
+        return jax.nn.relu(self.channels(tokens)).ravel()
 
 
 class VisionPerformer(nnx.Module):
@@ -174,8 +173,11 @@ class VisionPerformer(nnx.Module):
         self.positions = nnx.Param(jnp.asarray(_positions(config)))
         self.blocks = nnx.List([Block(config, rngs, dtype) for _ in range(config.depth)])
         self.norm = nnx.LayerNorm(config.width, rngs=rngs)
-        self.pooling = Pooling(config, rngs)
-        self.joined = nnx.Linear(config.width + config.poses, config.encoding, rngs=rngs)
+        self.readout = Readout(config, rngs)
+        # Two layers, each with weights for inputs as many as it has: in one, thousands of numbers read out of
+        # an image would drown fourteen of the poses.
+        self.seen = nnx.Linear(config.tokens * config.channels, config.encoding, rngs=rngs)
+        self.felt = nnx.Linear(config.poses, config.encoding, use_bias=False, rngs=rngs)
         self.head = head_of(config.head, config.head_config).network(rngs)
 
     def encode(self, image: Array, poses: Array, see: Callable[[str, Array], None]) -> Array:
@@ -189,9 +191,9 @@ class VisionPerformer(nnx.Module):
         for number, block in enumerate(self.blocks):
             tokens = block(tokens, partial(_seen_in, number, see))
         with jax.named_scope("encoder"):
-            pooled = self.pooling(self.norm(tokens))
-            see("pooling", pooled)
-            encoding = jax.nn.relu(self.joined(jnp.concatenate([pooled, poses])[None])[0])
+            read = self.readout(self.norm(tokens))
+            see("readout", read)
+            encoding = jax.nn.relu(self.seen(read[None]) + self.felt(poses[None]))[0]
         see("encoding", encoding)
         return encoding
 

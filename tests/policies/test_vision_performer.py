@@ -83,11 +83,11 @@ def encoder_by_hand(config, mechanism):
     block += tokens * width
     total += config.depth * block
     total += norm_by_hand(tokens, width)
-    total += 2 * tokens * width * config.heads  # scores of the pooling
-    total += tokens * config.heads * 5 + config.heads  # peak, difference, exp, sum, division
-    total += 2 * tokens * width
-    joined = width + config.poses
-    return total + 2 * config.poses + 2 * joined * config.encoding + 2 * config.encoding
+    read = tokens * config.channels
+    total += 2 * width * read + 2 * read  # bias and relu
+    total += 2 * read * config.encoding + config.encoding
+    total += 2 * config.poses + 2 * config.poses * config.encoding  # normalised, joined
+    return total + 2 * config.encoding  # their sum, and relu
 
 
 @pytest.mark.parametrize("config", [SMALL, replace(SMALL, image=32, patch=8, depth=1)])
@@ -216,7 +216,7 @@ def test_layers_are_told_in_order_and_end_with_the_head():
     learner, parameters, features = made()
     names = list(learner.layers(parameters, features, observation()))
     assert names == [
-        "patches", "block 0, attention", "block 0, mlp", "block 1, attention", "block 1, mlp", "pooling",
+        "patches", "block 0, attention", "block 0, mlp", "block 1, attention", "block 1, mlp", "readout",
         "encoding", "head",
     ]  # fmt: skip
 

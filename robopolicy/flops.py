@@ -2,35 +2,45 @@
 
 Every primitive belongs to a class, and each class has a stated weight: a multiply-add is 2, and one
 elementwise operation, transcendental function, comparison or addition of a reduction is 1 for each element
-it works on. Moving data costs 0 but is listed. A sort or a top-k of n elements is n * ceil(log2 n)
-comparisons. Loops count as often as they run, a conditional as its dearest branch. A primitive that is in
-no class is an error: nothing is ever counted as zero because it was forgotten.
+it works on. A convolution multiplies no padding. A power of a whole number is the multiplications of repeated
+squaring. A sort or a top-k of n elements is n * ceil(log2 n) comparisons. Moving data costs 0 but is listed.
+Loops count as often as they run, a conditional as its dearest branch; what no result depends on counts for
+nothing. A primitive that is in no class is an error: none is ever counted as zero because it was forgotten.
+
+What memory is read and written, and how much of it is held at a time, are columns of their own (memory.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, log2, prod
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from robopolicy.memory import bodies, peak_bytes, traffic
+from robopolicy.policies.base import KEY, Policy
 
 COMPONENTS = (
-    *("patches", "projections", "query map", "key map", "contraction", "ranking"),
+    *("patches", "normaliser", "projections", "query map", "key map", "contraction", "ranking"),
     *("mask", "encoder", "head"),
 )
 OTHER = "other"
 
 ELEMENTWISE = frozenset(
-    "abs add add_any clamp div floor ceil round integer_pow mul neg rem select_n sign square sub".split()
+    """abs add add_any ceil clamp clz div floor integer_pow mul neg nextafter population_count
+    reduce_precision rem round select_n shift_left shift_right_arithmetic shift_right_logical sign square
+    sub""".split()
 )
 TRANSCENDENTAL = frozenset(
-    """atan2 cbrt cos cosh erf erf_inv exp exp2 expm1 log log1p logistic pow rsqrt sin sinh sqrt tan
-    tanh""".split()
+    """acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp exp2 expm1 lgamma
+    log log1p logistic pow rsqrt sin sinh sqrt tan tanh""".split()
 )
 COMPARISON = frozenset("and eq ge gt is_finite le lt max min ne not or xor".split())
 REDUCTION = frozenset("reduce_sum reduce_prod cumsum cumprod".split())
@@ -44,37 +54,60 @@ MEMORY = frozenset(
     stop_gradient transpose""".split()
 )
 SCATTER_ADD = frozenset(["scatter-add"])
-CALLS = frozenset("pjit jit closed_call core_call remat2 checkpoint custom_jvp_call custom_vjp_call".split())
-CLASSES = ("multiply-add", "elementwise", "transcendental", "comparison", "memory")
+ARITHMETIC = ("multiply-add", "elementwise", "transcendental", "comparison")
+MOVED, TRAFFIC = "memory", "traffic"
 
 
 @dataclass(frozen=True)
 class FlopCount:
-    """Operations by component and class: `counts[(component, class)]`, in FLOPs, for `memory` in elements."""
+    """What one call of a function costs.
+
+    Attributes:
+      counts: by (component, class): FLOPs; for the class `memory` elements that are moved, for `traffic`
+        bytes that are read and written.
+      peak_bytes: the most bytes alive at a time, see `memory.peak_bytes`.
+    """
 
     counts: Counter[tuple[str, str]]
+    peak_bytes: int
 
     @property
     def total(self) -> int:
         """All FLOPs; memory movement is none."""
-        return sum(n for (_, kind), n in self.counts.items() if kind != "memory")
+        return sum(self.by_component.values())
 
     @property
     def by_component(self) -> dict[str, int]:
         """FLOPs of each part, in the order of `COMPONENTS`, parts without any left out."""
-        found: Counter[str] = Counter()
-        for (component, kind), n in self.counts.items():
-            if kind != "memory":
-                found[component] += n
-        return {name: found[name] for name in (*COMPONENTS, OTHER) if found[name]}
+        return self._of_components(*ARITHMETIC)
 
     @property
     def by_class(self) -> dict[str, int]:
         """FLOPs of each class, and the elements moved as `memory`."""
+        return {c: sum(self._of_components(c).values()) for c in (*ARITHMETIC, MOVED)}
+
+    @property
+    def traffic_by_component(self) -> dict[str, int]:
+        """Bytes that each part reads and writes, every primitive by itself, see `memory.traffic`."""
+        return self._of_components(TRAFFIC)
+
+    def summary(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {
+            "total": self.total,
+            "by_component": self.by_component,
+            "by_class": self.by_class,
+            "traffic_bytes": sum(self.traffic_by_component.values()),
+            "traffic_by_component": self.traffic_by_component,
+            "peak_bytes": self.peak_bytes,
+        }
+
+    def _of_components(self, *classes: str) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for (_, kind), n in self.counts.items():
-            found[kind] += n
-        return {kind: found[kind] for kind in CLASSES}
+        for (component, kind), n in self.counts.items():
+            if kind in classes:
+                found[component] += n
+        return {name: found[name] for name in (*COMPONENTS, OTHER) if found[name]}
 
 
 def count(function: Callable[..., Any], *arguments: Any) -> FlopCount:
@@ -83,48 +116,40 @@ def count(function: Callable[..., Any], *arguments: Any) -> FlopCount:
     Raises NotImplementedError naming a primitive that belongs to no class, or a loop of unknown length.
     """
     closed = jax.make_jaxpr(function)(*arguments)
+    # No compiler computes what no result depends on.
+    needed, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    return FlopCount(_counted(needed, 1, ""), peak_bytes(core.ClosedJaxpr(needed, closed.consts)))
+
+
+def count_step(policy: Policy) -> FlopCount:
+    """Count one call of a policy's `act`: what a step costs, whatever its parameters are."""
+    shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
+    return count(policy.act, *shapes, policy.observation)
+
+
+def _counted(jaxpr: Any, times: int, outer: str) -> Counter[tuple[str, str]]:
+    """Counts of a jaxpr that runs `times`, under the name stack `outer`."""
     counts: Counter[tuple[str, str]] = Counter()
-    _walk(closed.jaxpr, 1, "", counts)
-    return FlopCount(counts)
-
-
-def _walk(jaxpr: Any, times: int, outer: str, counts: Counter[tuple[str, str]]) -> None:
     for eqn in jaxpr.eqns:
         stack = f"{outer}/{eqn.source_info.name_stack}"
-        name = eqn.primitive.name
-        if name == "cond":
-            branches = [_counted(branch, times, stack) for branch in _jaxprs(eqn.params["branches"])]
-            totals = [FlopCount(branch).total for branch in branches]
-            counts.update(branches[totals.index(max(totals))])
-        elif name == "scan":
-            inner = next(_jaxprs(eqn.params["jaxpr"]))
-            _walk(inner, times * int(eqn.params["length"]), stack, counts)
+        component, name, inner = _component(stack), eqn.primitive.name, bodies(eqn)
+        counts[component, TRAFFIC] += times * traffic(eqn)
+        if inner:
+            often = times * int(eqn.params["length"]) if name == "scan" else times
+            each = [_counted(body.jaxpr, often, stack) for body in inner]
+            counts.update(max(each, key=_dearness))
         elif name == "while":
             raise NotImplementedError("while loops have no length that can be counted: use scan")
-        elif name in CALLS:
-            # A custom derivative carries several functions; the first is what is computed.
-            _walk(next(_jaxprs(tuple(eqn.params.values()))), times, stack, counts)
         else:
-            kind, flops = _price(eqn)
-            if flops:
-                counts[(_component(stack), kind)] += times * flops
-
-
-def _counted(jaxpr: Any, times: int, stack: str) -> Counter[tuple[str, str]]:
-    counts: Counter[tuple[str, str]] = Counter()
-    _walk(jaxpr, times, stack, counts)
+            kind, price = _price(eqn)
+            counts[component, kind] += times * price
     return counts
 
 
-def _jaxprs(value: Any) -> Iterator[Any]:
-    """The jaxprs among the parameters of a primitive."""
-    if isinstance(value, core.ClosedJaxpr):
-        yield value.jaxpr
-    elif isinstance(value, core.Jaxpr):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for entry in value:
-            yield from _jaxprs(entry)
+def _dearness(counts: Mapping[tuple[str, str], int]) -> tuple[int, int]:
+    """FLOPs, and where they are equal, bytes: by these the dearest branch is found."""
+    flops = sum(n for (_, kind), n in counts.items() if kind in ARITHMETIC)
+    return flops, sum(n for (_, kind), n in counts.items() if kind == TRAFFIC)
 
 
 def _component(stack: str) -> str:
@@ -142,12 +167,11 @@ def _price(eqn: Any) -> tuple[str, int]:
         (contracted, _), _ = eqn.params["dimension_numbers"]
         return "multiply-add", 2 * size_out * prod(eqn.invars[0].aval.shape[i] for i in contracted)
     if name == "conv_general_dilated":
-        kernel = eqn.invars[1].aval.shape
-        features = kernel[eqn.params["dimension_numbers"].rhs_spec[0]]
-        return "multiply-add", 2 * size_out * prod(kernel) // features
+        return "multiply-add", 2 * _multiply_adds(eqn)
+    if name == "integer_pow":
+        return "elementwise", size_out * _multiplications(eqn.params["y"])
     if name in ELEMENTWISE:
-        repeats = abs(eqn.params["y"]) - 1 if name == "integer_pow" else 1
-        return "elementwise", size_out * max(1, repeats)
+        return "elementwise", size_out
     if name in TRANSCENDENTAL:
         return "transcendental", size_out
     if name in COMPARISON:
@@ -157,9 +181,33 @@ def _price(eqn: Any) -> tuple[str, int]:
     if name in COMPARING_REDUCTION:
         return "comparison", size_in
     if name in SORT:
-        return "comparison", size_in * max(1, ceil(log2(max(2, size_in))))
+        length = eqn.invars[0].aval.shape[eqn.params.get("dimension", -1)]
+        rounds = max(1, ceil(log2(max(2, length))))
+        return "comparison", size_in * rounds * eqn.params.get("num_keys", 1)
     if name in SCATTER_ADD:
         return "elementwise", prod(eqn.invars[2].aval.shape)
     if name in MEMORY:
-        return "memory", size_out
+        return MOVED, size_out
     raise NotImplementedError(f"primitive {name!r} is in no class: its FLOPs cannot be counted")
+
+
+def _multiplications(power: int) -> int:
+    """Of x ** power by repeated squaring, and a division where it is negative."""
+    size = abs(power)
+    return max(0, size.bit_length() + size.bit_count() - 2) + (power < 0)
+
+
+def _multiply_adds(eqn: Any) -> int:
+    """Of a convolution: those that meet padding, or the holes of a dilated input, are none."""
+    image, kernel, out = (v.aval.shape for v in (*eqn.invars, *eqn.outvars))
+    numbers = eqn.params["dimension_numbers"]
+    out_n, out_c, *out_axes = numbers.out_spec
+    pairs = 1
+    for axis, out_axis in enumerate(out_axes):
+        stride, (low, _) = eqn.params["window_strides"][axis], eqn.params["padding"][axis]
+        gap, spread = eqn.params["lhs_dilation"][axis], eqn.params["rhs_dilation"][axis]
+        taps = spread * np.arange(kernel[numbers.rhs_spec[2 + axis]])
+        place = stride * np.arange(out[out_axis])[:, None] + taps - low
+        inside = (place >= 0) & (place <= gap * (image[numbers.lhs_spec[2 + axis]] - 1))
+        pairs *= int(np.sum(inside & (place % gap == 0)))
+    return out[out_n] * out[out_c] * kernel[numbers.rhs_spec[1]] * pairs

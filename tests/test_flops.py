@@ -1,12 +1,18 @@
 """The FLOP counter against counts by hand and against XLA's."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from robopolicy.attention import attention, feature_map
-from robopolicy.flops import count
+from robopolicy.attention import attention
+from robopolicy.flops import COMPONENTS, count, count_step
+from robopolicy.policies.catalogue import untold
+from robopolicy.policies.energy import HEADS
+from robopolicy.policies.iap import VARIANTS, IAPConfig
+from robopolicy.policies.vision_performer import VisionPerformerConfig
 
 X = jax.ShapeDtypeStruct((10, 8), jnp.float32)
 W = jax.ShapeDtypeStruct((8, 16), jnp.float32)
@@ -24,16 +30,53 @@ def test_dense_layers_equal_xlas_count():
     assert count(dense, X, W).total == 2 * 10 * 8 * 16 + 10 * 16 == xla(dense, X, W)
 
 
-def test_convolutions_equal_xlas_count():
-    image, kernel = (
-        jax.ShapeDtypeStruct((1, 3, 12, 12), jnp.float32),
-        jax.ShapeDtypeStruct((5, 3, 3, 3), jnp.float32),
-    )
+@pytest.mark.parametrize(
+    ("contracted", "batched", "x", "w"),
+    [
+        (((1,), (0,)), ((), ()), (10, 8), (8, 16)),
+        (((2,), (2,)), ((0,), (0,)), (3, 10, 8), (3, 16, 8)),
+        (((0, 2), (1, 0)), ((), ()), (4, 10, 8), (8, 4, 16)),
+    ],
+)
+def test_products_equal_xlas_count(contracted, batched, x, w):
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (x, w)]
+
+    def product(x, w):
+        return jax.lax.dot_general(x, w, (contracted, batched))
+
+    assert count(product, *shapes).total == xla(product, *shapes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings"),
+    [
+        ((8, 6, 3, 3), {}),
+        ((8, 6, 3, 3), {"window_strides": (2, 3)}),
+        ((8, 6, 3, 3), {"padding": "SAME"}),
+        ((8, 6, 3, 5), {"padding": ((1, 2), (2, 0)), "window_strides": (2, 2)}),
+        ((8, 3, 3, 3), {"feature_group_count": 2}),
+        ((12, 1, 3, 3), {"feature_group_count": 6, "padding": "SAME"}),
+        ((8, 6, 3, 3), {"batch_group_count": 2}),
+        ((8, 6, 3, 3), {"rhs_dilation": (2, 2), "padding": "SAME"}),
+        ((8, 6, 3, 3), {"lhs_dilation": (2, 3), "padding": ((2, 2), (1, 2))}),
+        ((3, 5, 6, 8), {"dimension_numbers": ("NCHW", "HWIO", "NHWC"), "padding": "SAME"}),
+    ],
+)
+def test_convolutions_equal_xlas_count(kernel, settings):
+    image = jax.ShapeDtypeStruct((2, 6, 12, 11), jnp.float32)
+    settings = {"window_strides": (1, 1), "padding": "VALID", **settings}
 
     def convolve(x, k):
-        return jax.lax.conv(x, k, (1, 1), "VALID")
+        return jax.lax.conv_general_dilated(x, k, **settings)
 
-    assert count(convolve, image, kernel).total == 2 * 5 * 10 * 10 * 3 * 9 == xla(convolve, image, kernel)
+    shapes = image, jax.ShapeDtypeStruct(kernel, jnp.float32)
+    assert count(convolve, *shapes).total == xla(convolve, *shapes)
+
+
+def test_a_plain_convolution_by_hand():
+    image, kernel = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1, 3, 12, 12), (5, 3, 3, 3)))
+    counted = count(lambda x, k: jax.lax.conv(x, k, (1, 1), "VALID"), image, kernel)
+    assert counted.by_class["multiply-add"] == counted.total == 2 * 5 * 10 * 10 * 3 * 9
 
 
 def test_every_class_has_its_weight():
@@ -50,6 +93,16 @@ def test_reductions_and_sorts_cost_what_they_read():
     assert count(jnp.sum, vector).total == 1000
     assert count(jnp.max, vector).total == 1000
     assert count(lambda x: jax.lax.top_k(x, 5)[0], vector).by_class["comparison"] == 1000 * 10
+    rows = jax.ShapeDtypeStruct((16, 1000), jnp.float32)
+    assert count(jnp.sort, rows).total == 16 * 1000 * 10
+    assert count(lambda x: jnp.sort(x, axis=0), rows).total == 16 * 1000 * 4
+
+
+@pytest.mark.parametrize(
+    ("power", "each"), [(1, 0), (2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2), (-3, 3)]
+)
+def test_powers_are_multiplied_out(power, each):
+    assert count(lambda x: jax.lax.integer_pow(x, power), X).total == each * 80
 
 
 def test_a_scan_counts_as_often_as_it_runs():
@@ -58,6 +111,12 @@ def test_a_scan_counts_as_often_as_it_runs():
 
     assert count(scanned, X).total == 7 * 80
 
+    def nested(x):
+        return jax.lax.scan(lambda c, _: (scanned(c) + 1, None), x, None, length=3)[0]
+
+    assert count(nested, X).total == 3 * (7 + 1) * 80
+    assert count(lambda x: jax.lax.fori_loop(0, 5, lambda i, c: jnp.sin(c), x), X).total == 5 * 80
+
 
 def test_a_conditional_counts_as_its_dearest_branch():
     def either(x):
@@ -65,17 +124,36 @@ def test_a_conditional_counts_as_its_dearest_branch():
 
     assert count(either, X).by_class["transcendental"] == 160
 
+    def one_of_three(x, i):
+        branches = [lambda y: y, lambda y: jnp.sin(y), lambda y: jnp.cos(jnp.cos(y)) + 1]
+        return jax.lax.scan(lambda c, _: (jax.lax.switch(i, branches, c), None), x, None, length=4)[0]
+
+    index = jax.ShapeDtypeStruct((), jnp.int32)
+    assert count(one_of_three, X, index).by_class["transcendental"] == 4 * 160
+
 
 def test_compiled_functions_count_once():
     inner = jax.jit(lambda x: jnp.sin(x))
     assert count(lambda x: inner(inner(x)), X).total == 160
     assert count(jax.nn.relu, X).total == 80
+    assert count(jax.checkpoint(lambda x: jnp.sin(x)), X).total == 80
+
+
+def test_what_no_result_depends_on_counts_for_nothing():
+    def both(x):
+        return jnp.sin(x), jnp.cos(x) + 1
+
+    assert count(lambda x: both(x)[0], X).total == 80
+    assert count(lambda x: jax.jit(both)(x)[1], X).total == 160
 
 
 @pytest.mark.parametrize(
     ("function", "name"),
     [
         (lambda x: jnp.linalg.cholesky(x @ x.T), "cholesky"),
+        (lambda x: jnp.fft.fft(x[0]).real, "'fft'"),
+        (lambda x: jax.lax.map(lambda row: jnp.linalg.cholesky(jnp.outer(row, row)), x), "cholesky"),
+        (lambda x: jax.lax.cond(x[0, 0] > 0, lambda y: jnp.linalg.qr(y)[0], lambda y: y, x[:8]), "'qr'"),
         (lambda x: jax.lax.while_loop(lambda c: c[0, 0] < 0, lambda c: c + 1, x), "while"),
     ],
 )
@@ -97,17 +175,43 @@ def test_scopes_become_components_and_add_up():
     assert count(jnp.sin, X).by_component == {"other": 80}
 
 
-@pytest.mark.parametrize(("m", "d"), [(8, 8), (256, 8), (32, 64)])
-def test_the_two_sided_map_costs_what_it_costs_by_hand(m, d):
-    # Per token: 2md for the projections, 2d for the squared norm, and on top of them what makes features of
-    # them. The hand count has 6m there, two features to each of m vectors at three operations; the code
-    # takes one maximum from each row as its scale, which is what keeps it finite.
-    tokens = 100
-    mapped = feature_map(f"positive_antithetic(m={m})")
-    features = mapped.init(KEY, d)
-    counted = count(mapped.apply_q, features, jax.ShapeDtypeStruct((tokens, d), jnp.float32)).total / tokens
-    by_hand = 2 * m * d + 2 * d + 6 * m
-    assert by_hand - 2 * m <= counted <= by_hand + 2 * m + 8
+STONES = IAPConfig("angular_hybrid(m=8, n=8)", ("velocity_x", "pitch"), leg_inputs=("pitch",))
+SWEEP = VisionPerformerConfig("angular_hybrid(m=8, n=8)", image=48, patch=12, samples=16)
+POLICIES = [
+    *(replace(STONES, variant=variant) for variant in VARIANTS),
+    replace(STONES, attention="softmax", normalise=True, hidden=8, head="tanh"),
+    replace(STONES, attention="none"),
+    *(replace(SWEEP, head=head) for head in HEADS),
+    replace(SWEEP, attention="softmax", qk_norm="tempered"),
+]
+
+
+@pytest.mark.parametrize("config", POLICIES, ids=str)
+def test_every_operation_of_a_policy_belongs_to_a_part(config):
+    counted = count_step(untold(config))
+    assert set(counted.by_component) <= set(COMPONENTS)
+    assert set(counted.traffic_by_component) <= set(COMPONENTS)
+    assert sum(counted.by_component.values()) == counted.total > 0
+    assert {"head"} <= set(counted.by_component)
+    assert counted.total == sum(n for kind, n in counted.by_class.items() if kind != "memory")
+
+
+def test_a_summary_is_all_of_a_count():
+    counted = count(lambda x, w: jnp.sin(x @ w), X, W)
+    assert counted.summary() == {
+        "total": 2720,
+        "by_component": {"other": 2720},
+        "by_class": {
+            "multiply-add": 2560,
+            "elementwise": 0,
+            "transcendental": 160,
+            "comparison": 0,
+            "memory": 0,
+        },
+        "traffic_bytes": 4 * (80 + 128 + 160 + 2 * 160),
+        "traffic_by_component": {"other": 4 * (80 + 128 + 160 + 2 * 160)},
+        "peak_bytes": 4 * (80 + 128 + 2 * 160),
+    }
 
 
 @pytest.mark.parametrize("dim", [4, 8])

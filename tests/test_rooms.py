@@ -12,7 +12,7 @@ import robopolicy
 ROOT = Path(robopolicy.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINES = ("pybullet", "pybullet_data", "pybullet_utils", "mujoco")
-ROOMS = ("attention", "cli", "envs", "export", "flops", "policies", "runtime", "training", "viz")
+ROOMS = ("attention", "cli", "envs", "export", "flops", "memory", "policies", "runtime", "training", "viz")
 
 
 def others(*mine: str) -> tuple[str, ...]:
@@ -28,6 +28,7 @@ FORBIDDEN = {
     "export": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "viz": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "flops.py": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
+    "memory.py": ("flax", *ENGINES, *others("memory")),
 }
 
 

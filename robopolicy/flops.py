@@ -127,6 +127,21 @@ def count_step(policy: Policy) -> FlopCount:
     return count(policy.act, *shapes, policy.observation)
 
 
+def check_summary(told: Mapping[str, Any]) -> None:
+    """Raise ValueError, naming what is wrong, unless `told` is what `FlopCount.summary` gives."""
+    names = {"by_component": {*COMPONENTS, OTHER}, "by_class": {*ARITHMETIC, MOVED}}
+    names["traffic_by_component"] = names["by_component"]
+    for name in FlopCount(Counter(), 0).summary():
+        value = told.get(name)
+        numbers = list(value.values()) if name in names and isinstance(value, dict) else [value]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError(f"{name} is {value!r}: it must be numbers from 0 up, by name where it has parts")
+        if name in names and not (isinstance(value, dict) and value.keys() <= names[name]):
+            raise ValueError(f"{name} is {value!r}: its parts must be among {', '.join(sorted(names[name]))}")
+    if told["by_class"].keys() != names["by_class"] or sum(told["by_component"].values()) != told["total"]:
+        raise ValueError(f"total is {told['total']}: parts and classes must add up to it")
+
+
 def _counted(jaxpr: Any, times: int, outer: str) -> Counter[tuple[str, str]]:
     """Counts of a jaxpr that runs `times`, under the name stack `outer`."""
     counts: Counter[tuple[str, str]] = Counter()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json as json_format
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from robopolicy.cli.prices import EXACT, Row, Subject, comma_separated, row, subject, table, with_specs
 from robopolicy.cli.tasks import (
     STONES,
     SWEEP,
@@ -19,7 +21,6 @@ from robopolicy.cli.tasks import (
 )
 
 COMPARED = ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=256)")
-EXACT = "softmax"
 OWN = {STONES: ("variant", "patch"), SWEEP: ("preset", "patch", "head")}  # settings of each task's policy
 
 
@@ -28,16 +29,20 @@ class Flops:
     """Print the FLOPs of one policy step, part by part; exact softmax is always among the rows.
 
     Example: robopolicy flops runs/first
-    Example: robopolicy flops --attention "angular_hybrid(m=8, n=8)" --attention "positive(m=64)"
+    Example: robopolicy flops runs/first bundle --attention "positive(m=64)" --per-second
+    Example: robopolicy flops --attention "angular_hybrid(m=8, n=8)" --csv flops.csv --picture flops.png
     Example: robopolicy flops --task bimanual-sweep --patch 10
     """
 
-    policy: tyro.conf.Positional[Annotated[str | None, tyro.conf.arg(metavar="RUN")]] = None
-    """A run to take the policy's settings from; default: those of the task."""
-    task: str = STONES
-    """Task whose policy is counted, stepping-stones or bimanual-sweep."""
+    policies: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[RUN|BUNDLE ...]")]] = ()
+    """Runs, shipped policies and exported bundles to count. Default: the policy that the task is trained
+    with."""
+    task: str | None = None
+    """Without a run or a bundle, the task whose policy is counted: stepping-stones (the default) or
+    bimanual-sweep."""
     attention: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Attention to count; repeatable. Default: the run's, or those that the paper compares."""
+    """Attention to count, with the settings of each run or bundle; repeatable. Default, where there is none
+    of these: what the paper compares."""
     variant: str | None = None
     """On stepping-stones, what the policy does with its attention: mask (the default), rank or trans."""
     preset: str | None = None
@@ -46,71 +51,85 @@ class Flops:
     """On the bimanual sweep, how actions are chosen; default: autoregressive."""
     patch: int | None = None
     """Side of a token, in pixels; default: that of the task."""
+    per_second: bool = False
+    """Also tell FLOPs a second, at the rate at which the task asks for actions."""
+    csv: Path | None = None
+    """Also write the rows to this .csv."""
+    picture: Path | None = None
+    """Also draw them as stacked bars, to this .png or .svg."""
     json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
 
     def run(self) -> None:
-        """Count and print."""
-        check_task(self.task, tuple(TASKS))
-        from dataclasses import replace
-
-        base, asked = self._policy(), list(self.attention) or list(COMPARED)
-        if self.policy is not None:
-            asked = [base.attention, *self.attention]
-        specs = list(dict.fromkeys(canonical_spec(spec) for spec in [*asked, EXACT]))
-        rows = [_row(replace(base, attention=spec)) for spec in specs]
-        print(json_format.dumps(rows) if self.json else _table(rows))
-
-    def _policy(self) -> Any:
-        """The config that is counted, with one mechanism or another."""
+        """Count, write files, print."""
+        _check_file("csv", self.csv, (".csv",))
+        _check_file("picture", self.picture, (".png", ".svg"))
+        if self.picture is not None:
+            import robopolicy.viz.stacked_bars  # noqa: F401 (what is not installed is told before counting)
         given = {n: v for n in ("variant", "preset", "head", "patch") if (v := getattr(self, n)) is not None}
-        if self.policy is not None:
-            from robopolicy.cli.runs import load_run
+        specs = [canonical_spec(spec) for spec in self.attention]
+        if self.policies:
+            named, base = self._named(given), None
+        else:
+            named, base = [], self._base(given)
+            specs = specs or [canonical_spec(spec) for spec in COMPARED]
+        rows = [row(one, self.per_second) for one in with_specs(named, base, specs)]
+        if self.csv is not None:
+            from robopolicy.training.checkpoint import write_atomically
 
-            if given:
-                name, value = next(iter(given.items()))
-                raise ValueError(f"{name} is {value!r}: the run {self.policy!r} has its own")
-            return load_run(self.policy).config
+            write_atomically(self.csv, comma_separated(rows))
+        if self.picture is not None:
+            _draw(self.picture, rows)
+        print(json_format.dumps(rows) if self.json else table(rows))
+
+    def _named(self, given: dict[str, Any]) -> list[Subject]:
+        """The runs and bundles that are counted."""
+        first = self.policies[0]
         for name, value in given.items():
-            if name not in OWN[self.task]:
-                raise ValueError(f"{name} is {value!r}: the policy of {self.task} has no such setting")
-        return policy_config(EXACT, **given) if self.task == STONES else cloned_config(EXACT, **given)
+            raise ValueError(f"{name} is {value!r}: {first!r} has its own, so give one or the other")
+        named = [subject(name) for name in self.policies]
+        if self.task is not None:
+            check_task(self.task, tuple(TASKS))
+            for one in named:
+                if one.task != self.task:
+                    raise ValueError(f"task is {self.task!r}: {one.name!r} was trained on {one.task!r}")
+        return named
+
+    def _base(self, given: dict[str, Any]) -> Subject:
+        """The policy that a task is trained with, with one mechanism or another."""
+        task = STONES if self.task is None else self.task
+        check_task(task, tuple(TASKS))
+        for name, value in given.items():
+            if name not in OWN[task]:
+                raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
+        make = policy_config if task == STONES else cloned_config
+        return Subject(None, task, make(EXACT, **given), None)
 
 
-def _row(config: Any) -> dict[str, Any]:
-    import jax
-
-    from robopolicy.flops import count
-    from robopolicy.policies.base import KEY, parameter_count
-    from robopolicy.policies.catalogue import untold
-
-    policy = untold(config)
-    shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
-    counted = count(policy.act, *shapes, policy.observation)
-    return {
-        "attention": config.attention,
-        "total": counted.total,
-        "by_component": counted.by_component,
-        "by_class": counted.by_class,
-        "parameters": parameter_count(policy),
-        **{name: getattr(config, name) for name in ("variant", "head") if hasattr(config, name)},
-        "tokens": config.tokens,
-    }
+def _check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
+    """Raise ValueError for a file that could not be written, before there is anything to write."""
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise ValueError(f"{argument} is {str(path)!r}: its name must end in {' or '.join(suffixes)}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+    if path.is_dir():
+        raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    parts = list(dict.fromkeys(part for row in rows for part in row["by_component"]))
-    width = max(len(part) for part in [*parts, "against the first"])
-    columns = [max(len(row["attention"]), 12) for row in rows]
-    kind = rows[0].get("variant", rows[0]["head"])
-    lines = [f"FLOPs of one policy step ({kind}, {rows[0]['tokens']} tokens)"]
+def _draw(path: Path, rows: list[Row]) -> None:
+    from robopolicy.flops import COMPONENTS, OTHER
+    from robopolicy.viz.stacked_bars import stacked_bars
 
-    def line(title: str, cells: list[str]) -> None:
-        padded = [cell.rjust(w) for cell, w in zip(cells, columns, strict=True)]
-        lines.append("  ".join([title.ljust(width), *padded]))
-
-    line("", [row["attention"] for row in rows])
-    for part in parts:
-        line(part, [f"{row['by_component'].get(part, 0):,}" for row in rows])
-    line("total", [f"{row['total']:,}" for row in rows])
-    line("against the first", [f"{row['total'] / rows[0]['total']:.2f}x" for row in rows])
-    return "\n".join(lines)
+    alike = len({(row.get("variant", row["head"]), row["tokens"]) for row in rows}) == 1
+    bars = []
+    for told in rows:
+        settings = f"{told.get('variant', told['head'])}, {told['tokens']} tokens"
+        lines = [told["policy"], told["attention"] + ("" if alike else f" ({settings})")]
+        times = told.get("control_rate", 1)
+        sizes = {part: times * flops for part, flops in told["by_component"].items()}
+        bars.append((": ".join(line for line in lines if line), sizes))
+    title, unit = "FLOPs of one policy step", "FLOPs"
+    if "control_rate" in rows[0]:
+        title, unit = "FLOPs of a policy in a second", "FLOPs a second"
+    stacked_bars(path, bars, (*COMPONENTS, OTHER), f"{title} ({settings})" if alike else title, unit)

@@ -35,17 +35,18 @@ class Outcome(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A task: gymnasium's id, what an episode tells besides its return, and settings for players that look at
-    nothing.
+    """A task: gymnasium's id, what an episode tells besides its return, settings for players that look at
+    nothing, and how many actions it asks for in a second.
     """
 
     id: str
     outcomes: tuple[Outcome, ...]
     unseen: dict[str, Any]
+    rate: int
 
 
 TASKS = {
-    STONES: Task(ID, (Outcome("distance", "distance_mean", "distance", "{:7.2f} m", "{:.2f} m"),), {}),
+    STONES: Task(ID, (Outcome("distance", "distance_mean", "distance", "{:7.2f} m", "{:.2f} m"),), {}, 20),
     SWEEP: Task(
         "robopolicy:robopolicy/BimanualSweep-v0",
         (
@@ -53,6 +54,7 @@ TASKS = {
             Outcome("spilled", "spilled_mean", "spilled", "{:7.2f} balls", "{:g} spilled"),
         ),
         {"image_size": None},
+        10,
     ),
 }
 

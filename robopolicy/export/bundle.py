@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from robopolicy.export.onnx import export_policy
 from robopolicy.export.verify import compare
+from robopolicy.flops import check_summary, count_step
 from robopolicy.policies.base import Policy, unflatten
 from robopolicy.policies.catalogue import PolicyConfig, describe
 from robopolicy.runtime.policy import OnnxPolicy
 
+MANIFEST = "manifest.json"
 RECORDED_FROM = 20_000  # first seed of the episodes that observations are recorded in
 ACTION_TOLERANCE = 1e-5
 # Scores grow with training and carry the rounding of the whole ranking; a wrong graph is off by far more.
@@ -87,13 +89,39 @@ def write_bundle(out: Path, source: Source, env: Any, observations: int) -> dict
                 "action_difference": parity.action_difference,
                 "scores_difference": parity.scores_difference,
             },
+            "flops": count_step(policy).summary(),
             "run": source.run,
         }
         text = json.dumps(manifest, indent=2)
-        (partial / "manifest.json").write_text(text + "\n")
+        (partial / MANIFEST).write_text(text + "\n")
         partial.chmod(0o755)
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     written: dict[str, Any] = json.loads(text)
     return written
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a bundle, with the price of a step as `FlopCount.summary` gave it under `flops`.
+
+    Raises ValueError, in one line, where it is damaged or tells no price, FileNotFoundError where there is
+    none.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text())
+    except ValueError as error:  # text that is no JSON, bytes that are no text
+        raise ValueError(f"{str(path)!r} is no manifest: {error}") from error
+    parts = ("policy", "flops", "run") if isinstance(manifest, dict) else ()
+    missing = [part for part in parts if not isinstance(manifest.get(part), dict)]
+    if not parts or missing:
+        raise ValueError(
+            f"{str(path)!r} lacks {missing[0] if missing else 'everything'}: it was written by an older or "
+            "another program, so export the run again"
+        )
+    try:
+        check_summary(manifest["flops"])
+    except ValueError as error:
+        raise ValueError(f"flops in {str(path)!r}: {error}") from error
+    return manifest

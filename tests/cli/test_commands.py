@@ -144,6 +144,11 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path):
     assert parity["action_difference"] <= 1e-5
     assert parity["scores_difference"] <= 1e-5
 
+    assert main(["flops", run, str(tmp_path / "bundle"), "--json"]) == 0
+    of_run, of_bundle, exact = json.loads(capsys.readouterr().out)
+    assert {**of_bundle, "policy": run} == of_run
+    assert exact["attention"] == "softmax"
+
 
 @pytest.mark.slow
 def test_a_lock_step_run_is_the_run_of_the_pool(capsys, tmp_path):

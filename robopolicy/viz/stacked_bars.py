@@ -1,0 +1,98 @@
+"""A picture of what things are made of: one bar each, its parts end to end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+SUFFIXES = (".png", ".svg")
+# Okabe and Ito's colours, which people tell apart whatever colours they see, then greys and hatches.
+STYLES: tuple[tuple[str, str], ...] = (
+    ("#000000", ""),
+    ("#e69f00", ""),
+    ("#56b4e9", ""),
+    ("#009e73", ""),
+    ("#f0e442", ""),
+    ("#0072b2", ""),
+    ("#d55e00", ""),
+    ("#cc79a7", ""),
+    ("#999999", ""),
+    ("#ffffff", "////"),
+    ("#ffffff", "...."),
+)
+BAR, LINE, MARGINS = 0.45, 0.19, 1.6  # inches: of one bar, of a line of its label, above and below all bars
+LETTERS = 110  # in a line of a label
+COLUMNS = 6  # of the legend
+
+
+def stacked_bars(
+    path: Path, bars: Sequence[tuple[str, Mapping[str, int]]], parts: Sequence[str], title: str, unit: str
+) -> None:
+    """Draw `bars`, (label, size by part), to a .png or .svg that appears once it is whole.
+
+    Args:
+      path: what to write; its suffix says how.
+      bars: from top to bottom; labels stand above them and may be of any length.
+      parts: all there are, in order: a part looks the same in every picture of the same parts.
+      title: over the picture.
+      unit: of sizes, below the axis.
+    """
+    labelled = [("\n".join(wrap(label, LETTERS)), sizes) for label, sizes in bars]
+    shown = [part for part in parts if any(sizes.get(part) for _, sizes in bars)]
+    height = MARGINS + sum(BAR + LINE * (label.count("\n") + 1) for label, _ in labelled)
+    height += LINE * (len(shown) // COLUMNS)
+    # The same input gives the same bytes.
+    with rc_context({"svg.hashsalt": "robopolicy", "hatch.linewidth": 0.8, "font.size": 10}):
+        figure = Figure(figsize=(10, height), layout="constrained")
+        _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), shown, title, unit)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+        try:
+            figure.savefig(partial, format=path.suffix[1:], dpi=150, metadata=no_dates)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _draw(
+    figure: Figure,
+    bars: Sequence[tuple[str, Mapping[str, int]]],
+    styles: Mapping[str, tuple[str, str]],
+    shown: Sequence[str],
+    title: str,
+    unit: str,
+) -> None:
+    axes = figure.add_subplot()
+    totals = [sum(sizes.values()) for _, sizes in bars]
+    # In inches from the top, so that a bar has room above it for the lines of its label.
+    heights = np.array([BAR + LINE * (label.count("\n") + 1) for label, _ in bars])
+    places = np.cumsum(heights) - BAR / 2
+    ends = np.zeros(len(bars))
+    handles: list[Any] = []
+    for part in shown:
+        widths = np.array([sizes.get(part, 0) for _, sizes in bars])
+        colour, hatch = styles[part]
+        style: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "#444444", "linewidth": 0.5}
+        handles.append(axes.barh(places, widths, left=ends, height=0.6 * BAR, label=part, **style))
+        ends += widths
+    engineering = EngFormatter(places=2, sep=" ")
+    for place, total, (label, _) in zip(places, totals, bars, strict=True):
+        beside: dict[str, Any] = {"textcoords": "offset points"}
+        axes.annotate(engineering(total), (total, place), (6, 0), verticalalignment="center", **beside)
+        axes.annotate(label, (0, place - 0.3 * BAR), (0, 4), verticalalignment="bottom", **beside)
+    axes.set_yticks([])
+    axes.set_ylim(float(np.sum(heights)) + 0.3 * BAR, 0)
+    axes.set_xlim(0, 1.1 * max(totals))  # the totals stand beside the bars
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.set_xlabel(unit)
+    axes.spines[["top", "left", "right"]].set_visible(False)
+    figure.suptitle(title, fontsize=12)
+    figure.legend(handles=handles, loc="outside lower center", ncols=COLUMNS, frameon=False)

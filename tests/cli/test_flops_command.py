@@ -1,0 +1,224 @@
+"""`robopolicy flops`: runs, bundles and specs side by side, and the files that it writes."""
+
+import csv
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import load_env_creator
+
+from robopolicy.cli import main
+from robopolicy.cli.tasks import TASKS, cloned_config, policy_config
+from robopolicy.flops import count_step
+from robopolicy.policies.catalogue import describe, untold
+
+SHIPPED = "stepping-stones-softmax"
+
+
+def told(capsys, *words):
+    capsys.readouterr()
+    assert main(["flops", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def bundle_of(folder, config, task, **changes):
+    """What a bundle tells of its price, without its graph."""
+    price = count_step(untold(config)).summary()
+    manifest = {"schema": 1, "policy": describe(config), "flops": price, "run": {"task": task}, **changes}
+    folder.mkdir()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return str(folder)
+
+
+def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
+    config = policy_config("angular_hybrid(m=8, n=8)")
+    bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones")
+    rows = told(capsys, SHIPPED, bundle, "--attention", "positive(m=16)", "--attention", "softmax")
+    assert [(row["policy"], row["attention"]) for row in rows] == [
+        (SHIPPED, "softmax"),
+        (bundle, "angular_hybrid(m=8, n=8)"),
+        (None, "positive(m=16)"),
+    ]
+    assert rows[1]["total"] == count_step(untold(config)).total
+    for row in rows:
+        assert sum(row["by_component"].values()) == row["total"]
+        assert row["traffic_bytes"] == sum(row["traffic_by_component"].values())
+        assert row["peak_bytes"] > 0
+        assert "other" not in row["by_component"]
+
+
+def test_exact_softmax_is_a_row_for_each_settings(capsys, tmp_path):
+    fine = bundle_of(tmp_path / "fine", policy_config("positive(m=8)", patch=1), "stepping-stones")
+    sweep = bundle_of(tmp_path / "sweep", cloned_config("positive(m=8)", preset="tiny"), "bimanual-sweep")
+    rows = told(capsys, fine, sweep, "stepping-stones-angular-8x8", "--attention", "positive(m=4)")
+    exact = [row for row in rows if row["attention"] == "softmax"]
+    assert [(row["task"], row["tokens"]) for row in exact] == [
+        ("stepping-stones", 1536),
+        ("bimanual-sweep", 400),
+        ("stepping-stones", 384),
+    ]
+    assert [row["tokens"] for row in rows if row["attention"] == "positive(m=4)"] == [1536, 400, 384]
+
+
+def test_a_bundle_tells_the_price_that_it_was_exported_with(capsys, tmp_path):
+    config = policy_config("positive(m=8)", patch=4)
+    price = count_step(untold(config)).summary()
+    price["by_component"]["head"] += 1
+    price["total"] += 1
+    bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones", flops=price)
+    assert told(capsys, bundle)[0]["total"] == price["total"]
+
+
+def test_a_second_is_as_many_steps_as_the_task_asks_for(capsys, tmp_path):
+    sweep = bundle_of(tmp_path / "sweep", cloned_config("positive(m=8)", preset="tiny"), "bimanual-sweep")
+    rows = told(capsys, SHIPPED, sweep, "--per-second")
+    assert [(row["task"], row["control_rate"]) for row in rows[:2]] == [
+        ("stepping-stones", 20),
+        ("bimanual-sweep", 10),
+    ]
+    assert all(row["total_per_second"] == row["control_rate"] * row["total"] for row in rows)
+    assert "control_rate" not in told(capsys, SHIPPED)[0]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_asked_for_actions_at_the_rate_that_is_told(name):
+    environment = load_env_creator(gymnasium.spec(TASKS[name].id.partition(":")[2]).entry_point)
+    assert environment.metadata["render_fps"] == TASKS[name].rate
+
+
+def test_the_table_tells_all_numbers(capsys, tmp_path):
+    sweep = bundle_of(tmp_path / "sweep", cloned_config("positive(m=8)", preset="tiny"), "bimanual-sweep")
+    words = ["flops", SHIPPED, sweep, "--per-second"]
+    assert main(words) == 0
+    table = capsys.readouterr().out
+    rows = told(capsys, *words[1:])
+    for row in rows:
+        for number in (row["total"], row["total_per_second"], row["traffic_bytes"], row["peak_bytes"]):
+            assert f"{number:,}" in table
+        assert row["attention"] in table
+        assert f"{row['tokens']} tokens" in table
+    lines = table.splitlines()
+    order = [line[:17].strip() for line in lines if line[:1].strip()]
+    assert order.index("patches") < order.index("ranking") < order.index("head") < order.index("total")
+
+
+def test_files_hold_what_is_printed(capsys, tmp_path):
+    paths = [tmp_path / "flops.csv", tmp_path / "flops.png"]
+    rows = told(capsys, "--patch", "4", "--csv", str(paths[0]), "--picture", str(paths[1]), "--per-second")
+    with paths[0].open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["attention"] for line in lines] == [row["attention"] for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        for part, flops in row["by_component"].items():
+            assert int(line[part]) == flops
+        for number in ("total", "total_per_second", "traffic_bytes", "peak_bytes", "parameters", "tokens"):
+            assert int(line[number]) == row[number]
+        assert {kind: int(line[kind]) for kind in row["by_class"]} == row["by_class"]
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_a_task_may_be_named_beside_its_run(capsys, refused):
+    assert told(capsys, SHIPPED, "--task", "stepping-stones")[0]["policy"] == SHIPPED
+    line = refused("flops", SHIPPED, "--task", "bimanual-sweep")
+    assert "task is 'bimanual-sweep'" in line
+    assert "'stepping-stones'" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"flops": None}, "lacks flops"),
+        ({"run": {"task": "dancing"}}, "is 'dancing': it must be one of stepping-stones, bimanual-sweep"),
+        ({"run": {}}, "is None"),
+        ({"policy": {"kind": "iap"}}, "policy has settings"),
+        ({"flops": {"total": 3}}, "by_component is None"),
+    ],
+)
+def test_a_damaged_bundle_is_refused(refused, tmp_path, changes, said):
+    bundle = bundle_of(tmp_path / "bundle", policy_config("softmax"), "stepping-stones", **changes)
+    line = refused("flops", bundle, "--csv", str(tmp_path / "flops.csv"))
+    assert said in line
+    assert bundle in line
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("total", 1, "total is 1"),
+        ("total", "many", "total is 'many'"),
+        ("by_component", {"head": 1.5}, "by_component is"),
+        ("by_component", {"tail": 1}, "tail"),
+        ("by_class", {"memory": 1}, "add up"),
+        ("peak_bytes", -1, "peak_bytes is -1"),
+    ],
+)
+def test_a_price_that_does_not_add_up_is_refused(refused, tmp_path, name, value, said):
+    price = {**count_step(untold(policy_config("softmax"))).summary(), name: value}
+    bundle = bundle_of(tmp_path / "bundle", policy_config("softmax"), "stepping-stones", flops=price)
+    assert said in refused("flops", bundle)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b'{"policy": {}}'])
+def test_a_manifest_that_is_none_is_refused(refused, tmp_path, content):
+    (tmp_path / "manifest.json").write_bytes(content)
+    assert "manifest.json" in refused("flops", str(tmp_path))
+
+
+def test_a_folder_that_is_neither_is_refused(refused, tmp_path):
+    assert "config.json" in refused("flops", str(tmp_path))
+    assert "bundle" in refused("flops", "nobody")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_a_picture_is_the_same_for_the_same_rows(capsys, tmp_path, suffix):
+    pictures = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for picture in pictures:
+        told(capsys, SHIPPED, "--attention", "positive(m=8)", "--picture", str(picture))
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+
+
+def test_nothing_is_left_of_a_picture_that_fails(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from robopolicy.viz.stacked_bars import stacked_bars
+
+    def fail(self, path, **settings):
+        path.write_bytes(b"half")
+        raise OSError("no more")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="no more"):
+        stacked_bars(tmp_path / "a.png", [("one", {"head": 1})], ("head",), "title", "FLOPs")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bars_are_as_long_as_their_parts(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    from robopolicy.viz.stacked_bars import stacked_bars
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self) or path.touch())
+    bars = [("one " * 60, {"query map": 30, "head": 10}), ("two", {"head": 25}), ("three", {"head": 5})]
+    stacked_bars(tmp_path / "a.svg", bars, ("patches", "query map", "head"), "title", "FLOPs")
+    (figure,) = drawn
+    (axes,) = figure.axes
+    widths = {c.get_label(): [bar.get_width() for bar in c] for c in axes.containers}
+    starts = {c.get_label(): [bar.get_x() for bar in c] for c in axes.containers}
+    assert widths == {"query map": [30, 0, 0], "head": [10, 25, 5]}
+    assert starts["head"] == [30, 0, 0]
+    # Every text lies within the picture, and none on another or on a bar.
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    whole = figure.bbox
+    for index, box in enumerate(boxes):
+        assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+        assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+        assert not any(box.overlaps(other) for other in boxes[:index])
+        for container in axes.containers:
+            for bar in container:
+                assert bar.get_width() == 0 or not box.overlaps(bar.get_window_extent())
+    assert np.unique([bar.get_facecolor() for c in axes.containers for bar in c], axis=0).shape[0] == 2

@@ -130,7 +130,7 @@ def table(rows: Sequence[Row]) -> str:
     text = [f"FLOPs of one policy step ({settings[0]})" if alike else "FLOPs of one policy step"]
     for title, cells in lines:
         padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
-        text.append("  ".join([title.ljust(first), *padded]))
+        text.append("  ".join([title.ljust(first), *padded]).rstrip())
     return "\n".join(text)
 
 

@@ -13,7 +13,6 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-SUFFIXES = (".png", ".svg")
 # Okabe and Ito's colours, which people tell apart whatever colours they see, then greys and hatches.
 STYLES: tuple[tuple[str, str], ...] = (
     ("#000000", ""),

@@ -22,7 +22,7 @@ def task_of(name):
 
 def test_the_mechanisms_that_are_compared_are_shipped():
     kinds = ("angular-8x8", "no-vision", "positive-256", "softmax")
-    assert [f"stepping-stones-{kind}" for kind in kinds] == SHIPPED
+    assert ["bimanual-sweep-angular", *(f"stepping-stones-{kind}" for kind in kinds)] == SHIPPED
 
 
 @pytest.mark.parametrize("name", SHIPPED)

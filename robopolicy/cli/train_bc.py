@@ -58,7 +58,7 @@ class TrainBC:
     """Candidates at a time when an action is searched for."""
     iterations: int | None = None
     """Rounds of that search; default: 3, and 100 steps of langevin."""
-    steps: int = 6500
+    steps: int = 2000
     """Optimiser steps in all, those before a --resume included."""
     batch: int = 32
     """Demonstrated steps in an optimiser step."""

@@ -61,7 +61,7 @@ class BCConfig:
       checkpoint_every: steps between two checkpoints; the last one is always saved.
     """
 
-    steps: int = 6500
+    steps: int = 2000
     batch: int = 32
     accumulate: int = 1
     learning_rate: float = 1e-3

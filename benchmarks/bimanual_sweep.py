@@ -5,6 +5,7 @@
                                                           train some of them, or go on, in runs/NAME
     python benchmarks/bimanual_sweep.py --keep RUN ...    evaluate runs on 50 unseen seeds, keep their curves
     python benchmarks/bimanual_sweep.py --ship RUN        make a kept run a policy of the package
+    python benchmarks/bimanual_sweep.py --speed           images a second in training; takes an idle machine
 
 All of them have the same data, `robopolicy demos --episodes 240 --noise 0.1`, and one budget, the defaults of
 `robopolicy train bc`: 2,000 steps, a quarter of an hour each on 2 cores. The mechanisms are those that HRF,
@@ -20,6 +21,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ FIGURE = HERE.parent / "docs" / "images" / "bimanual-sweep-cloned.png"
 SHIPPED = HERE.parent / "robopolicy" / "assets" / "policies"
 TASK = ("--task", "bimanual-sweep")
 EPISODES, FIRST, PARTS = 50, 9000, 2
+SPEED, ROUNDS = "images-per-second.json", 10
 LEAST = 0.7
 SHIPPED_RUN, REGRESSION = "angular", "squared-error"
 HYBRID = ("--attention", "angular_hybrid(m=8, n=8)")
@@ -128,8 +131,54 @@ def ship(run: Path) -> None:
     print(out)
 
 
+def speed() -> None:
+    """Measure training steps of all, which take turns, and keep the images a second of each."""
+    import jax
+
+    from robopolicy.cli.tasks import cloned_config
+    from robopolicy.policies.catalogue import KINDS
+    from robopolicy.policies.vision_performer import vision_performer
+    from robopolicy.training.batches import Batch
+    from robopolicy.training.bc import BCConfig
+    from robopolicy.training.descent import Descent, Keys
+
+    bc, keys, rng = BCConfig(), Keys.of(0), np.random.default_rng(0)
+    seen = Batch(
+        rng.integers(0, 256, (bc.batch, 500, 500, 3), np.uint8),
+        rng.standard_normal((bc.batch, 14)).astype(np.float32),
+        rng.uniform(-1, 1, (bc.batch, 12)).astype(np.float32),
+    )
+    steps, states = {}, {}
+    for name, words in RUNS.items():
+        settings = dict(zip((w.removeprefix("--") for w in words[::2]), words[1::2], strict=True))
+        config = cloned_config(**settings)
+        shapes = KINDS["vision-performer"].shapes(config)
+        known = {
+            n: np.full(s, 1.0 if n in ("pose_scale", "action_high") else -1.0) for n, s in shapes.items()
+        }
+        learner = vision_performer(config, known)
+        features = learner.policy.init_features(keys.features)
+        descent = Descent(
+            learner, features, bc.optimiser(), keys=keys, batch=bc.batch, accumulate=1,
+            negatives=bc.negatives, ema=bc.ema,
+        )  # fmt: skip
+        states[name] = descent.placed(descent.begin(keys.parameters))
+        steps[name] = descent.step
+    seconds = {name: [] for name in RUNS}
+    for number in range(1 + ROUNDS):
+        for name, step in steps.items():
+            began = time.perf_counter()
+            states[name], told = step(states[name], seen, number)
+            jax.block_until_ready(told)
+            seconds[name].append(time.perf_counter() - began)
+    rates = {name: round(float(bc.batch / np.median(times[1:])), 1) for name, times in seconds.items()}
+    (KEPT / SPEED).write_text(json.dumps(rates, indent=1) + "\n")
+    print(rates)
+
+
 def table(kept: dict[str, dict]) -> bool:
     """Print what became of each run; whether the claims hold."""
+    rates = json.loads((KEPT / SPEED).read_text())
     print(
         f"{'':20}{'in bowls':>10}{'all of them':>13}{'return':>8}{'MFLOP a step':>14}{'images/s':>10}"
         f"{'loss':>8}  finite"
@@ -141,7 +190,7 @@ def table(kept: dict[str, dict]) -> bool:
         print(
             f"{name:20}{played['fraction_in_bowls_mean']:10.1%}{played['success_rate']:13.0%}"
             f"{played['return_mean']:8.0f}{run['flops_per_step'] / 1e6:14.1f}"
-            f"{np.median([r['images_per_second'] for r in records]):10.0f}"
+            f"{rates[name]:10.0f}"
             f"{records[-1]['validation/loss']:8.2f}  {'always' if not skipped else f'not in {skipped} steps'}"
         )
     claims = []
@@ -186,14 +235,17 @@ def main() -> int:
     parser.add_argument("--train", nargs="+", default=[], metavar="DATASET NAME")
     parser.add_argument("--keep", nargs="+", type=Path, default=[], metavar="RUN")
     parser.add_argument("--ship", type=Path, metavar="RUN")
+    parser.add_argument("--speed", action="store_true")
     given = parser.parse_args()
     if given.train:
         train(given.train[0], given.train[1:] or list(RUNS))
     for run in given.keep:
         keep(run)
+    if given.speed:
+        speed()
     if given.ship is not None:
         ship(given.ship)
-    if given.train or given.keep or given.ship is not None:
+    if given.train or given.keep or given.speed or given.ship is not None:
         return 0
     kept = {name: json.loads(file.read_text()) for name in RUNS if (file := KEPT / f"{name}.json").exists()}
     draw(kept)

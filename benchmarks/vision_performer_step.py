@@ -16,8 +16,7 @@ import time
 import jax
 import numpy as np
 
-from robopolicy.flops import count
-from robopolicy.policies.base import KEY
+from robopolicy.flops import count_step
 from robopolicy.policies.catalogue import untold
 from robopolicy.policies.vision_performer import PRESETS, VisionPerformerConfig
 
@@ -42,8 +41,7 @@ def main() -> int:
             parameters, features = policy.init(jax.random.key(0)), policy.init_features(jax.random.key(1))
             act = jax.jit(policy.act)
             steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen).block_until_ready()
-            shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
-            prices[spec] = count(policy.act, *shapes, policy.observation).total
+            prices[spec] = count_step(policy).total
             steps[spec]()  # compiled now
         times = {spec: [] for spec in SPECS}
         for _ in range(ROUNDS):

@@ -17,6 +17,7 @@ import tyro
 
 from robopolicy.cli.bench_attention import BenchAttention
 from robopolicy.cli.bench_env import BenchEnv
+from robopolicy.cli.compare import Compare
 from robopolicy.cli.demos import Demos
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
@@ -45,6 +46,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Flops, tyro.conf.subcommand("flops")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[BenchEnv, tyro.conf.subcommand("bench env")]
     | Annotated[BenchAttention, tyro.conf.subcommand("bench attention")]

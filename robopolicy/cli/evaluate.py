@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json as json_format
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from robopolicy.cli.tasks import STONES, TASKS, check_task, make_task
 from robopolicy.envs.physics import default_engine
+
+if TYPE_CHECKING:
+    from robopolicy.training.rollout import Act
 
 FIRST_SEED = 9000  # far from small seeds, which people try by hand
 
@@ -46,43 +51,77 @@ class Evaluate:
             raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        from robopolicy.cli.players import observed, player
-
-        act_for, trained = player(self.policy, self.task)
-        seen = observed(self.task, trained)
-        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **seen)
-        try:
-            result = self._play(env, act_for)
-        finally:
-            env.close()
+        result, _ = evaluation(
+            self.policy,
+            self.task,
+            range(self.seed, self.seed + self.episodes),
+            engine=self.engine,
+            preset=self.preset,
+            episode_seconds=self.episode_seconds,
+        )
         print(json_format.dumps(result) if self.json else _table(result))
 
-    def _play(self, env: Any, act_for: Any) -> dict[str, Any]:
-        import numpy as np
 
-        from robopolicy.training.rollout import run_episode
+def evaluation(
+    policy: str,
+    task: str,
+    seeds: Sequence[int],
+    *,
+    engine: str,
+    preset: str,
+    episode_seconds: float | None,
+    on_episode: Callable[[], None] | None = None,
+) -> tuple[dict[str, Any], float]:
+    """Play RUN|oracle|blind|random on `seeds`: what JSON holds of it, and how long it thinks (s, median).
 
-        seeds = list(range(self.seed, self.seed + self.episodes))
-        played = [run_episode(env, act_for(env, seed), seed) for seed in seeds]
-        returns = np.array([episode.total for episode in played])
-        causes = [episode.info["cause"] for episode in played]
-        return {
-            "policy": self.policy,
-            "task": self.task,
-            "preset": self.preset,
-            "engine": self.engine,
-            "episodes": self.episodes,
-            "seeds": seeds,
-            "return_mean": float(returns.mean()),
-            "return_std": float(returns.std()),
-            "success_rate": float(np.mean([episode.info["success"] for episode in played])),
-            **{
-                outcome.mean: float(np.mean([episode.info[outcome.name] for episode in played]))
-                for outcome in TASKS[self.task].outcomes
-            },
-            "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
-            "returns": returns.tolist(),
-        }
+    Raises ValueError or FileNotFoundError, in one line, for what cannot be played.
+    """
+    import numpy as np
+
+    from robopolicy.cli.players import observed, player
+    from robopolicy.training.rollout import run_episode
+
+    act_for, trained = player(policy, task)
+    latencies: list[float] = []
+
+    def timed(act: Act) -> Act:
+        def step(observation: Any) -> Any:
+            began = time.perf_counter()
+            action = act(observation)
+            latencies.append(time.perf_counter() - began)
+            return action
+
+        return step
+
+    env = make_task(task, engine, preset, episode_seconds, **observed(task, trained))
+    played = []
+    try:
+        for seed in seeds:
+            played.append(run_episode(env, timed(act_for(env, seed)), seed))
+            if on_episode is not None:
+                on_episode()
+    finally:
+        env.close()
+    returns = np.array([episode.total for episode in played])
+    causes = [episode.info["cause"] for episode in played]
+    result = {
+        "policy": policy,
+        "task": task,
+        "preset": preset,
+        "engine": engine,
+        "episodes": len(seeds),
+        "seeds": list(seeds),
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "success_rate": float(np.mean([episode.info["success"] for episode in played])),
+        **{
+            outcome.mean: float(np.mean([episode.info[outcome.name] for episode in played]))
+            for outcome in TASKS[task].outcomes
+        },
+        "causes": {cause: causes.count(cause) for cause in sorted(set(causes))},
+        "returns": returns.tolist(),
+    }
+    return result, float(np.median(latencies))
 
 
 def _table(result: dict[str, Any]) -> str:

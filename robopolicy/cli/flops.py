@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from robopolicy.cli.files import check_file, check_picture
 from robopolicy.cli.prices import EXACT, Row, Subject, comma_separated, row, subject, table, with_specs
 from robopolicy.cli.tasks import (
     STONES,
@@ -61,10 +62,8 @@ class Flops:
 
     def run(self) -> None:
         """Count, write files, print."""
-        _check_file("csv", self.csv, (".csv",))
-        _check_file("picture", self.picture, (".png", ".svg"))
-        if self.picture is not None:
-            import robopolicy.viz.stacked_bars  # noqa: F401 (what is not installed is told before counting)
+        check_file("csv", self.csv, (".csv",))
+        check_picture(self.picture)
         given = {n: v for n in ("variant", "preset", "head", "patch") if (v := getattr(self, n)) is not None}
         specs = [canonical_spec(spec) for spec in self.attention]
         if self.policies:
@@ -103,18 +102,6 @@ class Flops:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
         make = policy_config if task == STONES else cloned_config
         return Subject(None, task, make(EXACT, **given), None)
-
-
-def _check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
-    """Raise ValueError for a file that could not be written, before there is anything to write."""
-    if path is None:
-        return
-    if path.suffix not in suffixes:
-        raise ValueError(f"{argument} is {str(path)!r}: its name must end in {' or '.join(suffixes)}")
-    if not path.parent.is_dir():
-        raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
-    if path.is_dir():
-        raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
 
 
 def _draw(path: Path, rows: list[Row]) -> None:

@@ -26,6 +26,25 @@ def _bar(console: Console, unit: str) -> Progress:
     )
 
 
+class CountingProgress:
+    """A bar that counts to a known end, on a terminal; nothing anywhere else."""
+
+    def __init__(self, total: int, unit: str) -> None:
+        self._total, self._bar = total, _bar(Console(file=sys.stderr), unit)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._task = self._bar.add_task("playing", total=self._total)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def advance(self) -> None:
+        """One more."""
+        self._bar.advance(self._task)
+
+
 class TrainingProgress:
     """Told of episodes and generations, it shows returns, speed and the time that is left."""
 

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-# Okabe and Ito's colours, which people tell apart whatever colours they see, then greys and hatches.
-STYLES: tuple[tuple[str, str], ...] = (
-    ("#000000", ""),
-    ("#e69f00", ""),
-    ("#56b4e9", ""),
-    ("#009e73", ""),
-    ("#f0e442", ""),
-    ("#0072b2", ""),
-    ("#d55e00", ""),
-    ("#cc79a7", ""),
-    ("#999999", ""),
-    ("#ffffff", "////"),
-    ("#ffffff", "...."),
-)
+from robopolicy.viz.pictures import COLOURS, picture
+
+STYLES = (*((colour, "") for colour in COLOURS), ("#ffffff", "////"), ("#ffffff", "...."))
 BAR, LINE, MARGINS = 0.45, 0.19, 1.6  # inches: of one bar, of a line of its label, above and below all bars
 LETTERS = 110  # in a line of a label
 COLUMNS = 6  # of the legend
@@ -48,17 +35,8 @@ def stacked_bars(
     shown = [part for part in parts if any(sizes.get(part) for _, sizes in bars)]
     height = MARGINS + sum(BAR + LINE * (label.count("\n") + 1) for label, _ in labelled)
     height += LINE * (len(shown) // COLUMNS)
-    # The same input gives the same bytes.
-    with rc_context({"svg.hashsalt": "robopolicy", "hatch.linewidth": 0.8, "font.size": 10}):
-        figure = Figure(figsize=(10, height), layout="constrained")
+    with picture(path, (10, height)) as figure:
         _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), shown, title, unit)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        try:
-            figure.savefig(partial, format=path.suffix[1:], dpi=150, metadata=no_dates)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def _draw(

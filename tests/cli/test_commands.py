@@ -17,6 +17,7 @@ COMMANDS = (
     ("evaluate",),
     ("rollout",),
     ("flops",),
+    ("compare",),
     ("export",),
     ("bench", "attention"),
     ("bench", "env"),

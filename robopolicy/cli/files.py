@@ -1,0 +1,24 @@
+"""Files that commands are asked to write, looked at before there is anything to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
+    """Raise ValueError for a file that could not be written."""
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise ValueError(f"{argument} is {str(path)!r}: its name must end in {' or '.join(suffixes)}")
+    if not path.parent.is_dir():
+        raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
+    if path.is_dir():
+        raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
+
+
+def check_picture(path: Path | None) -> None:
+    """Raise ValueError for a picture that could not be written, ModuleNotFoundError without matplotlib."""
+    check_file("picture", path, (".png", ".svg"))
+    if path is not None:
+        import robopolicy.viz.pictures  # noqa: F401 (what is not installed is told before any work is done)

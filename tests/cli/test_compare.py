@@ -1,0 +1,94 @@
+"""`robopolicy compare`: runs on the same episodes, what they earn and what they cost."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from robopolicy.cli import main
+from robopolicy.cli.runs import find_run, load_run
+from robopolicy.flops import count_step
+from robopolicy.policies.catalogue import untold
+from robopolicy.viz.trade_off import trade_off
+
+ANGULAR, EXACT = "stepping-stones-angular-8x8", "stepping-stones-softmax"
+SHORT = ("--episodes", "2", "--episode-seconds", "1.5")
+
+
+def told(capsys, *words):
+    capsys.readouterr()
+    assert main(["compare", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
+    picture = tmp_path / "compared.png"
+    rows = told(capsys, EXACT, ANGULAR, f"{ANGULAR}@best", *SHORT, "--picture", str(picture))
+    assert [row["runs"] for row in rows] == [[ANGULAR, f"{ANGULAR}@best"], [EXACT]]  # cheapest first
+    for row in rows:
+        config = load_run(row["runs"][0]).config
+        assert row["attention"] == config.attention
+        assert row["flops"] == count_step(untold(config)).total
+        assert row["latency_ms"] > 0
+        assert row["return_mean"] == pytest.approx(np.mean(row["returns"]))
+        assert 0 <= row["success_rate"] <= 1
+    both, one = rows
+    assert both["return_spread"] == pytest.approx(np.std(both["returns"], ddof=1))
+    assert one["return_spread"] is None
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_run_earns_what_evaluate_says(capsys):
+    rows = told(capsys, ANGULAR, EXACT, *SHORT)
+    assert main(["evaluate", EXACT, *SHORT, "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert rows[1]["return_mean"] == alone["return_mean"]
+    assert rows[1]["distance_mean"] == alone["distance_mean"]
+
+
+@pytest.mark.slow
+def test_the_table_names_every_policy(capsys):
+    assert main(["compare", ANGULAR, EXACT, *SHORT]) == 0
+    out = capsys.readouterr().out
+    for words in ("angular_hybrid(m=8, n=8)", "softmax", "latency", "parameters", "distance"):
+        assert words in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "RUN"),
+        ((ANGULAR,), "two or more"),
+        ((ANGULAR, ANGULAR), "none of them twice"),
+        ((ANGULAR, "nowhere"), "'nowhere'"),
+        ((ANGULAR, "bimanual-sweep-angular"), "all must be trained on one task"),
+        ((ANGULAR, EXACT, "--episodes", "0"), "episodes is 0"),
+        ((ANGULAR, EXACT, "--seed", "-1"), "seed is -1"),
+        ((ANGULAR, EXACT, "--picture", "compared.jpg"), "must end in .png or .svg"),
+        ((ANGULAR, EXACT, "--picture", "nowhere/compared.png"), "does not exist"),
+        ((ANGULAR, EXACT, "--engine", "havok"), "havok"),
+        ((ANGULAR, EXACT, "--preset", "lava"), "lava"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(refused, words, said):
+    assert said in refused("compare", *words)
+
+
+def test_a_run_that_is_damaged_is_refused_before_any_episode(refused, tmp_path):
+    folder, _ = find_run(EXACT)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "checkpoints")
+    assert str(copy) in refused("compare", ANGULAR, str(copy), *SHORT)
+
+
+def test_the_same_rows_give_the_same_picture_to_the_byte(tmp_path):
+    alike = {"returns": [7.5, 7.6], "return_mean": 7.55, "return_spread": 0.07}
+    rows = [{"attention": f"positive(m={m})", "flops": m * 1e6, **alike} for m in (1, 20)]
+    for name in ("a.svg", "b.svg"):
+        trade_off(tmp_path / name, rows, "stepping-stones")
+    drawn = (tmp_path / "a.svg").read_bytes()
+    assert drawn == (tmp_path / "b.svg").read_bytes()

@@ -5,7 +5,7 @@ of Hadamard transforms (structured.py) hold signs alone.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
 
 import jax
@@ -137,7 +137,13 @@ def halton(key: Array, m: int, dim: int) -> Dense:
     """
     shape = jax.ShapeDtypeStruct((m, dim), jnp.float32)
     seed = jax.random.bits(key, (4,), jnp.uint32)
-    return Dense(jax.pure_callback(partial(_halton, m, dim), shape, seed, vmap_method="sequential"))
+    return Dense(jax.pure_callback(_halton_of(m, dim), shape, seed, vmap_method="sequential"))
+
+
+@lru_cache(maxsize=64)
+def _halton_of(m: int, dim: int) -> Callable[[NDArray[np.uint32]], NDArray[np.float32]]:
+    # One object for one shape, so that compiled code is found again.
+    return partial(_halton, m, dim)
 
 
 def _halton(m: int, dim: int, seed: NDArray[np.uint32]) -> NDArray[np.float32]:

@@ -27,6 +27,8 @@ from robopolicy.cli.tasks import (
 from robopolicy.envs.physics import default_engine
 from robopolicy.settings import check_types
 
+POLICY = ("variant", "patch", "head_dim", "keep", "normalise")  # settings of the policy besides its mechanism
+
 
 @dataclass(frozen=True)
 class TrainES:
@@ -51,6 +53,10 @@ class TrainES:
     """What the policy does with its attention: mask, rank or trans."""
     patch: int = 2
     """Side of a token, in pixels."""
+    head_dim: int = 8
+    """Width of queries and keys."""
+    keep: float = 0.5
+    """Share of the tokens that mask and rank keep."""
     normalise: bool = False
     """Normalise proprioception by statistics that all workers share."""
     generations: int = 80
@@ -130,7 +136,7 @@ class TrainES:
             for part, declared in parts:
                 check_types(f"{str(folder.config_path)!r}:", part, declared)
             settings = {name: environment[name] for name in ("engine", "episode_seconds")}
-            settings |= {name: policy[name] for name in ("attention", "variant", "patch", "normalise")}
+            settings |= {name: policy[name] for name in ("attention", *POLICY)}
             settings |= {name: es[name] for name in es.keys() & _of_search()}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
@@ -163,9 +169,7 @@ class TrainES:
             advance_at=advance_at, episodes=episodes, **{name: getattr(self, name) for name in _of_search()}
         )
         rollouts = Rollouts(self.engine, presets, self.episode_seconds)
-        policy = policy_config(
-            self.attention, variant=self.variant, patch=self.patch, normalise=self.normalise
-        )
+        policy = policy_config(self.attention, **{name: getattr(self, name) for name in POLICY})
         for preset in presets[1:]:
             level_depth(Rollouts(self.engine, (preset,), self.episode_seconds))
         level = level_depth(rollouts)

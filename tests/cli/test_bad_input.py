@@ -164,7 +164,14 @@ def test_a_damaged_run_is_not_gone_on_with(refused, tmp_path, part, name, value,
     config = {
         "task": "stepping-stones",
         "environment": {"engine": "bullet", "presets": ["painted"], "episode_seconds": 0.5},
-        "policy": {"attention": "softmax", "variant": "mask", "patch": 4, "normalise": False},
+        "policy": {
+            "attention": "softmax",
+            "variant": "mask",
+            "patch": 4,
+            "head_dim": 8,
+            "keep": 0.5,
+            "normalise": False,
+        },
         "es": {"population": 2, "episodes": [1], "advance_at": []},
     }
     (config if part is None else config[part])[name] = value

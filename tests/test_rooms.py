@@ -12,7 +12,10 @@ import robopolicy
 ROOT = Path(robopolicy.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINES = ("pybullet", "pybullet_data", "pybullet_utils", "mujoco")
-ROOMS = ("attention", "cli", "envs", "export", "flops", "memory", "policies", "runtime", "training", "viz")
+ROOMS = (
+    *("attention", "cli", "envs", "export", "flops", "memory", "plan", "policies", "runtime", "training"),
+    "viz",
+)
 
 
 def others(*mine: str) -> tuple[str, ...]:
@@ -26,6 +29,7 @@ FORBIDDEN = {
     "runtime": ("jax", "flax", "gymnasium", *ENGINES, *others("runtime")),
     "training": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.export", "robopolicy.viz"),
     "export": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
+    "plan": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training", "robopolicy.viz"),
     "viz": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "flops.py": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "memory.py": ("flax", *ENGINES, *others("memory")),

@@ -21,7 +21,7 @@ def task_of(name):
 
 
 def test_the_mechanisms_that_are_compared_are_shipped():
-    kinds = ("angular-8x8", "no-vision", "positive-256", "softmax")
+    kinds = ("angular-8x8", "no-vision", "planned", "positive-256", "softmax")
     assert ["bimanual-sweep-angular", *(f"stepping-stones-{kind}" for kind in kinds)] == SHIPPED
 
 

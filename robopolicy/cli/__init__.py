@@ -22,6 +22,7 @@ from robopolicy.cli.demos import Demos
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
+from robopolicy.cli.plan import Plan
 from robopolicy.cli.rollout import Rollout
 from robopolicy.cli.train_bc import TrainBC
 from robopolicy.cli.train_es import TrainES
@@ -46,6 +47,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Flops, tyro.conf.subcommand("flops")]
+    | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[BenchEnv, tyro.conf.subcommand("bench env")]

@@ -15,6 +15,13 @@ from jax.flatten_util import ravel_pytree
 Observation = Mapping[str, Array]
 
 
+class Heads(NamedTuple):
+    """Queries and keys [H, L, D] of H heads of attention, as the mechanism is given them."""
+
+    q: Array
+    k: Array
+
+
 class Policy(NamedTuple):
     """A policy; all of it is pure and can be compiled.
 
@@ -24,6 +31,8 @@ class Policy(NamedTuple):
       act: (parameters, features, observation) -> action [A] in [-1, 1].
       inspect: (parameters, features, observation) -> `action` and what led to it, by name: `scores`, and
         for every camera `kept/CAMERA`, the pixels [H, W] that the attention kept. For pictures and checks.
+      attended: (parameters, features, observation) -> the queries and keys of all heads, in the order of a
+        step; none for a policy without attention.
       observation_shapes: shape of each observation, by name.
       action_size: A.
       normalised: the vector observations that it normalises by running statistics, which are no parameters
@@ -35,6 +44,7 @@ class Policy(NamedTuple):
     init_features: Callable[[Array], Any]
     act: Callable[[Any, Any, Observation], Array]
     inspect: Callable[[Any, Any, Observation], dict[str, Array]]
+    attended: Callable[[Any, Any, Observation], tuple[Heads, ...]]
     observation_shapes: dict[str, tuple[int, ...]]
     action_size: int
     normalised: tuple[str, ...] = ()

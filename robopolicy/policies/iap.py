@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from robopolicy.attention import Attention, attention
 from robopolicy.naming import one_of
-from robopolicy.policies.base import Observation, Policy, identity_normaliser, normalise
+from robopolicy.policies.base import Heads, Observation, Policy, identity_normaliser, normalise
 from robopolicy.policies.multihead import unit
 
 LEGS = ("FR", "FL", "RR", "RL")
@@ -230,9 +230,7 @@ def iap(config: IAPConfig, level_depth: Mapping[str, Any]) -> Policy:
             if mechanism is None:
                 kept[f"kept/{camera}"] = jnp.zeros(config.image, bool)
             else:
-                with jax.named_scope("patches"):
-                    relative = (observation[camera] - features["level"][camera]) / config.depth_scale
-                    pixels = _patches(jnp.clip(relative, -1.0, 1.0), config)
+                pixels = _relative(config, observation[camera], features["level"][camera])
                 image, kept[f"kept/{camera}"] = _attended(
                     config, mechanism, view, features["draws"][name], pixels
                 )
@@ -250,7 +248,15 @@ def iap(config: IAPConfig, level_depth: Mapping[str, Any]) -> Policy:
     def act(parameters: Any, features: Any, observation: Observation) -> Array:
         return inspect(parameters, features, observation)["action"]
 
-    return Policy(init, init_features, act, inspect, shapes, len(LEGS), normalised)
+    def attended(parameters: Any, features: Any, observation: Observation) -> tuple[Heads, ...]:
+        model, found = nnx.merge(graph, parameters), []
+        for name, (camera, _) in VIEWS.items() if config.sees else ():
+            pixels = _relative(config, observation[camera], features["level"][camera])
+            _, q, k = _projected(config, getattr(model, name), pixels)
+            found.append(Heads(q[None], k[None]))
+        return tuple(found)
+
+    return Policy(init, init_features, act, inspect, attended, shapes, len(LEGS), normalised)
 
 
 def _chosen(config: IAPConfig, scores: Array) -> Array:
@@ -260,6 +266,12 @@ def _chosen(config: IAPConfig, scores: Array) -> Array:
     # Foothold 0 is the middle one, so that it wins ties; then the one behind and the one ahead.
     best = jnp.argmax(scores, axis=1)
     return (best == 2).astype(jnp.float32) - (best == 1).astype(jnp.float32)
+
+
+def _relative(config: IAPConfig, image: Array, level: Array) -> Array:
+    """Depths [H, W] against those over level ground, in [-1, 1], as tokens [L, p * p]."""
+    with jax.named_scope("patches"):
+        return _patches(jnp.clip((image - level) / config.depth_scale, -1.0, 1.0), config)
 
 
 def _patches(image: Array, config: IAPConfig) -> Array:
@@ -281,16 +293,21 @@ def _places(config: IAPConfig) -> NDArray[np.float32]:
     return np.stack(grid, axis=-1).reshape(-1, 2).astype(np.float32)
 
 
-def _attended(
-    config: IAPConfig, mechanism: Attention, view: View, draw: Any, pixels: Array
-) -> tuple[Array, Array]:
-    """What the encoder may read of `pixels` [L, p * p], and which pixels [H, W] the attention kept."""
+def _projected(config: IAPConfig, view: View, pixels: Array) -> tuple[Array, Array, Array]:
+    """Tokens with their places, queries and keys, of `pixels` [L, p * p]."""
     places = _places(config)
     # The distance from the middle, not the side: what one leg may look at, its mirror leg may too.
     fixed = np.stack([places[:, 0], np.abs(places[:, 1]), np.ones(len(places), np.float32)], axis=1)
     with jax.named_scope("projections"):
         tokens = jnp.concatenate([pixels, fixed], axis=1)
-        q, k = unit(view.query(tokens)), unit(view.key(tokens))
+        return tokens, unit(view.query(tokens)), unit(view.key(tokens))
+
+
+def _attended(
+    config: IAPConfig, mechanism: Attention, view: View, draw: Any, pixels: Array
+) -> tuple[Array, Array]:
+    """What the encoder may read of `pixels` [L, p * p], and which pixels [H, W] the attention kept."""
+    tokens, q, k = _projected(config, view, pixels)
     if config.variant == "trans":
         with jax.named_scope("projections"):
             v = view.value(tokens)
@@ -302,7 +319,7 @@ def _attended(
         rows, columns = config.grid
         by_pixel = jnp.repeat(jnp.repeat(kept.reshape(rows, columns), config.patch, 0), config.patch, 1) > 0.5
         if config.variant == "rank":
-            return jnp.concatenate([pixels, places], axis=1)[top], by_pixel
+            return jnp.concatenate([pixels, _places(config)], axis=1)[top], by_pixel
         if config.kept == len(pixels):
             return pixels, by_pixel
         # Just above the last rank a token fades in. Which of two nearly equal tokens is the last one to be

@@ -78,12 +78,16 @@ class MultiHeadAttention(nnx.Module):
         """As calling it, but no token attends to a later one."""
         return self._attend(attention(self.spec).causal, tokens, mask)
 
+    def queries_and_keys(self, tokens: Array) -> tuple[Array, Array]:
+        """What the mechanism compares of tokens [T, width]: [heads, T, head_dim] each."""
+        return self.norm_fn(self._split(self.query(tokens))), self.norm_fn(self._split(self.key(tokens)))
+
     def redraw(self, key: Array) -> None:
         """Draw new features for all heads. What was learnt with the old ones may not hold with these."""
         self.features.set_value(self._draw(key))
 
     def _attend(self, operation: Callable[..., Array], tokens: Array, mask: Array | None) -> Array:
-        q, k = self.norm_fn(self._split(self.query(tokens))), self.norm_fn(self._split(self.key(tokens)))
+        q, k = self.queries_and_keys(tokens)
         v = self._split(self.value(tokens))
         heads = jax.vmap(operation, in_axes=(0, 0, 0, 0, None))(self.features.get_value(), q, k, v, mask)
         return self.out(heads.transpose(1, 0, 2).reshape(len(tokens), -1))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from robopolicy.attention import attention
 from robopolicy.naming import one_of
-from robopolicy.policies.base import Observation, Policy
+from robopolicy.policies.base import Heads, Observation, Policy
 from robopolicy.policies.energy import HEADS, MOST, HeadConfig, head_of
 from robopolicy.policies.multihead import Features, MultiHeadAttention, tempered, unit
 
@@ -185,8 +185,7 @@ class VisionPerformer(nnx.Module):
 
         `see` is told of every layer's output, by name and in order.
         """
-        with jax.named_scope("patches"):
-            tokens = self.patches(_patches(self.config, image)) + self.positions[...]
+        tokens = self._tokens(image)
         see("patches", tokens)
         for number, block in enumerate(self.blocks):
             tokens = block(tokens, partial(_seen_in, number, see))
@@ -196,6 +195,18 @@ class VisionPerformer(nnx.Module):
             encoding = jax.nn.relu(self.seen(read[None]) + self.felt(poses[None]))[0]
         see("encoding", encoding)
         return encoding
+
+    def heads(self, image: Array) -> tuple[Heads, ...]:
+        """The queries and keys of every block on an image [S, S, 3] uint8."""
+        tokens, found = self._tokens(image), []
+        for block in self.blocks:
+            found.append(Heads(*block.attention.queries_and_keys(block.attention_norm(tokens))))
+            tokens = block(tokens, lambda name, array: None)
+        return tuple(found)
+
+    def _tokens(self, image: Array) -> Array:
+        with jax.named_scope("patches"):
+            return self.patches(_patches(self.config, image)) + self.positions[...]
 
 
 def _seen_in(block: int, see: Callable[[str, Array], None], name: str, array: Array) -> None:
@@ -286,6 +297,9 @@ def vision_performer(
     def act(parameters: Any, features: Any, observation: Observation) -> Array:
         return inspect(parameters, features, observation)["action"]
 
+    def attended(parameters: Any, features: Any, observation: Observation) -> tuple[Heads, ...]:
+        return nnx.merge(graph, parameters, features["draws"]).heads(observation["image"])
+
     def loss(
         parameters: Any, features: Any, observation: Observation, action: Array, key: Array, negatives: int
     ) -> Array:
@@ -306,6 +320,13 @@ def vision_performer(
         "poses": (config.poses,),
     }
     policy = Policy(
-        init, init_features, act, inspect, shapes, config.actions, observation_dtypes={"image": "uint8"}
+        init,
+        init_features,
+        act,
+        inspect,
+        attended,
+        shapes,
+        config.actions,
+        observation_dtypes={"image": "uint8"},
     )
     return Learner(policy, loss, layers, config.attention)

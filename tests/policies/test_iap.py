@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from robopolicy.attention import attention
 from robopolicy.policies.base import flatten, parameter_count, parameter_shapes, unflatten
 from robopolicy.policies.baselines import blind, random
 from robopolicy.policies.catalogue import by_path, describe, from_path, policy_of, restore
@@ -266,3 +267,23 @@ def test_baselines_look_at_nothing():
     assert (drawn[0] != other(seen)).any()
     assert np.abs(drawn).max() <= 1.0
     assert drawn.std() > 0.4
+
+
+@pytest.mark.parametrize("spec", ["angular_hybrid(m=8, n=8)", "softmax"])
+def test_what_it_tells_of_its_attention_is_what_ranks_its_tokens(spec):
+    policy = iap(config(spec), LEVEL)
+    parameters, features, seen = trained_like(policy), policy.init_features(KEY), observation()
+    heads = policy.attended(parameters, features, seen)
+    told = policy.inspect(parameters, features, seen)
+    for head, draw, camera in zip(heads, ("front", "hind"), LEVEL, strict=True):
+        ranking = attention(spec).rank(features["draws"][draw], head.q[0], head.k[0])
+        top = np.zeros(192, bool)
+        top[np.argsort(-ranking)[:96]] = True
+        by_pixel = np.kron(top.reshape(12, 16), np.ones((2, 2), bool))
+        assert np.mean(by_pixel == told[f"kept/{camera}"]) > 0.98  # but for ties at the last rank
+        np.testing.assert_allclose(np.linalg.norm(head.q, axis=-1), 1.0, atol=1e-5)
+
+
+def test_a_policy_without_images_attends_to_nothing():
+    policy = iap(config("none"), LEVEL)
+    assert policy.attended(policy.init(KEY), policy.init_features(KEY), observation()) == ()

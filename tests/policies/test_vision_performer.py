@@ -271,3 +271,18 @@ def test_bad_settings_are_refused_by_name(settings, words):
 def test_statistics_of_another_size_are_refused():
     with pytest.raises(ValueError, match=r"statistics pose_shift has shape \(7,\): it must be \(14,\)"):
         vision_performer(SMALL, {**KNOWN, "pose_shift": np.zeros(7)})
+
+
+@pytest.mark.parametrize("norm", ["unit", "tempered"])
+def test_it_tells_the_queries_and_keys_of_every_block(norm):
+    learner, parameters, features = made(replace(SMALL, qk_norm=norm))
+    heads = learner.policy.attended(parameters, features, observation())
+    assert len(heads) == SMALL.depth
+    for head in heads:
+        for tokens in head:
+            assert tokens.shape == (SMALL.heads, SMALL.tokens, SMALL.width // SMALL.heads)
+            lengths = np.linalg.norm(tokens, axis=-1)
+            assert np.allclose(lengths, 1.0, atol=1e-3) == (norm == "unit")
+    # The second block reads what the first one made of the image.
+    other = learner.policy.attended(parameters, features, observation(1))
+    assert not np.allclose(heads[1].q, other[1].q, atol=1e-3)

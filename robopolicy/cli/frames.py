@@ -1,0 +1,47 @@
+"""Frames of a task as a trained policy comes to see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robopolicy.cli.runs import Trained
+from robopolicy.cli.tasks import make_task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Head = tuple[NDArray[Any], NDArray[Any]]
+
+APART = 5  # steps between two frames
+
+
+def recorded_heads(trained: Trained, task: str, *, frames: int, seed: int, engine: str) -> list[Head]:
+    """Queries and keys [L, D] of every head, on frames that a run comes to see when it acts."""
+    import jax
+
+    from robopolicy.cli.players import observed
+    from robopolicy.policies.base import unflatten
+    from robopolicy.training.rollout import Playing
+
+    parameters = unflatten(trained.policy)(trained.parameters)
+    act, attended = jax.jit(trained.policy.act), jax.jit(trained.policy.attended)
+    env = make_task(task, engine, "paper", None, **observed(task, trained))
+    found: list[Head] = []
+    try:
+        playing, steps, taken = Playing(env, seed), 0, 0
+        while taken < frames:
+            observation = {n: playing.observation[n] for n in trained.policy.observation_shapes}
+            if steps % APART == 0:
+                heads = jax.device_get(attended(parameters, trained.features, observation))
+                found += [(q, k) for head in heads for q, k in zip(head.q, head.k, strict=True)]
+                taken += 1
+            _, episode = playing.step(np.asarray(act(parameters, trained.features, observation)))
+            steps += 1
+            if episode is not None:
+                seed += 1
+                playing = Playing(env, seed)
+    finally:
+        env.close()
+    return found

@@ -1,0 +1,1 @@
+"""From a budget of FLOPs to an attention mechanism: predicted errors, counted prices, and their front."""

@@ -1,0 +1,102 @@
+"""Predicted errors of kernel estimates, by mechanism.
+
+The error of a mechanism on some pairs of queries and keys is the root of the mean relative squared error,
+
+    sqrt(mean over pairs of E[(estimate - SM)^2] / SM^2),    SM(q, k) = exp(q.k),
+
+0 for exact softmax, 1 for an estimate that is as far off as the kernel is large. The expectation is over
+draws of features, in closed form but for the covariances that covariances.py samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from robopolicy.attention import theory
+from robopolicy.attention.theory import Doubles
+from robopolicy.plan.covariances import Covariances
+from robopolicy.plan.families import ANGULAR, GAUSSIAN, Shape
+from robopolicy.plan.pairs import Pairs
+from robopolicy.plan.vectors import Base
+
+INDEPENDENT: Mapping[str, Callable[[Base, Pairs, int], Doubles]] = {
+    "trigonometric": lambda b, p, m: theory.trigonometric_mse(p.x, p.y, m),
+    "trigonometric_phase": lambda b, p, m: theory.trigonometric_phase_mse(p.x, p.y, m),
+    "positive": lambda b, p, m: theory.positive_mse(p.x, p.y, m),
+    "positive_antithetic": lambda b, p, m: theory.positive_antithetic_mse(p.x, p.y, m),
+    "optimal_positive": lambda b, p, m: theory.optimal_positive_mse(p.x, p.y, m, p.square),
+    "generalized_exponential": lambda b, p, m: theory.generalized_exponential_mse(p.x, p.y, m, b.A, b.s),
+    "complex_exponential": lambda b, p, m: theory.complex_exponential_mse(p.x, p.y, m, b.A),
+    "poisson": lambda b, p, m: theory.poisson_mse(p.x, p.y, m, b.parameter),
+    "geometric": lambda b, p, m: theory.geometric_mse(p.x, p.y, m, b.parameter),
+}
+"""Mean squared errors on m independent vectors, [P]."""
+
+TRIGONOMETRIC = Base("trigonometric")
+
+
+class Errors:
+    """Predictions for given pairs of queries and keys; what was worked out once is kept."""
+
+    def __init__(self, pairs: Pairs, seed: int = 0) -> None:
+        self.pairs = pairs
+        self._covariances = Covariances(pairs, seed)
+        self._kernel = theory.kernel(pairs.x, pairs.y)
+        self._angle = theory.angle(pairs.x, pairs.y)
+        self._away = np.sum((pairs.x - pairs.y) ** 2, axis=1)
+        self._bases: dict[tuple[Base, int, str], Doubles] = {}
+        self._crosses: dict[tuple[Base, int, str], Doubles] = {}
+
+    def of(self, shape: Shape, coupling: str) -> float:
+        """The error of a mechanism."""
+        return float(np.sqrt(np.mean(self._mse(shape, coupling) / self._kernel**2)))
+
+    def _mse(self, shape: Shape, coupling: str) -> Doubles:
+        if not shape.n:
+            return self._base(shape.base, shape.m, coupling)
+        positive = shape.base._replace(sigma=1.0, radius=1.0)
+        mean, square = self._coefficient(shape, coupling)
+        apart = square * self._base(positive, shape.m, coupling)
+        apart = apart + (1 - 2 * mean + square) * self._base(TRIGONOMETRIC, shape.m, coupling)
+        # HRF Theorem 3.1, for bases that share their vectors.
+        return apart + 2 * (mean - square) * self._cross(positive, shape.m, coupling)
+
+    def _base(self, base: Base, m: int, coupling: str) -> Doubles:
+        which = (base, m, coupling)
+        if which not in self._bases:
+            alone = INDEPENDENT[base.name](base, self.pairs, m)
+            self._bases[which] = alone + self._covariances.added(base, base, coupling, m)
+        return self._bases[which]
+
+    def _cross(self, positive: Base, m: int, coupling: str) -> Doubles:
+        """The covariance of a positive estimator with the trigonometric one on the same vectors."""
+        which = (positive, m, coupling)
+        if which not in self._crosses:
+            p = self.pairs
+            if positive.name == "optimal_positive":
+                alone = theory.optimal_positive_covariance(p.x, p.y, m, p.square)
+            else:
+                alone = theory.positive_covariance(p.x, p.y, m)
+            self._crosses[which] = alone + self._covariances.added(positive, TRIGONOMETRIC, coupling, m)
+        return self._crosses[which]
+
+    def _coefficient(self, shape: Shape, coupling: str) -> tuple[Doubles, Doubles]:
+        """Mean and mean square of a hybrid's lambda."""
+        n = shape.n
+        if shape.name == ANGULAR:
+            mean = self._angle / np.pi
+            added = self._covariances.added(Base("signs"), Base("signs"), coupling, n)
+            # HRF Lemma 3.2; lambda is (1 - mean of signs) / 2.
+            return mean, mean**2 + mean * (1 - mean) / n + added / 4
+        if shape.name != GAUSSIAN:
+            raise ValueError(f"{shape.name} has no coefficient")
+        sigma, radius = shape.base.sigma, shape.base.radius
+        waves = Base("waves", sigma=sigma)
+        rho = -np.expm1(-2 * (sigma * radius) ** 2)
+        away = sigma**2 * self._away
+        mean = -np.expm1(-away / 2) / rho
+        added = self._covariances.added(waves, waves, coupling, n)
+        # HRF Theorem F.1; lambda is (1 - mean of waves) / rho.
+        return mean, mean**2 + (np.expm1(-away) ** 2 / (2 * n) + added) / rho**2

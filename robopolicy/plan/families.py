@@ -1,0 +1,102 @@
+"""The mechanisms that a plan chooses among.
+
+All of `MECHANISMS` but those whose constants follow all the tokens of a frame in ways that no formula tells:
+clustered hybrids, whose centres are fitted, and the positive discrete maps, which shift with the least
+coordinate. Sizes are powers of two. Free constants are those of least variance for the pairs at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from robopolicy.attention import canonical
+from robopolicy.attention.catalogue import COUPLINGS, POSITIVE_BASES
+from robopolicy.attention.discrete import geometric_p, poisson_rate
+from robopolicy.attention.exponential import best_exponent
+from robopolicy.plan.covariances import STRUCTURED, padded
+from robopolicy.plan.pairs import Pairs
+from robopolicy.plan.vectors import Base
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+HYBRID_SIZES, COEFFICIENT_SIZES = SIZES[:7], SIZES[:5]
+ANGULAR, GAUSSIAN = "angular_hybrid", "gaussian_hybrid"
+DISCRETE = ("poisson", "geometric")
+PHASES = (np.pi / 8, np.pi / 4, 3 * np.pi / 8)  # of A, between that of `positive` and of `trigonometric`
+WIDTHS = (0.5, 1.0)  # sigma of a Gaussian hybrid
+LEAST_PADDED = 8  # Hadamard matrices below are biased, see attention/structured.py
+
+
+class Shape(NamedTuple):
+    """A mechanism but for its coupling.
+
+    Attributes:
+      name: in `MECHANISMS`.
+      m: vectors of a base estimator.
+      n: vectors of the coefficient; 0 for what is no hybrid.
+      base: the estimator, with its constants; of a hybrid the positive one, with the coefficient's sigma.
+      arguments: all that a spec of it says besides, as text.
+    """
+
+    name: str
+    m: int
+    n: int
+    base: Base
+    arguments: str = ""
+
+    def spec(self, coupling: str) -> str:
+        """The spec, as short as it can be written."""
+        counts = f"m={self.m}" + (f", n={self.n}" if self.n else "") + self.arguments
+        drawn = "" if self.name in DISCRETE else f", coupling={coupling}"
+        return canonical(f"{self.name}({counts}{drawn})")
+
+
+def shapes(pairs: Pairs) -> Iterator[Shape]:
+    """Every mechanism that is considered for queries and keys like `pairs`."""
+    for base, arguments in _bases(pairs):
+        for m in SIZES:
+            yield Shape(base.name, m, 0, base, arguments)
+    length = float(np.mean([np.linalg.norm(a, axis=1).mean() for a in (pairs.x, pairs.y)]))
+    for positive in POSITIVE_BASES:
+        for m in HYBRID_SIZES:
+            for n in COEFFICIENT_SIZES:
+                yield Shape(ANGULAR, m, n, Base(positive), f", base={positive}")
+                for sigma in WIDTHS:
+                    given = f", base={positive}, sigma={sigma:g}, radius={length:.3g}"
+                    yield Shape(
+                        GAUSSIAN, m, n, Base(positive, sigma=sigma, radius=float(f"{length:.3g}")), given
+                    )
+
+
+def couplings(shape: Shape, dim: int) -> list[str]:
+    """The couplings that a shape can have among tokens of width `dim`."""
+    if shape.name in DISCRETE:
+        return ["iid"]
+    return [c for c in COUPLINGS if c not in STRUCTURED or padded(dim) >= LEAST_PADDED]
+
+
+def _bases(pairs: Pairs) -> Iterator[tuple[Base, str]]:
+    for name in ("trigonometric", "trigonometric_phase", *POSITIVE_BASES):
+        yield Base(name), ""
+    A, s = _exponent(pairs)
+    yield Base("generalized_exponential", A=A, s=s), f", A={_text(A)}, s={s}"
+    for phase in PHASES:
+        A = complex(*(round(float(f(phase)), 3) for f in (np.cos, np.sin)))
+        yield Base("complex_exponential", A=A), f", A={_text(A)}"
+    xs, ys = (np.mean(np.abs(a), axis=0) for a in (pairs.x, pairs.y))
+    squares = np.mean(pairs.x**2, axis=0) * np.mean(pairs.y**2, axis=0)
+    for name, argument, best in (("poisson", "rate", poisson_rate), ("geometric", "p", geometric_p)):
+        parameter = float(f"{best(xs, ys, squares):.4g}")
+        yield Base(name, parameter=parameter), f", {argument}={parameter!r}"
+
+
+def _exponent(pairs: Pairs) -> tuple[complex, int]:
+    sums, differences = (float(np.mean(np.sum((pairs.x + s * pairs.y) ** 2, axis=1))) for s in (1, -1))
+    A, s = best_exponent(sums, differences, (sums + differences) / 2, pairs.dim)
+    return complex(round(A.real, 4), round(A.imag, 4)), s
+
+
+def _text(A: complex) -> str:
+    return str(A).strip("()")

@@ -1,0 +1,41 @@
+"""The resolutions that a plan compares: what may vary of a policy besides its mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from robopolicy.plan.search import EXACT, Resolution, use_of, with_head_dim
+from robopolicy.policies.catalogue import PolicyConfig
+from robopolicy.policies.iap import IAPConfig
+from robopolicy.policies.vision_performer import LEAST_TOKENS, MOST_TOKENS
+
+
+def head_dims(config: PolicyConfig) -> list[int]:
+    """Widths of queries and keys: the policy's own, half of it and twice it, where it can have them."""
+    own = use_of(config).dim
+    widths = [own, own // 2, 2 * own]
+    if not isinstance(config, IAPConfig):
+        widths = [dim for dim in widths if dim and config.width % dim == 0]
+    return [dim for dim in widths if dim >= 2]
+
+
+def resolutions(config: PolicyConfig) -> Iterator[Resolution]:
+    """Every patch with every share of kept tokens that has a price, and every width of heads."""
+    config = replace(config, attention=EXACT)
+    for dim in head_dims(config):
+        sized = with_head_dim(config, dim)
+        if isinstance(sized, IAPConfig):
+            for patch in range(1, min(sized.image) + 1):
+                if sized.image[0] % patch or sized.image[1] % patch:
+                    continue
+                # A share that is only kept from zeroing costs nothing: it matters where tokens are handed on.
+                for keep in (sized.keep, sized.keep / 2) if sized.variant == "rank" else (sized.keep,):
+                    found = replace(sized, patch=patch, keep=keep)
+                    kept = None if sized.variant == "trans" else keep
+                    yield Resolution(found, patch, found.tokens, kept, dim)
+        else:
+            for patch in range(1, sized.image + 1):
+                if not sized.image % patch and LEAST_TOKENS <= sized.image // patch <= MOST_TOKENS:
+                    found_ = replace(sized, patch=patch)
+                    yield Resolution(found_, patch, found_.tokens, None, dim)

@@ -1,0 +1,266 @@
+"""The search: every mechanism at every resolution, its price and its error, and which ones no other beats.
+
+Only at one resolution can prices and errors be held against each other: what coarser tokens, narrower heads
+or fewer kept tokens cost a policy is for training to tell. So each resolution has a front of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from robopolicy.attention import attention
+from robopolicy.attention.theory import Doubles
+from robopolicy.flops import count, count_step
+from robopolicy.plan.covariances import INDEPENDENT, STRUCTURED
+from robopolicy.plan.errors import Errors
+from robopolicy.plan.families import ANGULAR, Shape, couplings, shapes
+from robopolicy.plan.pairs import Pairs, in_width
+from robopolicy.plan.vectors import Base
+from robopolicy.policies.base import KEY
+from robopolicy.policies.catalogue import PolicyConfig, untold
+from robopolicy.policies.iap import VIEWS, IAPConfig
+
+EXACT = "softmax"
+USELESS = 1.0  # an estimate that is as far off as the kernel is large
+FEW, AT = 64, ((8, 16), (2, 4))  # tokens, m and n for which prices are counted that others are judged by
+REFERENCE = Shape(ANGULAR, 8, 8, Base("positive_antithetic"), ", base=positive_antithetic")
+SLACK = 1.05  # how much dearer a mechanism may look than a better one and still be counted
+
+
+class Resolution(NamedTuple):
+    """What a policy looks at and compares, apart from how it attends.
+
+    Attributes:
+      config: the policy with exact softmax.
+      patch: side of a token, pixels.
+      tokens: of all images.
+      keep: share of the tokens that are kept, None where all are.
+      head_dim: width of queries and keys.
+    """
+
+    config: PolicyConfig
+    patch: int
+    tokens: int
+    keep: float | None
+    head_dim: int
+
+
+class Choice(NamedTuple):
+    """A mechanism in a policy.
+
+    Attributes:
+      spec: of the mechanism.
+      flops: of a policy step.
+      error: of the kernel, as errors.py has it.
+      config: the whole policy.
+    """
+
+    spec: str
+    flops: int
+    error: float
+    config: PolicyConfig
+
+
+class Front(NamedTuple):
+    """What may be chosen at one resolution.
+
+    Attributes:
+      resolution: which.
+      rest: FLOPs of a step without attention.
+      choices: cheapest first, each more exact than all before; the last is exact softmax.
+    """
+
+    resolution: Resolution
+    rest: int
+    choices: list[Choice]
+
+
+class Use(NamedTuple):
+    """How a policy attends: an operation of so many heads at once, so many times a step, and on what."""
+
+    operation: str
+    times: int
+    heads: int
+    tokens: int
+    dim: int
+
+
+def use_of(config: PolicyConfig) -> Use:
+    """How the policy of `config` attends."""
+    if isinstance(config, IAPConfig):
+        operation = "apply" if config.variant == "trans" else "rank"
+        return Use(operation, len(VIEWS), 1, config.tokens // len(VIEWS), config.head_dim)
+    return Use("apply", config.depth, config.heads, config.tokens, config.width // config.heads)
+
+
+def with_head_dim(config: PolicyConfig, dim: int) -> PolicyConfig:
+    """The policy with queries and keys of another width.
+
+    Raises ValueError for a width that it cannot have.
+    """
+    if isinstance(config, IAPConfig):
+        return replace(config, head_dim=dim)
+    if dim < 1 or config.width % dim:
+        raise ValueError(f"head_dim is {dim}: it must divide the width {config.width}")
+    return replace(config, heads=config.width // dim)
+
+
+class Prices:
+    """FLOPs of attention, counted once each."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, Use], int] = {}
+
+    def of(self, spec: str, use: Use) -> int:
+        """What attention by `spec` takes in a step."""
+        once = use._replace(times=1)
+        if (spec, once) not in self._known:
+            self._known[spec, once] = _counted(spec, once)
+        return use.times * self._known[spec, once]
+
+
+def _counted(spec: str, use: Use) -> int:
+    mechanism = attention(spec)
+    one = jax.eval_shape(lambda key: mechanism.init(key, use.dim), KEY)
+    # Several heads at once, as policies have them: what all of them share is paid for once.
+    features, token = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((use.heads, *leaf.shape), leaf.dtype),
+        (one, jax.ShapeDtypeStruct((use.tokens, use.dim), "float32")),
+    )
+    arguments = (token,) * (2 if use.operation == "rank" else 3)
+    return count(jax.vmap(getattr(mechanism, use.operation)), features, *arguments).total
+
+
+class Search:
+    """The search for one policy, on queries and keys like `pairs`."""
+
+    def __init__(
+        self, pairs: Pairs, head_dims: Sequence[int], on_width: Callable[[], None] = lambda: None
+    ) -> None:
+        """Predict the errors of all mechanisms for every width of heads.
+
+        Args:
+          pairs: what to predict errors on. For another width they keep their lengths and angles.
+          head_dims: the widths, two or more each.
+          on_width: called after each of them.
+        """
+        self._prices = Prices()
+        self._errors: dict[int, Errors] = {}
+        self._best: dict[int, list[tuple[Shape, str, float]]] = {}
+        self._looks: dict[Use, Doubles] = {}
+        with ThreadPoolExecutor() as pool:
+            each = [Errors(pairs if dim == pairs.dim else in_width(pairs, dim)) for dim in head_dims]
+            for dim, errors, best in zip(head_dims, each, pool.map(_best, each), strict=True):
+                self._errors[dim], self._best[dim] = errors, best
+                on_width()
+
+    def reference(self, resolution: Resolution) -> Choice:
+        """The angular hybrid of the papers."""
+        spec, use = REFERENCE.spec("orthogonal"), use_of(resolution.config)
+        error = self._errors[use.dim].of(REFERENCE, "orthogonal")
+        exact = count_step(untold(resolution.config)).total
+        flops = exact - self._prices.of(EXACT, use) + self._prices.of(spec, use)
+        return Choice(spec, flops, error, replace(resolution.config, attention=spec))
+
+    def front(self, resolution: Resolution) -> Front:
+        """The mechanisms at one resolution that no other one beats in price and in error."""
+        config, use = resolution.config, use_of(resolution.config)
+        exact = count_step(untold(config)).total
+        rest = exact - self._prices.of(EXACT, use)
+        offered = [Choice(EXACT, exact, 0.0, config)]
+        for spec, error in self._promising(use):
+            total = rest + self._prices.of(spec, use)
+            offered.append(Choice(spec, total, error, replace(config, attention=spec)))
+        return Front(resolution, rest, undominated(offered))
+
+    def _promising(self, use: Use) -> list[tuple[str, float]]:
+        """Specs and errors of what may be on the front, judged by prices that are not exact."""
+        known, few = self._best[use.dim], use._replace(tokens=FEW)
+        if few not in self._looks:
+            self._looks[few] = np.array([self._look(shape, coupling, few) for shape, coupling, _ in known])
+        looks = self._looks[few]
+        errors = np.array([error for _, _, error in known])
+        found = []
+        for (shape, coupling, error), look in zip(known, looks, strict=True):
+            if not np.any(errors[looks * SLACK <= look] <= error):
+                found.append((shape.spec(coupling), error))
+        return found
+
+    def _look(self, shape: Shape, coupling: str, few: Use) -> float:
+        """About what a mechanism takes: linear in the number of vectors, or in both of a hybrid's."""
+
+        def at(m: int, n: int) -> int:
+            return self._prices.of(shape._replace(m=m, n=n).spec(INDEPENDENT), few)
+
+        def dearer(vectors: int) -> int:
+            """What `vectors` of a structured coupling take more than as many others."""
+            prices = [
+                self._prices.of(f"positive(m={vectors}, coupling={c})", few) for c in (coupling, INDEPENDENT)
+            ]
+            return prices[0] - prices[1]
+
+        (m, m2), (n, n2) = AT
+        more = sum(dearer(v) for v in (shape.m, shape.n) if v) if coupling in STRUCTURED else 0
+        if not shape.n:
+            return more + at(m, 0) + (at(m2, 0) - at(m, 0)) * (shape.m - m) / (m2 - m)
+        u, w = (shape.m - m) / (m2 - m), (shape.n - n) / (n2 - n)
+        low, high = ((1 - w) * at(i, n) + w * at(i, n2) for i in (m, m2))
+        return more + (1 - u) * low + u * high
+
+
+def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple[Front, Choice]:
+    """The choice among all fronts, and the front that it is from.
+
+    Of what the budget allows: the most tokens, then the most kept tokens, then heads as wide as the policy's
+    own, at which some mechanism is exact enough; and there the most exact. Where there is none, that of least
+    error.
+
+    Args:
+      fronts: one a resolution.
+      budget: FLOPs of a step.
+      most: the largest error that is exact enough.
+      own: the policy's own width of heads.
+
+    Raises ValueError for a budget that nothing meets.
+    """
+    allowed = [(f, c) for f in fronts for c in f.choices if c.flops <= budget]
+    if not allowed:
+        front, cheapest = min(((f, f.choices[0]) for f in fronts), key=lambda found: found[1].flops)
+        raise ValueError(
+            f"budget is {budget}: the least that a step takes is {cheapest.flops}, with {cheapest.spec}, "
+            f"{front.resolution.tokens} tokens and heads {front.resolution.head_dim} wide"
+        )
+    enough = [(f, c) for f, c in allowed if c.error <= most]
+
+    def preferred(found: tuple[Front, Choice]) -> tuple[float, ...]:
+        r = found[0].resolution
+        return -r.tokens, -(r.keep or 1.0), r.head_dim != own, found[1].error
+
+    return min(enough, key=preferred) if enough else min(allowed, key=lambda found: found[1].error)
+
+
+def _best(errors: Errors) -> list[tuple[Shape, str, float]]:
+    """Shapes of some use, with the coupling of least error, and with each that has another price."""
+    found = []
+    for shape in shapes(errors.pairs):
+        each = [(errors.of(shape, c), c) for c in couplings(shape, errors.pairs.dim)]
+        alike = [found for found in each if found[1] not in STRUCTURED]
+        for error, coupling in (min(alike), *(own for own in each if own[1] in STRUCTURED)):
+            if error <= USELESS:
+                found.append((shape, coupling, error))
+    return found
+
+
+def undominated(choices: Sequence[Choice]) -> list[Choice]:
+    """Those that are more exact than all that cost as much or less, cheapest first."""
+    front: list[Choice] = []
+    for choice in sorted(choices, key=lambda c: (c.flops, c.error, c.spec)):
+        if not front or choice.error < front[-1].error:
+            front.append(choice)
+    return front

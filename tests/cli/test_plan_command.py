@@ -1,0 +1,76 @@
+"""`robopolicy plan`: what a budget buys."""
+
+import json
+
+import pytest
+
+from robopolicy.cli import main
+
+
+def told(capsys, *words):
+    capsys.readouterr()
+    assert main(["plan", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_a_plan_for_recorded_frames_is_measured_on_others(capsys):
+    plan = told(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2")
+    choice, front = plan["choice"], plan["front"]
+    assert choice in [{k: v for k, v in row.items() if k != "measured"} for row in front]
+    assert choice["flops"] <= 671046
+    assert choice["error"] <= plan["error_allowed"]
+    assert choice["tokens"] == 384
+    assert plan["pairs"]["query_length"] == pytest.approx(1.0, abs=1e-3)  # as Appendix K has them
+    for row in front:
+        assert row["measured"] == pytest.approx(row["error"], rel=0.15)
+    for row in plan["resolutions"]:
+        assert row["reference"]["attention"] == "angular_hybrid(m=8, n=8)"
+        assert row["without_attention"] < row["softmax"]
+    # The same plan again, to the last bit.
+    assert told(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2") == plan
+
+
+@pytest.mark.slow
+def test_softmax_wins_where_tokens_are_few_and_the_table_says_so(capsys):
+    words = ("--budget", "200000", "--tokens", "96", "--norm", "1.5", "--error", "0.2")
+    plan = told(capsys, *words)
+    assert plan["choice"]["attention"] == "softmax"
+    assert all(row["softmax_wins"] for row in plan["resolutions"] if row["head_dim"] == 8)
+    assert plan["pairs"]["recorded_frames"] == 0
+    assert main(["plan", *words]) == 0
+    out = capsys.readouterr().out
+    assert "exact softmax wins" in out
+    assert "choice: softmax with 96 tokens (patch 4)" in out
+
+
+@pytest.mark.slow
+def test_a_budget_that_nothing_meets_says_what_the_least_is(refused):
+    line = refused("plan", "--budget", "1000", "--tokens", "24", "--norm", "1")
+    assert "budget is 1000: the least that a step takes is" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Missing"),
+        (("--budget", "0"), "budget is 0"),
+        (("--budget", "many"), "budget"),
+        (("--budget", "5", "--task", "chess"), "task is 'chess'"),
+        (("--budget", "5", "--policy", "nobody"), "run is 'nobody'"),
+        (("--budget", "5", "--policy", "bimanual-sweep-angular"), "was trained on 'bimanual-sweep'"),
+        (("--budget", "5", "--policy", "stepping-stones-no-vision"), "attends to nothing"),
+        (
+            ("--budget", "5", "--tokens", "100"),
+            "tokens is 100: a patch that fits the image makes 24, 96, 384",
+        ),
+        (("--budget", "5", "--norm", "0"), "norm is 0"),
+        (("--budget", "5", "--norm", "nan"), "norm is nan"),
+        (("--budget", "5", "--error", "-1"), "error is -1"),
+        (("--budget", "5", "--verify", "-1"), "verify is -1"),
+        (("--budget", "5", "--verify", "2", "--norm", "1"), "verify is 2: with --norm"),
+        (("--budget", "5", "--engine", "ode"), "engine is 'ode'"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(refused, words, said):
+    assert said in refused("plan", *words)

@@ -1,0 +1,84 @@
+"""The search: prices that are those of whole policies, fronts that nothing beats, and the choice."""
+
+from dataclasses import replace
+
+import pytest
+
+from robopolicy.cli.tasks import cloned_config, policy_config
+from robopolicy.flops import count_step
+from robopolicy.plan.pairs import random_directions
+from robopolicy.plan.resolutions import head_dims, resolutions
+from robopolicy.plan.search import REFERENCE, Search, choose, undominated
+from robopolicy.policies.catalogue import untold
+
+POLICIES = {
+    "mask": lambda: policy_config("softmax"),
+    "rank": lambda: policy_config("softmax", variant="rank"),
+    "trans": lambda: policy_config("softmax", variant="trans"),
+    "sweep": lambda: cloned_config("softmax", preset="tiny", image=96),
+}
+
+
+@pytest.fixture(scope="module")
+def search():
+    return Search(random_directions(1.0, 8), (8, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POLICIES)
+def test_prices_are_those_of_whole_policies_and_nothing_beats_a_front(search, name):
+    offered = [r for r in resolutions(POLICIES[name]()) if r.head_dim in (8, 16)]
+    front = search.front(offered[len(offered) // 2])
+    assert len(front.choices) > 1
+    for choice in (*front.choices, search.reference(front.resolution)):
+        assert choice.config.attention == choice.spec
+        assert count_step(untold(choice.config)).total == choice.flops
+        assert choice.flops > front.rest
+    flops = [c.flops for c in front.choices]
+    errors = [c.error for c in front.choices]
+    assert flops == sorted(set(flops))
+    assert errors == sorted(set(errors), reverse=True)
+    assert (front.choices[-1].spec, errors[-1]) == ("softmax", 0.0)
+
+
+@pytest.mark.slow
+def test_the_choice_keeps_to_the_budget_and_to_the_error(search):
+    fronts = [search.front(r) for r in resolutions(policy_config("softmax")) if r.head_dim == 8]
+    error = search.reference(fronts[0].resolution).error
+    chosen = {budget: choose(fronts, budget, error, 8)[1] for budget in (100_000, 800_000, 10_000_000)}
+    for budget, choice in chosen.items():
+        assert choice.flops <= budget
+        assert choice.error <= error
+    # The more there is to spend, the finer the tokens.
+    assert [c.config.tokens for c in chosen.values()] == [24, 384, 1536]
+    assert choose(fronts, 300_000, 0.0, 8)[1].spec == "softmax"
+    with pytest.raises(ValueError, match="budget is 1000: the least that a step takes is"):
+        choose(fronts, 1000, error, 8)
+
+
+def test_what_is_dominated_is_left_out():
+    from robopolicy.plan.search import Choice
+
+    config = policy_config("softmax")
+    made = [
+        Choice(str(i), flops, error, config)
+        for i, (flops, error) in enumerate([(3, 0.5), (1, 0.9), (2, 0.9), (4, 0.6), (3, 0.4), (9, 0.0)])
+    ]
+    assert [(c.flops, c.error) for c in undominated(made)] == [(1, 0.9), (3, 0.4), (9, 0.0)]
+
+
+def test_resolutions_are_those_that_a_policy_can_have():
+    stones = policy_config("angular_hybrid(m=8, n=8)")
+    assert head_dims(stones) == [8, 4, 16]
+    found = list(resolutions(stones))
+    assert {(r.patch, r.tokens) for r in found} == {(1, 1536), (2, 384), (4, 96), (8, 24)}
+    assert {r.keep for r in found} == {0.5}
+    ranked = resolutions(replace(stones, variant="rank"))
+    assert {r.keep for r in ranked} == {0.5, 0.25}  # there, what is not kept is not paid for
+    sweep = cloned_config("softmax")
+    assert head_dims(sweep) == [16, 8]
+    assert {(r.patch, r.tokens) for r in resolutions(sweep)} == {(25, 400), (20, 625), (10, 2500)}
+
+
+def test_the_reference_is_the_hybrid_of_the_papers():
+    assert REFERENCE.spec("orthogonal") == "angular_hybrid(m=8, n=8)"

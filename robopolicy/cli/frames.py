@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Head = tuple[NDArray[Any], NDArray[Any]]
 
-APART = 5  # steps between two frames
+APART, EACH = 10, 8  # steps between two frames, and frames of an episode
 
 
 def recorded_heads(trained: Trained, task: str, *, frames: int, seed: int, engine: str) -> list[Head]:
@@ -39,7 +39,7 @@ def recorded_heads(trained: Trained, task: str, *, frames: int, seed: int, engin
                 taken += 1
             _, episode = playing.step(np.asarray(act(parameters, trained.features, observation)))
             steps += 1
-            if episode is not None:
+            if episode is not None or (taken % EACH == 0 and steps % APART == 0):
                 seed += 1
                 playing = Playing(env, seed)
     finally:

@@ -154,6 +154,7 @@ class Search:
         self._errors: dict[int, Errors] = {}
         self._best: dict[int, list[tuple[Shape, str, float]]] = {}
         self._looks: dict[Use, Doubles] = {}
+        self._rests: dict[Resolution, int] = {}
         with ThreadPoolExecutor() as pool:
             each = [Errors(pairs if dim == pairs.dim else in_width(pairs, dim)) for dim in head_dims]
             for dim, errors, best in zip(head_dims, each, pool.map(_best, each), strict=True):
@@ -162,22 +163,31 @@ class Search:
 
     def reference(self, resolution: Resolution) -> Choice:
         """The angular hybrid of the papers."""
-        spec, use = REFERENCE.spec("orthogonal"), use_of(resolution.config)
-        error = self._errors[use.dim].of(REFERENCE, "orthogonal")
-        exact = count_step(untold(resolution.config)).total
-        flops = exact - self._prices.of(EXACT, use) + self._prices.of(spec, use)
+        return self.choice(REFERENCE, "orthogonal", resolution)
+
+    def choice(self, shape: Shape, coupling: str, resolution: Resolution) -> Choice:
+        """One mechanism at one resolution, whatever it is good for."""
+        spec, use = shape.spec(coupling), use_of(resolution.config)
+        flops = self._rest(resolution) + self._prices.of(spec, use)
+        error = self._errors[use.dim].of(shape, coupling)
         return Choice(spec, flops, error, replace(resolution.config, attention=spec))
 
     def front(self, resolution: Resolution) -> Front:
         """The mechanisms at one resolution that no other one beats in price and in error."""
         config, use = resolution.config, use_of(resolution.config)
-        exact = count_step(untold(config)).total
-        rest = exact - self._prices.of(EXACT, use)
-        offered = [Choice(EXACT, exact, 0.0, config)]
+        rest = self._rest(resolution)
+        offered = [Choice(EXACT, rest + self._prices.of(EXACT, use), 0.0, config)]
         for spec, error in self._promising(use):
             total = rest + self._prices.of(spec, use)
             offered.append(Choice(spec, total, error, replace(config, attention=spec)))
         return Front(resolution, rest, undominated(offered))
+
+    def _rest(self, resolution: Resolution) -> int:
+        """FLOPs of a step without attention."""
+        if resolution not in self._rests:
+            exact = count_step(untold(resolution.config)).total
+            self._rests[resolution] = exact - self._prices.of(EXACT, use_of(resolution.config))
+        return self._rests[resolution]
 
     def _promising(self, use: Use) -> list[tuple[str, float]]:
         """Specs and errors of what may be on the front, judged by prices that are not exact."""

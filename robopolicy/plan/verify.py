@@ -14,8 +14,8 @@ from robopolicy.attention import feature_map
 from robopolicy.attention.base import Features
 from robopolicy.plan.pairs import in_width, recorded
 
-DRAWS = 1000
-HEADS, TOKENS = 8, 48  # how many heads are looked at, and how many queries and keys of each are compared
+DRAWS = 4000
+HEADS, TOKENS = 48, 24  # how many heads are looked at, and how many queries and keys of each are compared
 
 
 def measured(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int = 0) -> float:
@@ -34,21 +34,21 @@ def measured(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int = 
         compare = _every
         some = [heads[i] for i in rng.permutation(len(heads))[:HEADS]]
         q, k = (jnp.asarray(np.stack(a), jnp.float32) for a in zip(*some, strict=True))
-        rows, columns = (rng.permutation(a.shape[1])[:TOKENS] for a in (q, k))
+        rows, columns = (np.stack([rng.permutation(a.shape[1])[:TOKENS] for _ in some]) for a in (q, k))
     else:
         compare = _paired
         pairs = in_width(recorded(heads, seed), dim, seed)
         q, k = (jnp.asarray(a[None], jnp.float32) for a in (pairs.x, pairs.y))
-        rows = columns = np.arange(len(pairs.x))
+        rows = columns = np.arange(len(pairs.x))[None]
 
     @jax.jit
     def error(features: Features) -> Array:
-        def of_head(q: Array, k: Array) -> Array:
+        def of_head(q: Array, k: Array, rows: Array, columns: Array) -> Array:
             adapted = mechanism.adapt(features, q, k, None)
             queries, keys = mechanism.apply_q(adapted, q[rows]), mechanism.apply_k(adapted, k[columns])
             return jnp.mean(compare(queries, keys, q[rows], k[columns]))
 
-        return jnp.mean(jax.vmap(of_head)(q, k))
+        return jnp.mean(jax.vmap(of_head)(q, k, rows, columns))
 
     # Halton sequences are drawn in Python, which compiled code of few threads may wait for in vain.
     init = mechanism.init if "halton" in spec else jax.jit(mechanism.init, static_argnums=1)

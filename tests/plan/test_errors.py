@@ -1,6 +1,6 @@
 """Predicted errors of mechanisms against those of their own feature maps, over draws.
 
-What is measured has a relative standard error of 3 % or less over 1,000 draws with a fixed seed (10 % in the
+What is measured has a relative standard error of 3 % or less over 4,000 draws with a fixed seed (10 % in the
 tails of one-sided positive features), and what is sampled of a prediction 3 %; 15 % is what a user is
 promised.
 """

@@ -34,12 +34,12 @@ def measured(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int = 
         compare = _every
         some = [heads[i] for i in rng.permutation(len(heads))[:HEADS]]
         q, k = (jnp.asarray(np.stack(a), jnp.float32) for a in zip(*some, strict=True))
-        rows, columns = (np.stack([rng.permutation(a.shape[1])[:TOKENS] for _ in some]) for a in (q, k))
+        rows, columns = (jnp.asarray([rng.permutation(a.shape[1])[:TOKENS] for _ in some]) for a in (q, k))
     else:
         compare = _paired
         pairs = in_width(recorded(heads, seed), dim, seed)
         q, k = (jnp.asarray(a[None], jnp.float32) for a in (pairs.x, pairs.y))
-        rows = columns = np.arange(len(pairs.x))[None]
+        rows = columns = jnp.arange(len(pairs.x))[None]
 
     @jax.jit
     def error(features: Features) -> Array:

@@ -58,7 +58,7 @@ class Compare:
         check_picture(self.picture)
         groups, task = self._groups()
         seeds = range(self.seed, self.seed + self.episodes)
-        with CountingProgress(len(self.runs) * self.episodes, "episodes") as progress:
+        with CountingProgress("playing", len(self.runs) * self.episodes, "episodes") as progress:
             rows = [self._row(names, config, task, seeds, progress) for names, config in groups]
         rows.sort(key=lambda row: row["flops"])
         if self.picture is not None:

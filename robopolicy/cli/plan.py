@@ -68,7 +68,7 @@ class Plan:
             raise ValueError(f"tokens is {self.tokens}: a patch that fits the image makes {allowed}")
         offered = [r for r in offered if self.tokens in (None, r.tokens)]
         widths = head_dims(trained.config)
-        with CountingProgress(1 + len(widths) + len(offered), "steps") as progress:
+        with CountingProgress("planning", 1 + len(widths) + len(offered), "steps") as progress:
             pairs = self._pairs(trained)
             progress.advance()
             search = Search(pairs, widths, progress.advance)

@@ -26,52 +26,61 @@ def _bar(console: Console, unit: str) -> Progress:
     )
 
 
-class CountingProgress:
-    """A bar that counts to a known end, on a terminal; nothing anywhere else."""
+class Lines:
+    """Lines on stderr, which a bar does not break."""
 
-    def __init__(self, total: int, unit: str) -> None:
-        self._total, self._bar = total, _bar(Console(file=sys.stderr), unit)
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stderr)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+class Barred(Lines):
+    """A bar that fills up to `total` while the context is open, under whatever is said."""
+
+    def __init__(self, what: str, total: int, unit: str) -> None:
+        super().__init__()
+        self._what, self._total, self._bar = what, total, _bar(self._console, unit)
 
     def __enter__(self) -> Self:
         self._bar.start()
-        self._task = self._bar.add_task("playing", total=self._total)
+        self._task = self._bar.add_task(self._what, total=self._total)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+class CountingProgress(Barred):
+    """A bar that counts to a known end, on a terminal; nothing anywhere else."""
 
     def advance(self) -> None:
         """One more."""
         self._bar.advance(self._task)
 
 
-class TrainingProgress:
+class TrainingProgress(Barred):
     """Told of episodes and generations, it shows returns, speed and the time that is left."""
 
     def __init__(self, config: Any, title: str, goal: str) -> None:
-        self._console = Console(file=sys.stderr)
-        self._total = config.generations
+        super().__init__("training", config.generations, "generations")
         self._population, self._episodes = config.population, config.episodes
         self._expected = config.population * config.episodes_on(0)
         self._title, self._goal = title, goal
         self._began = time.monotonic()
         self._generations = 0
         self._shares: list[float] = []
-        self._bar = _bar(self._console, "generations")
 
     def __enter__(self) -> Self:
         each = ", then ".join(str(self._population * count) for count in self._episodes)
         self.say(f"Training {self._title}: {self._total} generations of {each} episodes")
-        self._bar.start()
-        self._task = self._bar.add_task("training", total=self._total)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        return super().__enter__()
 
     def episode(self) -> None:
         """One more episode is in."""
@@ -105,68 +114,55 @@ class TrainingProgress:
 
     def _line(self, record: Record) -> str:
         per_generation = (time.monotonic() - self._began) / self._generations
-        left = int(per_generation * (self._total - record["generation"]))
+        left = per_generation * (self._total - record["generation"])
         return (
             f"generation {record['generation']:3d}/{self._total} ({record['environment']})  "
             f"return mean {record['return_mean']:6.2f}  best {record['return_best']:6.2f}  "
             f"{record['distance']:.2f} m  {record['episodes_per_second']:.1f} episodes/s  "
-            f"left {left // 60}:{left % 60:02d}"
+            f"left {_clock(left)}"
         )
 
 
-class RecordingProgress:
+class RecordingProgress(Lines):
     """Told of demonstrations, it shows how they went and the time that is left."""
 
     def __init__(self, wanted: int, task: str) -> None:
-        self._console = Console(file=sys.stderr)
+        super().__init__()
         self._wanted, self._task = wanted, task
         self._began = time.monotonic()
         self._before: int | None = None
 
     def __enter__(self) -> Self:
-        self._say(f"Recording {self._wanted} demonstrations of {self._task}")
+        self.say(f"Recording {self._wanted} demonstrations of {self._task}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is KeyboardInterrupt:
-            self._say("what is complete is kept: the same command goes on with it")
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+            self.say("what is complete is kept: the same command goes on with it")
 
     def episode(self, recorded: Any, kept: int) -> None:
         """One more is in, and `kept` are kept so far."""
         if self._before is None:
             self._before = kept - 1
         new = max(kept - self._before, 1)
-        left = int((time.monotonic() - self._began) / new * (self._wanted - kept))
-        self._say(
+        left = (time.monotonic() - self._began) / new * (self._wanted - kept)
+        self.say(
             f"{kept:4d}/{self._wanted}  seed {recorded.seed}  {recorded.steps} steps  "
-            f"{recorded.score:.0%} in bowls  left {left // 60}:{left % 60:02d}"
+            f"{recorded.score:.0%} in bowls  left {_clock(left)}"
         )
 
 
-class CloningProgress:
+class CloningProgress(Barred):
     """Told of steps and records, it shows losses, speed and the time that is left."""
 
     def __init__(self, config: Any, title: str) -> None:
-        self._console = Console(file=sys.stderr)
+        super().__init__("training", config.steps, "steps")
         self._config, self._title = config, title
-        self._bar = _bar(self._console, "steps")
         self._waiting: list[float] = []
 
     def __enter__(self) -> Self:
         self.say(f"Cloning with {self._title}: {self._config.steps} steps of {self._config.batch} frames")
-        self._bar.start()
-        self._task = self._bar.add_task("training", total=self._config.steps)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        return super().__enter__()
 
     def step(self) -> None:
         """One more step is done."""
@@ -176,11 +172,11 @@ class CloningProgress:
         """What was measured since the record before."""
         self._waiting.append(record["waiting_share"])
         frames = (self._config.steps - record["step"]) * self._config.batch
-        left = int(frames / max(record["images_per_second"], 1e-9))
+        left = frames / max(record["images_per_second"], 1e-9)
         words = [
             f"step {record['step']:5d}/{self._config.steps}  loss {record.get('loss', float('nan')):7.3f}",
             f"{record['images_per_second']:.0f} images/s",
-            f"left {left // 60}:{left % 60:02d}",
+            f"left {_clock(left)}",
         ]
         if {"validation/loss", "validation/action_error"} <= record.keys():
             validated = f"validation {record['validation/loss']:7.3f}, actions off by"

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import os
 import re
+import select
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -57,6 +59,18 @@ Command = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns 0 when done, 1 if it failed while running, 2 on bad input."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever was reading has gone, as in `robopolicy --help | head`. What is left to be written at exit
+        # must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in PAIRS:  # two words to a person, one name to the parser
         what, names = PAIRS[words[0]]
@@ -78,12 +92,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BAD_INPUT_ERRORS as error:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_left():
+            raise
         return _complain(_words(error), BAD_INPUT if error.errno in BAD_PLACES else FAILED)
     except (RuntimeError, ArithmeticError, MemoryError) as error:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     return DONE
+
+
+def _reader_has_left() -> bool:
+    """Whether standard output is a pipe that nobody reads any more: others may have broken, too."""
+    watched = select.poll()
+    watched.register(sys.stdout, 0)
+    return any(event & select.POLLERR for _, event in watched.poll(0))
 
 
 def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[Any, int]:

@@ -17,6 +17,7 @@ COMMANDS = (
     ("evaluate",),
     ("rollout",),
     ("flops",),
+    ("plan",),
     ("compare",),
     ("export",),
     ("bench", "attention"),
@@ -42,6 +43,13 @@ TINY = (
 def test_help_shows_an_example(capsys, command):
     assert main([*command, "--help"]) == 0
     assert f"Example: robopolicy {' '.join(command)}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("words", ["--help", "flops --json"])
+def test_a_reader_that_leaves_early_is_no_error(words):
+    command = f"{sys.executable} -m robopolicy {words} | true"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == ""
 
 
 def test_flops_as_json(capsys):

@@ -21,7 +21,7 @@ class Compare:
     """Play runs on the same unseen episodes: what each earns against FLOPs, latency and parameters.
 
     Runs whose policies have the same settings count as one policy trained with several seeds: a row tells
-    their mean, and the spread between them.
+    their mean, and the spread between them. Several policies of one run stay apart.
 
     Example: robopolicy compare stepping-stones-angular-8x8 stepping-stones-positive-256 --episodes 20
     Example: robopolicy compare runs/seed-0 runs/seed-1 runs/softmax-0 --picture compared.svg
@@ -48,7 +48,7 @@ class Compare:
         from robopolicy.cli.files import check_picture
         from robopolicy.cli.progress import CountingProgress
 
-        if len(set(self.runs)) < max(2, len(self.runs)):
+        if len({_where(name) for name in self.runs}) < max(2, len(self.runs)):
             given = ", ".join(self.runs) or "nothing"
             raise ValueError(f"RUN is given as {given}: it must be two or more, none of them twice")
         if self.episodes < 1:
@@ -61,27 +61,30 @@ class Compare:
         with CountingProgress("playing", len(self.runs) * self.episodes, "episodes") as progress:
             rows = [self._row(names, config, task, seeds, progress) for names, config in groups]
         rows.sort(key=lambda row: row["flops"])
+        print(json_format.dumps(rows) if self.json else _table(rows, task, self.episodes))
         if self.picture is not None:
             from robopolicy.viz.trade_off import trade_off
 
             trade_off(self.picture, rows, f"{task} ({self.preset}, {self.engine})")
-        print(json_format.dumps(rows) if self.json else _table(rows, task, self.episodes))
 
     def _groups(self) -> tuple[list[tuple[list[str], Any]], str]:
         """The runs by the settings of their policies, in the order given, and their task."""
-        from robopolicy.cli.runs import load_run
+        from robopolicy.cli.runs import load_run, task_of
 
-        groups: dict[Any, list[str]] = {}
+        groups: dict[tuple[Any, int], list[str]] = {}
         tasks: dict[str, str] = {}
+        folders: list[Path] = []
         for name in self.runs:
-            trained = load_run(name)
-            groups.setdefault(trained.config, []).append(name)
-            tasks.setdefault(trained.run["task"], name)
+            trained, (folder, _) = load_run(name), _where(name)
+            # Two policies of one folder are one training: between them there is no spread to tell.
+            groups.setdefault((trained.config, folders.count(folder)), []).append(name)
+            folders.append(folder)
+            tasks.setdefault(task_of(name, trained.run), name)
         if len(tasks) > 1:
             trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
             raise ValueError(f"RUN {trained_on}: all must be trained on one task")
         (task,) = tasks
-        return [(names, config) for config, names in groups.items()], task
+        return [(names, config) for (config, _), names in groups.items()], task
 
     def _row(self, names: list[str], config: Any, task: str, seeds: range, progress: Any) -> Row:
         """What the runs of one policy earn and what it costs."""
@@ -121,6 +124,14 @@ class Compare:
             **{name: float(np.mean([result[name] for result, _ in played])) for name in shared},
             "returns": means,
         }
+
+
+def _where(name: str) -> tuple[Path, str]:
+    """A run's folder, however it is spelt, and which of its policies is meant."""
+    from robopolicy.cli.runs import find_run
+
+    folder, which = find_run(name)
+    return folder.resolve(), which
 
 
 def _table(rows: list[Row], task: str, episodes: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 
@@ -15,6 +16,12 @@ def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> N
         raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
     if path.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ValueError(
+            f"{argument} is {str(path)!r}: nothing can be written there ({error.strerror})"
+        ) from error
 
 
 def check_picture(path: Path | None) -> None:

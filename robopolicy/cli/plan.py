@@ -12,7 +12,8 @@ import tyro
 from robopolicy.cli.evaluate import FIRST_SEED
 from robopolicy.cli.runs import Trained, load_run
 from robopolicy.cli.tasks import STONES, SWEEP, TASKS, check_task
-from robopolicy.envs.physics import default_engine
+from robopolicy.envs.physics import ENGINES, default_engine
+from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
     from robopolicy.plan.pairs import Pairs
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 POLICIES = {STONES: "stepping-stones-angular-8x8", SWEEP: "bimanual-sweep-angular"}
 FRAMES = 16
-LONGEST = 10.0  # of --norm: the kernel of two tokens of this length is e^100
+MOST_FRAMES = 256
+# Of --norm: the kernel of shorter tokens is one, whatever estimates it, and of longer ones beyond e^100.
+SHORTEST, LONGEST = 0.1, 10.0
 Row = dict[str, Any]
 
 
@@ -105,12 +108,13 @@ class Plan:
         check_task(self.task, tuple(TASKS))
         if self.budget < 1:
             raise ValueError(f"budget is {self.budget}: it must be 1 or more FLOPs a step")
-        if self.verify < 0:
-            raise ValueError(f"verify is {self.verify}: it must be 0 or more frames")
+        if not 0 <= self.verify <= MOST_FRAMES:
+            raise ValueError(f"verify is {self.verify}: it must be 0 to {MOST_FRAMES} frames")
         if self.error is not None and not 0 <= self.error < math.inf:
             raise ValueError(f"error is {self.error}: it must be 0 or more")
-        if self.norm is not None and not 0 < self.norm <= LONGEST:
-            raise ValueError(f"norm is {self.norm}: it must be above 0 and at most {LONGEST:g}")
+        if self.norm is not None and not SHORTEST <= self.norm <= LONGEST:
+            raise ValueError(f"norm is {self.norm}: it must be from {SHORTEST:g} to {LONGEST:g}")
+        one_of("engine", self.engine, ENGINES)
         if self.norm is not None and self.verify:
             raise ValueError(
                 f"verify is {self.verify}: with --norm there are no recorded frames, so leave one out"
@@ -121,6 +125,12 @@ class Plan:
             raise ValueError(f"task is {self.task!r}: {name!r} was trained on {trained.run.get('task')!r}")
         if not getattr(trained.config, "sees", True):
             raise ValueError(f"policy is {name!r}: it is given no image, and attends to nothing")
+        from robopolicy.plan.search import use_of
+
+        if use_of(trained.config).dim < 2:
+            raise ValueError(
+                f"policy is {name!r}: its queries and keys are 1 wide, and a plan needs 2 or more"
+            )
         return trained
 
     def _pairs(self, trained: Trained) -> Pairs:
@@ -137,11 +147,11 @@ class Plan:
     def _resolution(self, front: Front, reference: Choice, most: float) -> Row:
         """What one resolution offers: the most exact within the budget, and whether softmax wins."""
         within = [c for c in front.choices if c.flops <= self.budget]
-        *features, exact = front.choices
+        features = [c for c in front.choices if c is not front.exact]
         return {
             **_place(front),
             "without_attention": front.rest,
-            "softmax": exact.flops,
+            "softmax": front.exact.flops,
             "reference": {"attention": reference.spec, "flops": reference.flops, "error": reference.error},
             # Nothing that costs less is as exact as asked for.
             "softmax_wins": not any(c.error <= most for c in features),
@@ -187,32 +197,32 @@ def _table(told: Row) -> str:
         kept = "all" if r["keep"] is None else f"{r['keep']:.0%}"
         found = ["", "", "nothing"]
         if best is not None:
-            found = [f"{best['flops']:,}", f"{best['error']:.3f}", best["attention"]]
+            found = [f"{best['flops']:,}", f"{best['error']:.3g}", best["attention"]]
         prices = [f"{n:,}" for n in (r["without_attention"], r["softmax"], reference["flops"])]
         place = [f"{r['tokens']:,}", str(r["patch"]), kept, str(r["head_dim"])]
-        lines.append([*place, *prices, f"{reference['error']:.3f}", *found])
+        lines.append([*place, *prices, f"{reference['error']:.3g}", *found])
     text += _aligned(lines)
     text += ["", f"the front with {_placed(choice)}"]
     rows = [row for row in told["front"] if row["flops"] <= told["budget"] or row is told["front"][-1]]
     measured = ["measured"] if "measured" in rows[0] else []
     lines = [["FLOPs", "error", *measured, "attention"]]
     for row in rows:
-        errors = [f"{row[name]:.3f}" for name in ("error", *measured)]
+        errors = [f"{row[name]:.3g}" for name in ("error", *measured)]
         mark = "" if row["flops"] <= told["budget"] else " (beyond the budget)"
         lines.append([f"{row['flops']:,}", *errors, row["attention"] + mark])
     text += [*_aligned(lines), ""]
     won = [r for r in told["resolutions"] if r["softmax_wins"]]
     if won:
         text.append(
-            f"exact softmax wins, as nothing cheaper has an error of {told['error_allowed']:.3f} or less: "
+            f"exact softmax wins, as nothing cheaper has an error of {told['error_allowed']:.3g} or less: "
             + "; ".join(_placed(r) for r in won)
         )
     text.append(
         f"choice: {choice['attention']} with {_placed(choice)}, "
-        f"{choice['flops']:,} FLOPs, error {choice['error']:.3f}"
+        f"{choice['flops']:,} FLOPs, error {choice['error']:.3g}"
     )
     if choice["error"] > told["error_allowed"]:
-        text.append(f"nothing within the budget has an error of {told['error_allowed']:.3f} or less")
+        text.append(f"nothing within the budget has an error of {told['error_allowed']:.3g} or less")
     return "\n".join(text)
 
 

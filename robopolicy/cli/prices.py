@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robopolicy.cli.tasks import TASKS
-from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
     from robopolicy.policies.catalogue import PolicyConfig
@@ -39,7 +38,7 @@ def subject(name: str) -> Subject:
 
     Raises FileNotFoundError or ValueError, in one line, where it is neither, damaged, or of no known task.
     """
-    from robopolicy.cli.runs import find_run, load_run
+    from robopolicy.cli.runs import find_run, load_run, task_of
     from robopolicy.export.bundle import MANIFEST, read_manifest
     from robopolicy.policies.catalogue import restore
 
@@ -58,7 +57,7 @@ def subject(name: str) -> Subject:
             raise FileNotFoundError(f"{error}, or the folder of a bundle") from error
         trained = load_run(name)
         kind, run, config, price = "run", trained.run, trained.config, None
-    task = one_of(f"task of the {kind} {name!r}", run.get("task"), TASKS)
+    task = task_of(name, run, kind)
     return Subject(name, task, config, price)
 
 

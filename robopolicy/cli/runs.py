@@ -9,6 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from robopolicy.cli.tasks import TASKS
+from robopolicy.naming import one_of
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -42,6 +45,11 @@ def find_run(name: str) -> tuple[Path, str]:
     have = sorted(entry.name for entry in shipped.iterdir()) if shipped.is_dir() else []
     others = f" or a shipped policy ({', '.join(have)})" if have else ""
     raise FileNotFoundError(f"run is {name!r}: it must be a run folder{others}")
+
+
+def task_of(name: str, run: Any, kind: str = "run") -> str:
+    """The task that a run or a bundle is for; raises ValueError where it tells none that there is."""
+    return one_of(f"task of the {kind} {name!r}", run.get("task"), TASKS)
 
 
 def load_run(name: str) -> Trained:

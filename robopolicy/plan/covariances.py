@@ -47,6 +47,7 @@ class Covariances:
     def __init__(self, pairs: Pairs, seed: int = 0) -> None:
         self.pairs, self.seed = pairs, seed
         self._seen: dict[tuple[str, int], Seen] = {}
+        self._variances: dict[tuple[Base, str, int], Doubles] = {}
         self._means: dict[tuple[Base, Base, str, int], Doubles] = {}
 
     def added(self, first: Base, second: Base, coupling: str, m: int) -> Doubles:
@@ -58,12 +59,31 @@ class Covariances:
                 total += size * (size - 1) * self._mean(first, second, coupling, size)
         return total / m**2
 
+    def closed(self, base: Base, coupling: str) -> bool:
+        """Whether the variance of an estimator has a closed form."""
+        return coupling == INDEPENDENT or (base.name in BASES and coupling in ALIKE)
+
+    def variance(self, base: Base, coupling: str, m: int) -> Doubles:
+        """[P]: the variance of a mean over m vectors, sampled as a whole.
+
+        For what does not vary much: a variance that covariances all but take away is lost in their noise.
+        """
+        base = base._replace(name=ALIASES.get(base.name, base.name))
+        total = np.zeros(len(self.pairs.x))
+        for size in block_sizes(coupling, m, self.pairs.dim):
+            which = (base, coupling, size)
+            if which not in self._variances:
+                sums = np.sum(self._centred(*which), axis=-1)
+                self._variances[which] = np.mean(sums**2, axis=0)
+            total += self._variances[which]
+        return total / m**2
+
     def _mean(self, first: Base, second: Base, coupling: str, size: int) -> Doubles:
         """[P]: the covariance of two different vectors of a block, on average."""
         size = self.pairs.dim if coupling in ALIKE else size
         which = (first, second, coupling, size)
         if which not in self._means:
-            closed = first == second and first.name in BASES and coupling in ALIKE
+            closed = first == second and self.closed(first, coupling)
             self._means[which] = self._closed(first, coupling) if closed else self._sampled(*which)
         return self._means[which]
 

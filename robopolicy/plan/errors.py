@@ -10,6 +10,7 @@ draws of features, in closed form but for the covariances that covariances.py sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -35,6 +36,7 @@ INDEPENDENT: Mapping[str, Callable[[Base, Pairs, int], Doubles]] = {
 """Mean squared errors on m independent vectors, [P]."""
 
 TRIGONOMETRIC = Base("trigonometric")
+LITTLE = 0.3  # of the variance of independent vectors: where less is left, it is sampled as a whole
 
 
 class Errors:
@@ -50,8 +52,9 @@ class Errors:
         self._crosses: dict[tuple[Base, int, str], Doubles] = {}
 
     def of(self, shape: Shape, coupling: str) -> float:
-        """The error of a mechanism."""
-        return float(np.sqrt(np.mean(self._mse(shape, coupling) / self._kernel**2)))
+        """The error of a mechanism; infinite where what is known of it gives no variance."""
+        error = float(np.mean(self._mse(shape, coupling) / self._kernel**2))
+        return math.sqrt(error) if 0 <= error < math.inf else math.inf
 
     def _mse(self, shape: Shape, coupling: str) -> Doubles:
         if not shape.n:
@@ -66,9 +69,18 @@ class Errors:
     def _base(self, base: Base, m: int, coupling: str) -> Doubles:
         which = (base, m, coupling)
         if which not in self._bases:
-            alone = INDEPENDENT[base.name](base, self.pairs, m)
-            self._bases[which] = alone + self._covariances.added(base, base, coupling, m)
+            self._bases[which] = self._variance(
+                base, m, coupling, INDEPENDENT[base.name](base, self.pairs, m)
+            )
         return self._bases[which]
+
+    def _variance(self, base: Base, m: int, coupling: str, alone: Doubles) -> Doubles:
+        """Of a mean over m vectors, from that of independent ones."""
+        total = alone + self._covariances.added(base, base, coupling, m)
+        little = total < LITTLE * alone
+        if self._covariances.closed(base, coupling) or not np.any(little):
+            return total
+        return np.where(little, self._covariances.variance(base, coupling, m), total)
 
     def _cross(self, positive: Base, m: int, coupling: str) -> Doubles:
         """The covariance of a positive estimator with the trigonometric one on the same vectors."""
@@ -87,9 +99,8 @@ class Errors:
         n = shape.n
         if shape.name == ANGULAR:
             mean = self._angle / np.pi
-            added = self._covariances.added(Base("signs"), Base("signs"), coupling, n)
             # HRF Lemma 3.2; lambda is (1 - mean of signs) / 2.
-            return mean, mean**2 + mean * (1 - mean) / n + added / 4
+            return mean, mean**2 + self._variance(Base("signs"), n, coupling, 4 * mean * (1 - mean) / n) / 4
         if shape.name != GAUSSIAN:
             raise ValueError(f"{shape.name} has no coefficient")
         sigma, radius = shape.base.sigma, shape.base.radius
@@ -97,6 +108,5 @@ class Errors:
         rho = -np.expm1(-2 * (sigma * radius) ** 2)
         away = sigma**2 * self._away
         mean = -np.expm1(-away / 2) / rho
-        added = self._covariances.added(waves, waves, coupling, n)
         # HRF Theorem F.1; lambda is (1 - mean of waves) / rho.
-        return mean, mean**2 + (np.expm1(-away) ** 2 / (2 * n) + added) / rho**2
+        return mean, mean**2 + self._variance(waves, n, coupling, np.expm1(-away) ** 2 / (2 * n)) / rho**2

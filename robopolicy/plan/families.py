@@ -26,6 +26,7 @@ ANGULAR, GAUSSIAN = "angular_hybrid", "gaussian_hybrid"
 DISCRETE = ("poisson", "geometric")
 PHASES = (np.pi / 8, np.pi / 4, 3 * np.pi / 8)  # of A, between that of `positive` and of `trigonometric`
 WIDTHS = (0.5, 1.0)  # sigma of a Gaussian hybrid
+MOST_P = 0.9999  # of geometric maps, which need a p below 1
 LEAST_PADDED = 8  # Hadamard matrices below are biased, see attention/structured.py
 
 
@@ -89,6 +90,7 @@ def _bases(pairs: Pairs) -> Iterator[tuple[Base, str]]:
     squares = np.mean(pairs.x**2, axis=0) * np.mean(pairs.y**2, axis=0)
     for name, argument, best in (("poisson", "rate", poisson_rate), ("geometric", "p", geometric_p)):
         parameter = float(f"{best(xs, ys, squares):.4g}")
+        parameter = min(parameter, MOST_P) if argument == "p" else parameter
         yield Base(name, parameter=parameter), f", {argument}={parameter!r}"
 
 

@@ -29,6 +29,7 @@ from robopolicy.policies.iap import VIEWS, IAPConfig
 EXACT = "softmax"
 USELESS = 1.0  # an estimate that is as far off as the kernel is large
 FEW, AT = 64, ((8, 16), (2, 4))  # tokens, m and n for which prices are counted that others are judged by
+USUAL = "orthogonal"
 REFERENCE = Shape(ANGULAR, 8, 8, Base("positive_antithetic"), ", base=positive_antithetic")
 SLACK = 1.05  # how much dearer a mechanism may look than a better one and still be counted
 
@@ -73,11 +74,13 @@ class Front(NamedTuple):
     Attributes:
       resolution: which.
       rest: FLOPs of a step without attention.
-      choices: cheapest first, each more exact than all before; the last is exact softmax.
+      exact: exact softmax.
+      choices: cheapest first, each more exact than all before, softmax the last.
     """
 
     resolution: Resolution
     rest: int
+    exact: Choice
     choices: list[Choice]
 
 
@@ -163,7 +166,7 @@ class Search:
 
     def reference(self, resolution: Resolution) -> Choice:
         """The angular hybrid of the papers."""
-        return self.choice(REFERENCE, "orthogonal", resolution)
+        return self.choice(REFERENCE, USUAL, resolution)
 
     def choice(self, shape: Shape, coupling: str, resolution: Resolution) -> Choice:
         """One mechanism at one resolution, whatever it is good for."""
@@ -176,11 +179,12 @@ class Search:
         """The mechanisms at one resolution that no other one beats in price and in error."""
         config, use = resolution.config, use_of(resolution.config)
         rest = self._rest(resolution)
-        offered = [Choice(EXACT, rest + self._prices.of(EXACT, use), 0.0, config)]
+        exact = Choice(EXACT, rest + self._prices.of(EXACT, use), 0.0, config)
+        offered = [exact]
         for spec, error in self._promising(use):
             total = rest + self._prices.of(spec, use)
             offered.append(Choice(spec, total, error, replace(config, attention=spec)))
-        return Front(resolution, rest, undominated(offered))
+        return Front(resolution, rest, exact, undominated(offered))
 
     def _rest(self, resolution: Resolution) -> int:
         """FLOPs of a step without attention."""
@@ -260,8 +264,10 @@ def _best(errors: Errors) -> list[tuple[Shape, str, float]]:
     found = []
     for shape in shapes(errors.pairs):
         each = [(errors.of(shape, c), c) for c in couplings(shape, errors.pairs.dim)]
-        alike = [found for found in each if found[1] not in STRUCTURED]
-        for error, coupling in (min(alike), *(own for own in each if own[1] in STRUCTURED)):
+        alike = [own for own in each if own[1] not in STRUCTURED]
+        # Where all are alike, as for a single vector, the usual one.
+        best = min(alike, key=lambda own: (own[0], own[1] != USUAL))
+        for error, coupling in (best, *(own for own in each if own[1] in STRUCTURED)):
             if error <= USELESS:
                 found.append((shape, coupling, error))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from robopolicy.attention.base import Features
 from robopolicy.plan.pairs import in_width, recorded
 
 DRAWS = 4000
-HEADS, TOKENS = 48, 24  # how many heads are looked at, and how many queries and keys of each are compared
+PAIRS = 48 * 24**2  # of a query and a key that are compared, of all heads together
 
 
 def measured(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int = 0) -> float:
@@ -32,9 +33,9 @@ def measured(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int = 
     rng = np.random.default_rng(seed)
     if dim == np.shape(heads[0][0])[1]:
         compare = _every
-        some = [heads[i] for i in rng.permutation(len(heads))[:HEADS]]
-        q, k = (jnp.asarray(np.stack(a), jnp.float32) for a in zip(*some, strict=True))
-        rows, columns = (jnp.asarray([rng.permutation(a.shape[1])[:TOKENS] for _ in some]) for a in (q, k))
+        each = max(2, math.isqrt(PAIRS // len(heads)))
+        q, k = (jnp.asarray(np.stack(a), jnp.float32) for a in zip(*heads, strict=True))
+        rows, columns = (jnp.asarray([rng.permutation(a.shape[1])[:each] for _ in heads]) for a in (q, k))
     else:
         compare = _paired
         pairs = in_width(recorded(heads, seed), dim, seed)

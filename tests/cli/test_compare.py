@@ -25,8 +25,10 @@ def told(capsys, *words):
 @pytest.mark.slow
 def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     picture = tmp_path / "compared.png"
-    rows = told(capsys, EXACT, ANGULAR, f"{ANGULAR}@best", *SHORT, "--picture", str(picture))
-    assert [row["runs"] for row in rows] == [[ANGULAR, f"{ANGULAR}@best"], [EXACT]]  # cheapest first
+    second = str(tmp_path / "second")
+    shutil.copytree(find_run(ANGULAR)[0], second)
+    rows = told(capsys, EXACT, ANGULAR, second, *SHORT, "--picture", str(picture))
+    assert [row["runs"] for row in rows] == [[ANGULAR, second], [EXACT]]  # cheapest first
     for row in rows:
         config = load_run(row["runs"][0]).config
         assert row["attention"] == config.attention
@@ -38,6 +40,13 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     assert both["return_spread"] == pytest.approx(np.std(both["returns"], ddof=1))
     assert one["return_spread"] is None
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_policies_of_one_run_are_no_seeds(capsys):
+    rows = told(capsys, ANGULAR, f"{ANGULAR}@best", *SHORT)
+    assert [row["runs"] for row in rows] == [[ANGULAR], [f"{ANGULAR}@best"]]
+    assert {row["return_spread"] for row in rows} == {None}
 
 
 @pytest.mark.slow
@@ -83,6 +92,26 @@ def test_a_run_that_is_damaged_is_refused_before_any_episode(refused, tmp_path):
     shutil.copytree(folder, copy)
     shutil.rmtree(copy / "checkpoints")
     assert str(copy) in refused("compare", ANGULAR, str(copy), *SHORT)
+
+
+@pytest.mark.parametrize("task", [None, "chess"])
+def test_a_run_of_no_task_is_refused(refused, tmp_path, task):
+    copy = tmp_path / "copy"
+    shutil.copytree(find_run(EXACT)[0], copy)
+    config = json.loads((copy / "config.json").read_text()) | {"task": task}
+    (copy / "config.json").write_text(json.dumps(config))
+    assert f"task of the run {str(copy)!r} is {task!r}" in refused("compare", ANGULAR, str(copy), *SHORT)
+
+
+def test_one_run_under_two_names_is_refused(refused, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(find_run(EXACT)[0], copy)
+    assert "none of them twice" in refused("compare", str(copy), f"{copy}/", *SHORT)
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused):
+    said = refused("compare", ANGULAR, EXACT, "--picture", "/proc/compared.png")
+    assert "picture is '/proc/compared.png': nothing can be written there" in said
 
 
 def test_the_same_rows_give_the_same_picture_to_the_byte(tmp_path):

@@ -1,10 +1,12 @@
 """`robopolicy plan`: what a budget buys."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from robopolicy.cli import main
+from robopolicy.cli.runs import load_run
 
 
 def told(capsys, *words):
@@ -64,7 +66,9 @@ def test_a_budget_that_nothing_meets_says_what_the_least_is(refused):
             ("--budget", "5", "--tokens", "100"),
             "tokens is 100: a patch that fits the image makes 24, 96, 384",
         ),
-        (("--budget", "5", "--norm", "0"), "norm is 0"),
+        (("--budget", "5", "--norm", "0.05"), "norm is 0.05: it must be from 0.1 to 10"),
+        (("--budget", "5", "--norm", "1", "--engine", "ode"), "engine is 'ode'"),
+        (("--budget", "5", "--verify", "1000"), "verify is 1000: it must be 0 to 256"),
         (("--budget", "5", "--norm", "nan"), "norm is nan"),
         (("--budget", "5", "--error", "-1"), "error is -1"),
         (("--budget", "5", "--verify", "-1"), "verify is -1"),
@@ -74,3 +78,10 @@ def test_a_budget_that_nothing_meets_says_what_the_least_is(refused):
 )
 def test_bad_input_is_one_line_that_names_it(refused, words, said):
     assert said in refused("plan", *words)
+
+
+def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):
+    trained = load_run("stepping-stones-softmax")
+    narrow = trained._replace(config=replace(trained.config, head_dim=1))
+    monkeypatch.setattr("robopolicy.cli.plan.load_run", lambda name: narrow)
+    assert "its queries and keys are 1 wide" in refused("plan", "--budget", "5")

@@ -83,6 +83,30 @@ def test_the_error_in_another_width_is_as_predicted(heads, dim):
     assert errors.of(shape, "orthogonal") == pytest.approx(found, rel=0.15)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("length", "name"),
+    [
+        *(
+            (length, name)
+            for length in (0.1, 0.5)
+            for name in ("positive", "trigonometric", "optimal_positive")
+        ),
+        # Those of positive features are too large here to be measured.
+        *((2.0, name) for name in ("trigonometric", "optimal_positive")),
+    ],
+)
+def test_the_error_of_short_and_long_tokens_is_as_predicted(name, length):
+    rng = np.random.default_rng(1)
+    tokens = rng.standard_normal((3, 2, 96, DIM))
+    heads = [tuple(pair) for pair in length * tokens / np.linalg.norm(tokens, axis=-1, keepdims=True)]
+    errors = Errors(recorded(heads))
+    # In a block of these, the covariances take away nearly all of the variance of short tokens.
+    shape = shape_of(errors, name, 64 if length > 1 else 8, 0)
+    found = measured(shape.spec("simplex_plus"), heads, DIM)
+    assert errors.of(shape, "simplex_plus") == pytest.approx(found, rel=0.15)
+
+
 def test_blocks_take_from_the_error_and_more_vectors_do(errors):
     one, more = (shape_of(errors, "trigonometric", m, 0) for m in (8, 16))
     assert errors.of(one, "orthogonal") < 0.95 * errors.of(one, "iid")

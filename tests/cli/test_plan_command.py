@@ -29,27 +29,16 @@ def test_a_plan_for_recorded_frames_is_measured_on_others(capsys):
     for row in plan["resolutions"]:
         assert row["reference"]["attention"] == "angular_hybrid(m=8, n=8)"
         assert row["without_attention"] < row["softmax"]
-    # The same plan again, to the last bit.
-    assert told(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2") == plan
 
 
 @pytest.mark.slow
-def test_softmax_wins_where_tokens_are_few_and_the_table_says_so(capsys):
+def test_the_table_says_where_softmax_wins(capsys):
     words = ("--budget", "200000", "--tokens", "96", "--norm", "1.5", "--error", "0.2")
-    plan = told(capsys, *words)
-    assert plan["choice"]["attention"] == "softmax"
-    assert all(row["softmax_wins"] for row in plan["resolutions"] if row["head_dim"] == 8)
-    assert plan["pairs"]["recorded_frames"] == 0
     assert main(["plan", *words]) == 0
     out = capsys.readouterr().out
-    assert "exact softmax wins" in out
+    assert "queries and keys in random directions: 1.50 and 1.50 long" in out
+    assert "exact softmax wins, as nothing cheaper has an error of 0.2 or less: 96 tokens (patch 4)" in out
     assert "choice: softmax with 96 tokens (patch 4)" in out
-
-
-@pytest.mark.slow
-def test_a_budget_that_nothing_meets_says_what_the_least_is(refused):
-    line = refused("plan", "--budget", "1000", "--tokens", "24", "--norm", "1")
-    assert "budget is 1000: the least that a step takes is" in line
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 import weakref
 from dataclasses import dataclass
@@ -47,8 +48,10 @@ class BulletArms:
             self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
         # Disconnect before the interpreter takes PyBullet's own clean-up apart.
         self._disconnect = weakref.finalize(self, disconnect, self._client)
-        self._files = tempfile.TemporaryDirectory()
-        self._arm = Path(self._files.name) / "arm.urdf"
+        # Not TemporaryDirectory, which warns where an environment is dropped and not closed.
+        folder = tempfile.mkdtemp()
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._arm = Path(folder) / "arm.urdf"
         self._arm.write_text(arm_with_spatula(tool))
         self._arms: list[int] = []
         self._balls: list[int] = []
@@ -177,4 +180,4 @@ class BulletArms:
     def close(self) -> None:
         self._disconnect()
         self._client = None
-        self._files.cleanup()
+        self._remove()

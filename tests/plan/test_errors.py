@@ -112,6 +112,7 @@ def test_the_error_of_short_and_long_tokens_is_as_predicted(name, length):
     assert errors.of(shape, "simplex_plus") == pytest.approx(found, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_same_pairs_and_seed_give_the_same_bits(errors):
     again = Errors(errors.pairs)
     for name, n in (("optimal_positive", 0), ("gaussian_hybrid", 4)):

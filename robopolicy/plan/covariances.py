@@ -8,6 +8,7 @@ closed form for some estimators (conformity.py), and are sampled for the others.
 from __future__ import annotations
 
 from functools import partial
+from threading import Lock
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ INDEPENDENT, WHOLE = "iid", "halton"
 ALIKE = (ORTHOGONAL, SIMPLEX)  # any two vectors of a block are jointly distributed as any other two
 STRUCTURED = ("hadamard", "fast_simplex")
 NUMBERS, LEAST, MOST = 2**19, 32, 256  # numbers in a sample, and the fewest and most draws
+CALLING = Lock()
 POINTS = (16, 256)  # lengths of the sequences that are drawn; shorter ones are their beginnings
 
 
@@ -68,7 +70,6 @@ class Covariances:
 
         For what does not vary much: a variance that covariances all but take away is lost in their noise.
         """
-        base = base._replace(name=ALIASES.get(base.name, base.name))
         total = np.zeros(len(self.pairs.x))
         for size in block_sizes(coupling, m, self.pairs.dim):
             which = (base, coupling, size)
@@ -115,12 +116,18 @@ class Covariances:
             keys = jax.random.split(jax.random.key(self.seed), count)
             # One draw after another: many decompositions at once can starve a pool of few threads, and so
             # can calls back to Python, which is why those of Halton sequences are not compiled.
-            draw = _draw if coupling == WHOLE else _compiled
+            draw = _called_back if coupling == WHOLE else _compiled
             draws = [draw(COUPLINGS[coupling], drawn, self.pairs.dim, key) for key in keys]
             omega, squares = (np.stack(arrays).astype(np.float64) for arrays in zip(*draws, strict=True))
             x, y = (np.einsum("nbd,pd->npb", omega, a, optimize=True) for a in (self.pairs.x, self.pairs.y))
             self._seen[coupling, drawn] = Seen(x, y, squares[:, None])
         return Seen(*(a[..., :size] for a in self._seen[coupling, drawn]))
+
+
+def _called_back(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, Array]:
+    """`_draw`, one at a time whatever the number of threads, and done when it returns."""
+    with CALLING:
+        return jax.block_until_ready(_draw(coupling, size, dim, key))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), compiler_options={"xla_backend_optimization_level": 0})

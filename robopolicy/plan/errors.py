@@ -20,7 +20,7 @@ from robopolicy.attention.theory import Doubles
 from robopolicy.plan.covariances import Covariances
 from robopolicy.plan.families import ANGULAR, GAUSSIAN, Shape
 from robopolicy.plan.pairs import Pairs
-from robopolicy.plan.vectors import Base
+from robopolicy.plan.vectors import ALIASES, Base
 
 INDEPENDENT: Mapping[str, Callable[[Base, Pairs, int], Doubles]] = {
     "trigonometric": lambda b, p, m: theory.trigonometric_mse(p.x, p.y, m),
@@ -78,7 +78,8 @@ class Errors:
         """Of a mean over m vectors, from that of independent ones."""
         total = alone + self._covariances.added(base, base, coupling, m)
         little = total < LITTLE * alone
-        if self._covariances.closed(base, coupling) or not np.any(little):
+        # Of a random phase the covariances leave half and more: what each vector draws besides, none shares.
+        if base.name in ALIASES or self._covariances.closed(base, coupling) or not np.any(little):
             return total
         return np.where(little, self._covariances.variance(base, coupling, m), total)
 

@@ -36,6 +36,7 @@ def resolutions(config: PolicyConfig) -> Iterator[Resolution]:
                     yield Resolution(found, patch, found.tokens, kept, dim)
         else:
             for patch in range(1, sized.image + 1):
-                if not sized.image % patch and LEAST_TOKENS <= sized.image // patch <= MOST_TOKENS:
+                usual = LEAST_TOKENS <= sized.image // patch <= MOST_TOKENS
+                if not sized.image % patch and (usual or patch == sized.patch):
                     found_ = replace(sized, patch=patch)
                     yield Resolution(found_, patch, found_.tokens, None, dim)

@@ -86,6 +86,8 @@ def test_resolutions_are_those_that_a_policy_can_have():
     sweep = cloned_config("softmax")
     assert head_dims(sweep) == [16, 8]
     assert {(r.patch, r.tokens) for r in resolutions(sweep)} == {(25, 400), (20, 625), (10, 2500)}
+    # The policy's own, however unusual.
+    assert {r.patch for r in resolutions(cloned_config("softmax", patch=50))} == {10, 20, 25, 50}
 
 
 def test_the_reference_is_the_hybrid_of_the_papers():

@@ -72,7 +72,7 @@ def test_nobody_imports_the_commands():
     ("module", "absent"),
     [
         ("robopolicy", ("jax", "flax", *ENGINES, "onnxruntime")),
-        ("robopolicy.runtime.policy", ("jax", "flax", *ENGINES)),
+        ("robopolicy.runtime.graph", ("jax", "flax", *ENGINES)),
         ("robopolicy.training.worker", ("jax", "flax", *ENGINES)),
         ("robopolicy.cli", ("jax", "flax", *ENGINES, "matplotlib", "cv2")),
     ],

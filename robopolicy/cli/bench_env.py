@@ -95,7 +95,7 @@ def _policy(attention: str, patch: int, rollouts: Rollouts) -> Callable[[Any], A
     from robopolicy.export.onnx import export_policy
     from robopolicy.policies.base import flatten
     from robopolicy.policies.iap import iap
-    from robopolicy.runtime.policy import OnnxPolicy
+    from robopolicy.runtime.graph import OnnxPolicy
 
     config = policy_config(attention, patch=patch)
     policy = iap(config, level_depth(rollouts))

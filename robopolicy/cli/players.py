@@ -23,7 +23,7 @@ def player(name: str, task: str) -> tuple[Callable[[Any, int], Act], Trained | N
     if trained.run.get("task") != task:
         raise ValueError(f"task is {task!r}: {name!r} was trained on {trained.run.get('task')!r}")
     from robopolicy.export.onnx import export_policy
-    from robopolicy.runtime.policy import OnnxPolicy
+    from robopolicy.runtime.graph import OnnxPolicy
 
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "policy.onnx"

@@ -16,7 +16,7 @@ from robopolicy.export.verify import compare
 from robopolicy.flops import check_summary, count_step
 from robopolicy.policies.base import Policy, unflatten
 from robopolicy.policies.catalogue import PolicyConfig, describe
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 
 MANIFEST = "manifest.json"
 RECORDED_FROM = 20_000  # first seed of the episodes that observations are recorded in

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.policies.base import Policy
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 
 
 class Parity(NamedTuple):

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.rollout import Episode, run_episode
 
 

@@ -12,7 +12,7 @@ from robopolicy.export.onnx import export_policy
 from robopolicy.export.verify import compare
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.iap import IAPConfig, iap
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 
 NAMES = ("velocity_x", "pitch", *(f"nominal_landing_{leg}" for leg in ("FR", "FL", "RR", "RL")))
 LEVEL = {camera: np.full((24, 32), 0.4, np.float32) for camera in ("front_depth", "belly_depth")}

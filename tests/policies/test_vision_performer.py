@@ -21,7 +21,7 @@ from robopolicy.policies.vision_performer import (
     default_patch,
     vision_performer,
 )
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 
 SMALL = VisionPerformerConfig(
     "angular_hybrid(m=4, n=3)", image=24, patch=6, width=8, depth=2, heads=2, mlp=12, encoding=10, hidden=16,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import toy
 
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training import ray_pool
 from robopolicy.training.evaluate import EpisodeError
 from robopolicy.training.lockstep import LockStep

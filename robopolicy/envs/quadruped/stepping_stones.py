@@ -259,6 +259,10 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         nominal[:, 0] += self.walker.nominal_landings()
         return oracle.act(self.terrain, nominal, self.config.largest_offset)
 
+    def halt(self) -> None:
+        """The safe stop: from now on no further foot lifts off, whatever the actions; the robot stands."""
+        self.walker.halt()
+
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
         if self.render_mode is None:

@@ -6,6 +6,7 @@ each foot lands.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +31,7 @@ class WalkerConfig:
     centring: float = 1.0  # sideways speed for each metre off the middle, 1/s
     heading: float = 5.0  # yaw rate for each radian off the heading, 1/s
     control_period: float = 0.01
+    braking: float = 0.3  # of a halt, before joints are held
     replan_every: int = 3  # control periods between two plans of the MPC
     gait: TrotConfig = field(default_factory=TrotConfig)
     swing: SwingConfig = field(default_factory=SwingConfig)
@@ -76,6 +78,15 @@ class Walker:
         self._standing = np.ones(4, bool)
         self._forces = np.zeros((4, 3))
         self.ground = 0.0  # height of what the standing feet stand on, m
+        self._halting, self._stand_since = False, math.inf
+        self._posture: Array | None = None  # joints [12] (rad) that are held
+
+    def halt(self) -> None:
+        """Come to a stand: no further foot lifts off, and those in the air land.
+
+        The MPC brakes, and then every joint is held: an MPC that follows no place drifts on.
+        """
+        self._halting = True
 
     @property
     def time(self) -> float:
@@ -84,6 +95,8 @@ class Walker:
 
     def desired_velocity(self) -> Array:
         """Commanded velocity of the base, [2] (m/s), yaw frame."""
+        if self._halting:
+            return np.zeros(2)
         ahead = self.config.speed * min(1.0, self.time / self.config.ramp)
         return np.array([ahead, -self.config.centring * self.reading.position[1]])
 
@@ -107,13 +120,20 @@ class Walker:
 
     def lifting(self) -> NDArray[np.bool_]:
         """Which feet lift off in the next control period, [4]."""
-        return self._standing & ~self.trot.standing(self.time)
+        return self._standing & ~self._scheduled()
+
+    def _scheduled(self) -> NDArray[np.bool_]:
+        return np.ones(4, bool) if self._stands_for_good else self.trot.standing(self.time)
 
     def advance(self) -> NDArray[np.bool_]:
         """One control period. Returns which feet touched down by schedule in it, [4]."""
         reading, config, trot = self.reading, self.config, self.trot
+        if self._halting and not self._stands_for_good and trot.standing(self.time).all():
+            self._stand_since = self.time
+        if self.time - self._stand_since >= config.braking:
+            return self._hold()
         stands, touched, lifting, changed, height = scheduled(
-            self.time, trot.period, trot.swing, self._standing, reading.feet_world
+            self.time, trot.period, self._swing(), self._standing, reading.feet_world
         )
         if changed:
             self._lift(lifting)
@@ -140,10 +160,29 @@ class Walker:
             height - config.swing.touchdown_press,
         )
         self.physics.command(targets, torques, held)
+        self._pass()
+        return np.asarray(touched)
+
+    def _hold(self) -> NDArray[np.bool_]:
+        """A control period in which every joint stays where it is."""
+        if self._posture is None:
+            self._posture = self.reading.joints.ravel().copy()
+        self.physics.command(self._posture, np.zeros(12), np.ones(12, bool))
+        self._pass()
+        return np.zeros(4, bool)
+
+    def _pass(self) -> None:
         self.physics.step()
         self.tick += 1
         self.reading = Reading(self.physics.state())
-        return np.asarray(touched)
+
+    @property
+    def _stands_for_good(self) -> bool:
+        return self._stand_since < math.inf
+
+    def _swing(self) -> float:
+        """Seconds of a cycle that a leg is in the air."""
+        return 0.0 if self._stands_for_good else self.trot.swing
 
     def _lift(self, lifting: NDArray[np.bool_]) -> None:
         self._lift_offs[lifting] = self.reading.feet_world[lifting]
@@ -157,7 +196,7 @@ class Walker:
             config.stance.step_period,
             config.stance.steps,
             self.trot.period,
-            self.trot.swing,
+            self._swing(),
             self._standing,
             self._center,
             reading.position,

@@ -150,8 +150,7 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         """Scatter the balls. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
-        x, y, z = config.start
-        self.target = Target(np.array([[x, -y, z], [x, y, z]]), np.zeros((2, 3)))
+        self.target = self.start()
         self.joint_targets = self.workspace.settled(self.target)
         placement = Placement(
             bases=self.bases,
@@ -169,6 +168,11 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         self._read()
         self._running = True
         return self._observation(), self._info("")
+
+    def start(self) -> Target:
+        """Where the spatulas are told to be at first."""
+        x, y, z = self.config.start
+        return Target(np.array([[x, -y, z], [x, y, z]]), np.zeros((2, 3)))
 
     def _scattered(self) -> NDArray[np.float64]:
         """Centres of the balls [N, 3], apart from each other."""
@@ -222,6 +226,12 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         positions = self.physics.tools()[0]
         ahead = np.clip(self.target.positions - positions, -LEAD, LEAD)
         return Target(positions + ahead, self.target.turns)
+
+    def halt(self) -> None:
+        """The safe stop: both spatulas are told to be where they are."""
+        self.target = Target(self.physics.tools()[0], self.target.turns)
+        self._steer(np.zeros((2, 3)), np.zeros((2, 3)))
+        self.physics.command(self.joint_targets)
 
     def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
         array = np.asarray(action)

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from robopolicy.runtime.policy import OnnxPolicy
+from robopolicy.runtime.graph import OnnxPolicy
 
 
 def graph(output="action", names=("parameters", "point")):

@@ -1,0 +1,44 @@
+"""What whoever connects a real robot has to know of a task, as JSON can hold it: shared parts.
+
+The tasks' own descriptions are `quadruped/description.py` and `sweep/description.py`. A value is described by
+its unit and by the interval that any sound reading of it lies in; "1" is the unit of a number without one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robopolicy.envs.physics.base import Array
+
+Description = dict[str, Any]
+
+
+def entry(name: str, unit: str, low: float, high: float, about: str = "") -> Description:
+    """One number of a vector."""
+    told: Description = {"name": name, "unit": unit, "low": float(low), "high": float(high)}
+    return {**told, "about": about} if about else told
+
+
+def pinhole(
+    width: int, height: int, tangents: tuple[float, float], position: Array, rotation: Array, frame: str
+) -> Description:
+    """A pinhole camera: intrinsics in pixels, and its pose in `frame`.
+
+    tangents: of half the horizontal and the vertical field of view. position: [3] (m). rotation: [3, 3], whose
+    columns are the camera's axes x (right), y (down) and z (ahead).
+    """
+    return {
+        "model": "pinhole",
+        "width": width,
+        "height": height,
+        "fx": width / 2 / tangents[0],
+        "fy": height / 2 / tangents[1],
+        "cx": width / 2,
+        "cy": height / 2,
+        "distortion": [],
+        "frame": frame,
+        "position": [round(float(value), 9) for value in position],
+        "rotation": [[round(float(value), 9) for value in row] for row in rotation],
+        "axes": "columns of rotation: the image's right, its down, and ahead, in frame",
+        "first_pixel": "its corner is at (0, 0), its centre at (0.5, 0.5)",
+    }

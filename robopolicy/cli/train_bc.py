@@ -57,7 +57,7 @@ class TrainBC:
     samples: int = 128
     """Candidates at a time when an action is searched for."""
     iterations: int | None = None
-    """Rounds of that search; default: 3, and 100 steps of langevin."""
+    """Rounds of derivative_free, default 3, or steps of langevin, default 100."""
     steps: int = 2000
     """Optimiser steps in all, those before a --resume included."""
     batch: int = 32

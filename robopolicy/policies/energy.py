@@ -6,7 +6,8 @@ candidates; InfoNCE makes the demonstrated action stand out among uniform ones. 
 here a score, its negative: higher is better.
 
 Actions are scaled to [-1, 1] here. What is drawn for a search is drawn once and kept with the features, so
-that the same observation gives the same action, on a robot as in training.
+that the same observation gives the same action. A search by sampling takes another way where rounding differs,
+as it does between machines; the look along a line that is the default does not.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from jax import Array
 SPREAD, SHRINK = 0.33, 0.5  # of the search: its first standard deviation, and what a round multiplies it with
 STEP, LAST_STEP, STEP_POWER = 0.1, 1e-5, 2.0  # of Langevin dynamics, from the first to the last
 LARGEST_MOVE = 0.1  # of a candidate in one Langevin step
+WINDOW = 2.0  # steps of the first look along a line, either way of the best, that the second one takes in
+SHARPNESS = 100.0  # of the mean at the end of a look along a line: an inverse temperature
 CHAIN = 25  # Langevin steps that make negatives in training
 MOST = 2**16  # candidates at a time: beyond it memory, not the search, decides
 MARGIN = 1.0  # what the largest slope of the score may be without a penalty
@@ -103,20 +106,17 @@ def _searched(score: Callable[[Array], Array], draws: Any, iterations: int) -> t
     return candidates[best], scores[best]
 
 
-def _search_draws(key: Array, samples: int, width: int, iterations: int) -> dict[str, Array]:
-    start, places, normal = jax.random.split(key, 3)
-    return {
-        "start": jax.random.uniform(start, (samples, width), minval=-1.0, maxval=1.0),
-        "places": jax.random.uniform(places, (iterations, samples)),
-        "normal": jax.random.normal(normal, (iterations, samples, width)),
-    }
-
-
 def derivative_free(config: HeadConfig) -> Head:
     """One score for whole actions, searched by sampling; beyond five dimensions it needs many samples."""
 
     def draw(key: Array) -> Any:
-        return _search_draws(key, config.samples, config.actions, config.iterations)
+        start, places, normal = jax.random.split(key, 3)
+        samples, rounds, width = config.samples, config.iterations, config.actions
+        return {
+            "start": jax.random.uniform(start, (samples, width), minval=-1.0, maxval=1.0),
+            "places": jax.random.uniform(places, (rounds, samples)),
+            "normal": jax.random.normal(normal, (rounds, samples, width)),
+        }
 
     def loss(module: Any, encoding: Array, action: Array, key: Array, negatives: int) -> Array:
         others = jax.random.uniform(key, (negatives, config.actions), minval=-1.0, maxval=1.0)
@@ -141,14 +141,26 @@ class Scores(nnx.Module):
         self.dimensions = make(rngs)
 
 
+def _highest(score: Callable[[Array], Array], samples: int) -> tuple[Array, Array]:
+    """Where in [-1, 1] a score of values [N] is highest, [], and how high: two looks at even places.
+
+    Where neighbours are about as high, it is their mean by exp(SHARPNESS * score), so that rounding, which
+    differs between machines, moves it as little as it moves the scores; a sampled search would take another
+    way. The places of the second look stand among those of the first, whichever of them was best.
+    """
+    places = jnp.linspace(-1.0, 1.0, samples + 1)
+    best = jnp.take(places, jnp.argmax(score(places)))
+    near = jnp.clip(best + WINDOW * (2.0 / samples) * places, -1.0, 1.0)
+    scores = score(near)
+    highest = jnp.max(scores)
+    weights = jnp.exp(SHARPNESS * (scores - highest))
+    return jnp.sum(weights * near) / jnp.sum(weights), highest
+
+
 def autoregressive(config: HeadConfig) -> Head:
-    """A score for every dimension, given those before it: each is searched along one line, in turn."""
+    """A score for every dimension, given those before it: each is looked along for its highest, in turn."""
     earlier = jnp.tril(jnp.ones((config.actions, config.actions)), -1)
     here = jnp.eye(config.actions)
-
-    def draw(key: Array) -> Any:
-        keys = jax.random.split(key, config.actions)
-        return jax.vmap(lambda k: _search_draws(k, config.samples, 1, config.iterations))(keys)
 
     def candidates_at(known: Array, place: Array, values: Array) -> Array:
         """Actions [N, A]: what is `known` of one, and each of values [N] in its place (a one in [A])."""
@@ -165,16 +177,16 @@ def autoregressive(config: HeadConfig) -> Head:
         graph, parameters = nnx.split(module.dimensions)
 
         def dimension(known: Array, given: Any) -> tuple[Array, Array]:
-            parameters, place, drawn = given
+            parameters, place = given
             score = nnx.merge(graph, parameters)
-            value, best = _searched(
-                lambda c: score(encoding, candidates_at(known, place, c[:, 0])), drawn, config.iterations
+            value, highest = _highest(
+                lambda c: score(encoding, candidates_at(known, place, c)), config.samples
             )
-            return known + place * value[0], best
+            return known + place * value, highest
 
-        return jax.lax.scan(dimension, jnp.zeros(config.actions), (parameters, here, draws))
+        return jax.lax.scan(dimension, jnp.zeros(config.actions), (parameters, here))
 
-    return Head(lambda rngs: Scores(config, rngs), draw, loss, choose)
+    return Head(lambda rngs: Scores(config, rngs), lambda key: (), loss, choose)
 
 
 def _step_sizes(steps: int) -> Array:

@@ -56,8 +56,8 @@ class VisionPerformerConfig:
       encoding: width of what the head is given.
       head: how actions are chosen, a name in `energy.HEADS`.
       hidden: width of the head's hidden layers.
-      samples: candidates at a time when an action is searched for.
-      iterations: rounds of that search after the first look; of `langevin`, its steps.
+      samples: candidates at a time when an action is searched for; of `autoregressive`, steps along a line.
+      iterations: rounds of `derivative_free` after the first look; of `langevin`, its steps.
     """
 
     attention: str

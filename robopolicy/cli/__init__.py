@@ -21,6 +21,7 @@ from robopolicy.cli.bench_attention import BenchAttention
 from robopolicy.cli.bench_env import BenchEnv
 from robopolicy.cli.compare import Compare
 from robopolicy.cli.demos import Demos
+from robopolicy.cli.deploy import Deploy
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
@@ -28,6 +29,7 @@ from robopolicy.cli.plan import Plan
 from robopolicy.cli.rollout import Rollout
 from robopolicy.cli.train_bc import TrainBC
 from robopolicy.cli.train_es import TrainES
+from robopolicy.cli.verify import Verify
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -52,6 +54,8 @@ Command = (
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Verify, tyro.conf.subcommand("verify")]
+    | Annotated[Deploy, tyro.conf.subcommand("deploy")]
     | Annotated[BenchEnv, tyro.conf.subcommand("bench env")]
     | Annotated[BenchAttention, tyro.conf.subcommand("bench attention")]
 )
@@ -88,7 +92,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             parsed, code = _parse(words, parsed.begun())
             if parsed is None:
                 return code
-        parsed.run()
+        return parsed.run() or DONE
     except BAD_INPUT_ERRORS as error:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
@@ -99,7 +103,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    return DONE
 
 
 def _reader_has_left() -> bool:

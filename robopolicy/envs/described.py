@@ -24,8 +24,8 @@ def pinhole(
 ) -> Description:
     """A pinhole camera: intrinsics in pixels, and its pose in `frame`.
 
-    tangents: of half the horizontal and the vertical field of view. position: [3] (m). rotation: [3, 3], whose
-    columns are the camera's axes x (right), y (down) and z (ahead).
+    tangents: of half the horizontal and the vertical field of view. position: [3] (m). rotation: [3, 3], its
+    columns the camera's axes x (right), y (down) and z (ahead).
     """
     return {
         "model": "pinhole",

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.export.onnx import export_policy
-from robopolicy.export.verify import compare
+from robopolicy.export.onnx import export_with_units
+from robopolicy.export.outputs import OUTPUTS, Units, outputs, units_of
+from robopolicy.export.readme import readme
+from robopolicy.export.stablehlo import stablehlo
+from robopolicy.export.verify import differences
 from robopolicy.flops import check_summary, count_step
-from robopolicy.policies.base import Policy, unflatten
+from robopolicy.policies.base import KEY, Policy, parameter_count, unflatten
 from robopolicy.policies.catalogue import PolicyConfig, describe
-from robopolicy.runtime.graph import OnnxPolicy
+from robopolicy.runtime.bundle import (
+    FILES,
+    GOLDEN,
+    GRAPH,
+    MANIFEST,
+    README,
+    STABLEHLO,
+    SUMS,
+    Bundle,
+    open_bundle,
+)
+from robopolicy.runtime.golden import write_golden
+from robopolicy.runtime.manifest import SCHEMA, parse
+from robopolicy.runtime.policy import Policy as Runs
 
-MANIFEST = "manifest.json"
-RECORDED_FROM = 20_000  # first seed of the episodes that observations are recorded in
-ACTION_TOLERANCE = 1e-5
 # Scores grow with training and carry the rounding of the whole ranking; a wrong graph is off by far more.
-SCORES_TOLERANCE = 1e-4
-
-
-def record(env: Any, act: OnnxPolicy, count: int) -> list[dict[str, NDArray[np.float32]]]:
-    """`count` observations of the policy at work, in as many episodes as it takes."""
-    seen: list[dict[str, NDArray[np.float32]]] = []
-    seed = RECORDED_FROM
-    while len(seen) < count:
-        observation, _ = env.reset(seed=seed)
-        done = False
-        while not done and len(seen) < count:
-            seen.append(observation)
-            observation, _, ended, cut, _ = env.step(act(observation))
-            done = ended or cut
-        seed += 1
-    return seen
+TOLERANCES = {"command": 1e-5, "action": 1e-5, "scores": 1e-4}
+LEAST_ONNXRUNTIME = "1.20"
+ANY = 1e30  # scores have no limits
 
 
 class Source(Protocol):
@@ -55,51 +59,134 @@ class Source(Protocol):
     def run(self) -> dict[str, Any]: ...
 
 
-def write_bundle(out: Path, source: Source, env: Any, observations: int) -> dict[str, Any]:
+class Recording(NamedTuple):
+    """Observations [N, ...] and what the JAX policy made of them [N, ...], by name, and how they came."""
+
+    observations: dict[str, NDArray[Any]]
+    outputs: dict[str, NDArray[np.float32]]
+    about: dict[str, Any]
+
+
+def write_bundle(
+    out: Path,
+    source: Source,
+    description: Mapping[str, Any],
+    record: Callable[[Units], Recording],
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
     """Write the bundle to the new folder `out`, whole or not at all, and return its manifest.
 
-    Raises ArithmeticError where the graph differs from the JAX policy by more than 1e-5 in an action, or
-    1e-4 in what it was chosen by.
+    Args:
+      out: a folder that does not exist.
+      source: the policy.
+      description: what the task says of inputs, outputs, cameras and robot.
+      record: plays the policy; it is called while the graph is being converted.
+      about: `name`, `task`, `versions`, and summaries of `training` and `evaluation`, for the manifest.
+
+    Raises ArithmeticError where the graph differs from the JAX policy by more than 1e-5 in a command, or 1e-4
+    in what it was chosen by; ValueError where an observation is not as the description says.
     """
-    policy, parameters = source.policy, source.parameters
+    policy, units = source.policy, units_of(description)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        export_policy(source.config, source.features, partial / "policy.onnx", parameters)
-        graph = OnnxPolicy(partial / "policy.onnx")
-        seen = record(env, graph, observations)
-        parity = compare(policy, unflatten(policy)(parameters), source.features, graph, seen)
-        off = parity.action_difference > ACTION_TOLERANCE, parity.scores_difference > SCORES_TOLERANCE
-        if any(off):
-            raise ArithmeticError(
-                f"ONNX differs from JAX by {parity.action_difference:.1e} in actions and "
-                f"{parity.scores_difference:.1e} in scores: allowed are {ACTION_TOLERANCE:.0e} and "
-                f"{SCORES_TOLERANCE:.0e}"
+        with ThreadPoolExecutor(1) as side:
+            graph = partial / GRAPH
+            converted = side.submit(
+                export_with_units, source.config, source.features, graph, source.parameters, units
             )
-        golden = {name: np.stack([observation[name] for observation in seen]) for name in seen[0]}
-        arrays: dict[str, Any] = {**golden, "action": parity.actions}
-        np.savez_compressed(partial / "golden.npz", **arrays)
-        manifest = {
-            "schema": 1,
-            "policy": describe(source.config),
-            "inputs": {name: list(shape) for name, shape in policy.observation_shapes.items()},
-            "outputs": {"action": [policy.action_size]},
-            "parity": {
-                "observations": parity.observations,
-                "action_difference": parity.action_difference,
-                "scores_difference": parity.scores_difference,
-            },
-            "flops": count_step(policy).summary(),
-            "run": source.run,
-        }
-        text = json.dumps(manifest, indent=2)
-        (partial / MANIFEST).write_text(text + "\n")
+            tree = unflatten(policy)(source.parameters)
+            (partial / STABLEHLO).write_bytes(stablehlo(policy, tree, source.features, units))
+            recording = record(units)
+            converted.result()
+        manifest = _manifest(source, description, recording, about)
+        manifest["parity"] = _parity(partial, manifest, recording)
+        write_golden(partial / GOLDEN, {**recording.observations, **recording.outputs})
+        (partial / README).write_text(readme(manifest))
+        manifest["files"] = {name: _sum(partial / name) for name in FILES}
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        names = sorted((*FILES, MANIFEST))
+        (partial / SUMS).write_text("".join(f"{_sum(partial / name)}  {name}\n" for name in names))
+        open_bundle(partial)
         partial.chmod(0o755)
         partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    written: dict[str, Any] = json.loads(text)
-    return written
+    return manifest
+
+
+def _parity(folder: Path, manifest: Mapping[str, Any], recording: Recording) -> dict[str, Any]:
+    """Every recorded observation, by the graph that was written; raises ArithmeticError where it differs."""
+    told = {**manifest, "files": {}}
+    runs = Runs(Bundle(folder, parse(json.dumps(told).encode()), (folder / GRAPH).read_bytes()))
+    count = len(recording.outputs["action"])
+    pairs = ((_row(recording.observations, i), _row(recording.outputs, i)) for i in range(count))
+    found = differences(runs.run, pairs)
+    for name, most in TOLERANCES.items():
+        if not found[name] <= most:
+            raise ArithmeticError(
+                f"ONNX differs from JAX by {found[name]:.1e} in {name} on {count} recorded observations: "
+                f"allowed is {most:.0e}"
+            )
+    return {"observations": count, **{f"{name}_difference": found[name] for name in OUTPUTS}}
+
+
+def _row(arrays: Mapping[str, NDArray[Any]], index: int) -> dict[str, NDArray[Any]]:
+    return {name: array[index] for name, array in arrays.items()}
+
+
+def _manifest(
+    source: Source, description: Mapping[str, Any], recording: Recording, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    policy = source.policy
+    shapes = jax.eval_shape(
+        outputs(policy, units_of(description)),
+        *(jax.eval_shape(init, KEY) for init in (policy.init, policy.init_features)),
+        policy.observation,
+    )
+    entries = description["outputs"]["command"]["entries"]
+    told = {
+        "command": description["outputs"]["command"],
+        "action": {
+            "entries": [{"name": e["name"], "unit": "1", "low": -1.0, "high": 1.0} for e in entries],
+            "about": "the command before it is scaled",
+        },
+        "scores": {"unit": "1", "low": -ANY, "high": ANY, "about": "what the action was chosen by"},
+    }
+    return {
+        "schema": SCHEMA,
+        "name": about["name"],
+        "task": about["task"],
+        "control_period": description["control_period"],
+        "deadline": description["deadline"],
+        "inputs": {
+            name: {**_typed(s), **description["inputs"][name]} for name, s in policy.observation.items()
+        },
+        "outputs": {name: {**_typed(shapes[name]), **told[name]} for name in OUTPUTS},
+        "feedback": description["feedback"],
+        "cameras": description["cameras"],
+        "robot": description["robot"],
+        "attention": source.config.attention,
+        "parameters": parameter_count(policy),
+        "flops": count_step(policy).summary(),
+        "tolerances": TOLERANCES,
+        "golden": recording.about,
+        "requires": {"onnxruntime": LEAST_ONNXRUNTIME},
+        "versions": about["versions"],
+        "training": about["training"],
+        "evaluation": about["evaluation"],
+        "policy": describe(source.config),
+        "run": source.run,
+    }
+
+
+def _typed(shaped: jax.ShapeDtypeStruct) -> dict[str, Any]:
+    return {"shape": list(shaped.shape), "dtype": str(shaped.dtype)}
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -109,17 +196,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     none.
     """
     path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text())
-    except ValueError as error:  # text that is no JSON, bytes that are no text
-        raise ValueError(f"{str(path)!r} is no manifest: {error}") from error
-    parts = ("policy", "flops", "run") if isinstance(manifest, dict) else ()
-    missing = [part for part in parts if not isinstance(manifest.get(part), dict)]
-    if not parts or missing:
-        raise ValueError(
-            f"{str(path)!r} lacks {missing[0] if missing else 'everything'}: it was written by an older or "
-            "another program, so export the run again"
-        )
+    manifest = parse(path.read_bytes(), str(path)).data
+    for part in ("policy", "flops", "run"):
+        if not isinstance(manifest.get(part), dict):
+            raise ValueError(f"{str(path)!r} lacks {part}: another program wrote it, so export the run again")
     try:
         check_summary(manifest["flops"])
     except ValueError as error:

@@ -1,8 +1,4 @@
-"""Policies as ONNX graphs.
-
-Input names are the observation's names, and `parameters` [P] where they are not baked in; outputs are
-`action` [A] and `scores`, what the action was chosen by. All float32, one observation, no batch.
-"""
+"""Policies as ONNX graphs of one observation, no batch; input names are the observation's names."""
 
 from __future__ import annotations
 
@@ -18,21 +14,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robopolicy.export.outputs import Units
 from robopolicy.policies.catalogue import PolicyConfig, by_path, describe
 
-DESCRIPTION, FEATURES, PARAMETERS = "policy.json", "features.npz", "parameters.npy"
+DESCRIPTION, FEATURES, PARAMETERS, UNITS = "policy.json", "features.npz", "parameters.npy", "units.json"
 
 
 def export_policy(
     config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike | None = None
 ) -> None:
-    """Write the policy of `config` to `path`, whole or not at all.
+    """Write the policy of `config` to `path`, whole or not at all, as rollout workers run it.
 
-    `features` are baked in. So is the flat vector `parameters` [P] where it is given; otherwise what
-    `policies.base.split` reads becomes an input of the graph. The converter runs in a process of its own,
-    since it alters JAX in the one that it runs in. Raises RuntimeError with its last words where it fails,
-    FileNotFoundError where the folder of `path` does not exist.
+    Its outputs are `action` [A] and `scores`, what the action was chosen by. `features` are baked in. So is
+    the flat vector `parameters` [P] where it is given; otherwise what `policies.base.split` reads becomes the
+    input `parameters`. Raises RuntimeError with the converter's last words where it fails, FileNotFoundError
+    where the folder of `path` does not exist.
     """
+    _convert(config, features, path, parameters, None)
+
+
+def export_with_units(
+    config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike, units: Units
+) -> None:
+    """Write the policy of `config` to `path`, as robots run it: from raw readings to commands in `units`.
+
+    Its outputs are those of `export.outputs`. Raises what `export_policy` raises.
+    """
+    _convert(config, features, path, parameters, units)
+
+
+def _convert(
+    config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike | None, units: Units | None
+) -> None:
+    """Run the converter in a process of its own, since it alters JAX in the one that it runs in."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} for {path.name} does not exist")
     with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +56,8 @@ def export_policy(
         np.savez(given / FEATURES, **arrays)
         if parameters is not None:
             np.save(given / PARAMETERS, np.asarray(parameters, np.float32))
+        if units is not None:
+            (given / UNITS).write_text(json.dumps(units._asdict()))
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             run = subprocess.run(

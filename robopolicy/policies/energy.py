@@ -6,8 +6,8 @@ candidates; InfoNCE makes the demonstrated action stand out among uniform ones. 
 here a score, its negative: higher is better.
 
 Actions are scaled to [-1, 1] here. What is drawn for a search is drawn once and kept with the features, so
-that the same observation gives the same action. A search by sampling takes another way where rounding differs,
-as it does between machines; the look along a line that is the default does not.
+that the same observation gives the same action. A search by sampling takes another way where rounding
+differs, as it does between machines; the look along a line that is the default does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs an exported policy. numpy and onnxruntime, and nothing else."""
+"""An exported graph, as rollout workers and bundles run it. numpy and onnxruntime, and nothing else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class OnnxPolicy:
             raise ValueError(f"not an ONNX graph that can be run: {str(error).splitlines()[0]}") from error
         self.shapes = {node.name: tuple(node.shape) for node in self._session.get_inputs()}
         self.dtypes = {n.name: DTYPES.get(n.type, n.type) for n in self._session.get_inputs()}
-        self._outputs = [node.name for node in self._session.get_outputs()]
+        outputs = self._session.get_outputs()
+        self.output_shapes = {node.name: tuple(node.shape) for node in outputs}
+        self.output_dtypes = {node.name: DTYPES.get(node.type, node.type) for node in outputs}
+        self._outputs = list(self.output_shapes)
         if "action" not in self._outputs:
             raise ValueError(f"the graph gives {', '.join(self._outputs)}: a policy gives 'action'")
         self.parameters = parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from xml.etree import ElementTree
 
 import numpy as np
@@ -45,7 +45,12 @@ class Placement(NamedTuple):
 
 
 class ArmsPhysics(Protocol):
-    """Two arms over a table. `reset` rebuilds the world, so that nothing of an episode reaches the next."""
+    """Two arms over a table. `reset` rebuilds the world, so that nothing of an episode reaches the next.
+
+    `config` are the engine's settings, a dataclass.
+    """
+
+    config: Any
 
     def reset(self, placement: Placement) -> None:
         """Build the world anew, everything at rest."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,12 @@ class View(NamedTuple):
 
 
 class Physics(Protocol):
-    """A robot among boxes. `reset` rebuilds the world, so that nothing of an episode reaches the next."""
+    """A robot among boxes. `reset` rebuilds the world, so that nothing of an episode reaches the next.
+
+    `config` are the engine's settings, a dataclass.
+    """
+
+    config: Any
 
     def reset(
         self,

@@ -27,8 +27,8 @@ VALUES = {
     "nominal_landing": (
         "m",
         5.0,
-        "where the foot would land along x from its hip if it lifted off now with a command of 0; of a foot in "
-        "the air, where it is going to land",
+        "where the foot would land along x from its hip if it lifted off now with a command of 0; of a foot "
+        "in the air, where it is going to land",
     ),
 }
 JOINTS = tuple(
@@ -61,8 +61,8 @@ def describe(env: SteppingStones) -> Description:
                         "m",
                         -largest,
                         largest,
-                        "how far ahead of its nominal landing this foot is to land; a foot takes the command of "
-                        "the step in which it lifts off, and keeps it until it has landed",
+                        "how far ahead of its nominal landing this foot is to land; it takes the command of the "
+                        "step in which it lifts off, and keeps it until it has landed",
                     )
                     for leg in LEGS
                 ],
@@ -81,10 +81,13 @@ def describe(env: SteppingStones) -> Description:
             "model": "laikago/laikago_toes_zup_lores.urdf of pybullet_data",
             "joint_order": list(JOINTS),
             "leg_order": list(LEGS),
-            "default_pose": {"unit": "rad", "joints": standing_joints(walker.height).round(9).tolist()},
+            "default_pose": {
+                "unit": "rad",
+                "joints": (standing_joints(walker.height).round(9) + 0.0).tolist(),
+            },
             "joint_control": {
                 "period": walker.control_period,
-                "about": "legs in the air follow joint positions, legs on the ground the torques of a convex MPC",
+                "about": "legs in the air follow positions, legs on the ground the torques of a convex MPC",
                 "engine": {"name": type(env.physics).__name__, **asdict(env.physics.config)},
             },
             "low_level": {
@@ -114,8 +117,8 @@ def _depth(name: str, camera: CameraConfig) -> Description:
         "high": FARTHEST,
         "clip": [0.0, camera.reach],
         "camera": name,
-        "about": "depth along the optical axis; first row farthest ahead, first column farthest left; 0 where "
-        "there is no reading",
+        "about": "depth along the optical axis; first row farthest ahead, first column farthest left; 0 "
+        "where there is no reading",
     }
 
 
@@ -125,6 +128,4 @@ def _camera(camera: CameraConfig) -> Description:
     axes = np.stack([right, down, np.cross(right, down)], axis=1)
     across, along = np.tan(np.radians(camera.fields) / 2)
     frame = "base, on a mount that turns with its yaw and stays level; x ahead, y left, z up"
-    return pinhole(
-        camera.width, camera.height, (across, along), np.array(camera.position), axes, frame
-    )
+    return pinhole(camera.width, camera.height, (across, along), np.array(camera.position), axes, frame)

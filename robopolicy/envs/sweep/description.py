@@ -29,7 +29,9 @@ def describe(env: BimanualSweep) -> Description:
             ),
         )
     ]
-    inputs: Description = {"poses": {"entries": poses, "about": f"pose of each spatula in the frame of the {FRAME}"}}
+    inputs: Description = {
+        "poses": {"entries": poses, "about": f"pose of each spatula in the frame of the {FRAME}"}
+    }
     cameras: Description = {}
     if config.image_size is not None:
         inputs["image"] = {
@@ -56,15 +58,20 @@ def describe(env: BimanualSweep) -> Description:
         "robot": {
             "name": "two KUKA LBR iiwa with spatulas",
             "model": "kuka_iiwa/model.urdf of pybullet_data, twice",
-            "joint_order": [f"{arm}/lbr_iiwa_joint_{joint + 1}" for arm in ARMS for joint in range(kinematics.JOINTS)],
+            "joint_order": [
+                f"{arm}/lbr_iiwa_joint_{joint + 1}" for arm in ARMS for joint in range(kinematics.JOINTS)
+            ],
             "bases": {
                 arm: dict(zip(("x", "y", "yaw"), base, strict=True))
                 for arm, base in zip(ARMS, env.bases.tolist(), strict=True)
             },
-            "default_pose": {"unit": "rad", "joints": env.workspace.settled(env.start()).round(9).ravel().tolist()},
+            "default_pose": {
+                "unit": "rad",
+                "joints": env.workspace.settled(env.start()).round(9).ravel().tolist(),
+            },
             "joint_control": {
                 "period": PERIOD,
-                "about": "every joint follows the angle that inverse kinematics gives for its spatula's target",
+                "about": "every joint follows the angle that inverse kinematics gives for its spatula",
                 "engine": {"name": type(env.physics).__name__, **asdict(env.physics.config)},
             },
             "low_level": {"workspace": asdict(config.workspace), "tool": kinematics.TOOL.round(9).tolist()},

@@ -1,0 +1,197 @@
+"""robopolicy deploy"""
+
+from __future__ import annotations
+
+import json as json_format
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from robopolicy.cli.evaluate import FIRST_SEED
+from robopolicy.cli.robots import SimulatedRobot
+from robopolicy.cli.tasks import SWEEP, TASKS, make_task
+from robopolicy.envs.physics import ENGINES, default_engine
+from robopolicy.naming import one_of
+
+if TYPE_CHECKING:
+    from robopolicy.runtime.link import Link
+    from robopolicy.runtime.manifest import Manifest
+
+ROBOTS = ("sim",)
+MISSES = 3
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """Let a bundle drive a robot in real time, from a process of its own that holds the runtime alone.
+
+    Example: robopolicy deploy bundle --robot sim
+
+    Robot and policy talk over a socket (docs/export.md). A step without a command in time is held, and after
+    some of them in a row, or at anything that the protocol does not allow, the robot stops safely.
+    """
+
+    bundle: tyro.conf.Positional[Path]
+    """The folder that export wrote."""
+    robot: str = "sim"
+    """Which robot; sim is the simulated one. Others are driven from Python: examples/own_robot.py."""
+    seconds: float = 60.0
+    """How long, in wall-clock time; an episode that ends is followed by the next."""
+    episodes: int | None = None
+    """Whole episodes in place of --seconds."""
+    seed: int = FIRST_SEED
+    """Seed of the first episode."""
+    engine: str = field(default_factory=default_engine)
+    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
+    preset: str = "paper"
+    """Variant of the task."""
+    misses: int = MISSES
+    """Steps in a row without a command in time that stop the robot."""
+    host: str = LOOPBACK
+    """Where the robot listens for its policy; the default is this machine alone."""
+    port: int = 0
+    """0 takes any that is free."""
+    wait: Annotated[bool, tyro.conf.arg(help="Wait for a policy that is started elsewhere.")] = False
+    json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
+
+    def run(self) -> int:
+        """Drive and print; the exit code."""
+        one_of("robot", self.robot, ROBOTS)
+        one_of("engine", self.engine, ENGINES)
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds is {self.seconds}: it must be a number above 0")
+        for name, least in (("episodes", 1), ("seed", 0), ("misses", 1)):
+            given = getattr(self, name)
+            if given is not None and given < least:
+                raise ValueError(f"{name} is {given}: it must be {least} or more")
+        if not 0 <= self.port < 2**16:
+            raise ValueError(f"port is {self.port}: it must be from 0 to 65535")
+        from robopolicy.cli.runs import task_of
+        from robopolicy.runtime.bundle import open_bundle
+        from robopolicy.runtime.policy import Policy
+
+        bundle = open_bundle(self.bundle)
+        Policy(bundle)  # what would fail in the other process is told by this one, before anything moves
+        manifest = bundle.manifest
+        task = task_of(str(self.bundle), manifest.data, "bundle")
+        env = make_task(task, self.engine, self.preset, None, **_observed(manifest, task))
+        try:
+            robot = SimulatedRobot(env, manifest.data)
+            with self._linked(manifest) as link:
+                result = self._drive(robot, link, manifest, task)
+        finally:
+            env.close()
+        print(json_format.dumps(result) if self.json else _words(result))
+        return 0 if result["stopped"] is None else 1
+
+    @contextmanager
+    def _linked(self, manifest: Manifest) -> Iterator[Link]:
+        """The connection to a policy, which is started here unless it is waited for."""
+        from robopolicy.runtime.link import PATIENCE, accept, listen
+
+        with listen(self.host, self.port) as door:
+            port = door.getsockname()[1]
+            if self.wait:
+                print(f"waiting for a policy at {self.host}:{port}", file=sys.stderr)
+                words, patience = None, 3600.0
+            else:
+                words = [*(sys.executable, "-m", "robopolicy.runtime", "serve", str(self.bundle))]
+                words += ["--host", self.host, "--port", str(port)]
+                patience = 3 * PATIENCE
+            started = None if words is None else subprocess.Popen(words)
+            try:
+                with accept(
+                    door,
+                    manifest,
+                    patience,
+                    lambda why: print(f"robopolicy: {why}", file=sys.stderr),
+                    lambda: started is None or started.poll() is None,
+                ) as link:
+                    door.close()
+                    yield link
+                    link.close("the drive has ended")
+            finally:
+                if started is not None:
+                    try:
+                        started.wait(timeout=5.0)
+                    except subprocess.TimeoutExpired:
+                        started.kill()
+                        started.wait()
+
+    def _drive(self, robot: SimulatedRobot, link: Link, manifest: Manifest, task: str) -> dict[str, Any]:
+        from robopolicy.runtime.robot import Driver
+
+        driver = Driver(link, manifest, self.misses)
+        outcomes = TASKS[task].outcomes
+        played: list[dict[str, Any]] = []
+        left = math.inf if self.episodes else self.seconds
+        while left > 1e-9 and len(played) < (self.episodes or math.inf) and driver.record.stopped is None:
+            seed = self.seed + len(played)
+            robot.begin(seed)
+            before = driver.record.steps
+            driver.run(robot, left)
+            left -= (driver.record.steps - before) * manifest.control_period
+            played.append(
+                {
+                    "seed": seed,
+                    "steps": driver.record.steps - before,
+                    "return": robot.total,
+                    "success": bool(robot.info["success"]),
+                    "cause": robot.info["cause"],
+                    **{outcome.name: robot.info[outcome.name] for outcome in outcomes},
+                }
+            )
+            if not self.json:
+                print(_line(played[-1], task))
+        whole = [episode for episode in played if not episode["cause"].startswith("stopped")]
+        return {
+            "bundle": str(self.bundle),
+            "task": task,
+            "engine": self.engine,
+            "preset": self.preset,
+            "control_period": manifest.control_period,
+            "deadline": manifest.deadline,
+            **driver.record.told(),
+            "episodes": len(whole),
+            "success_rate": sum(e["success"] for e in whole) / len(whole) if whole else None,
+            "played": played,
+        }
+
+
+def _observed(manifest: Manifest, task: str) -> dict[str, Any]:
+    """Settings of an environment that shows the policy what it was made for."""
+    return {"image_size": manifest.inputs["image"].shape[0]} if task == SWEEP else {}
+
+
+def _line(played: dict[str, Any], task: str) -> str:
+    told = ", ".join(outcome.said.format(played[outcome.name]) for outcome in TASKS[task].outcomes)
+    return f"seed {played['seed']}: {told}, {played['steps']} steps, {played['cause']}"
+
+
+def _words(result: dict[str, Any]) -> str:
+    lines = [
+        f"{result['steps']} steps of {1e3 * result['control_period']:g} ms in real time, "
+        f"{result['deadlines_missed']} deadlines of {1e3 * result['deadline']:g} ms missed "
+        f"({result['share_missed']:.2%}), {result['begun_late']} steps begun late by the robot"
+    ]
+    for name, title in (
+        ("round_trip", "round trip"),
+        ("thinking", "the policy's share of it"),
+        ("jitter", "jitter of the steps"),
+    ):
+        if result[name] is not None:
+            times = ", ".join(f"{part} {1e3 * value:.2f} ms" for part, value in result[name].items())
+            lines.append(f"{title}: {times}")
+    if result["episodes"]:
+        lines.append(f"{result['episodes']} whole episodes, success {result['success_rate']:.1%}")
+    if result["stopped"] is not None:
+        lines.append(f"stopped safely: {result['stopped']}")
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""The tasks as robots: what they say of themselves, and the simulated one that a bundle drives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from robopolicy.cli.tasks import STONES
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
+
+STANDING = 1.0  # s of simulation after a safe stop
+
+
+def described(task: str, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """What whoever connects a real robot has to know of a task."""
+    world: Any = env.unwrapped
+    if task == STONES:
+        from robopolicy.envs.quadruped import description as quadruped
+
+        return quadruped.describe(world)
+    from robopolicy.envs.sweep import description as sweep
+
+    return sweep.describe(world)
+
+
+class SimulatedRobot:
+    """A task's environment behind the runtime's `Robot`: commands are in physical units, as the bundle's.
+
+    `info` is the environment's last; `total` the return so far.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], manifest: Mapping[str, Any]) -> None:
+        import numpy as np
+
+        self._env = env
+        self._names = list(manifest["inputs"])
+        self._scale = np.array(manifest["outputs"]["command"]["scale"], np.float32)
+        self._period = float(manifest["control_period"])
+        self._done = True
+
+    def begin(self, seed: int) -> None:
+        """Begin an episode."""
+        self._observation, self.info = self._env.reset(seed=seed)
+        self._done, self._stopped, self.total, self.steps = False, False, 0.0, 0
+
+    def finished(self) -> bool:
+        """Whether the episode has ended."""
+        return self._done
+
+    def observe(self) -> dict[str, NDArray[Any]]:
+        """The readings of this moment."""
+        return {name: self._observation[name] for name in self._names}
+
+    def act(self, command: NDArray[np.float32]) -> None:
+        """A control period under `command`."""
+        self._step(command / self._scale)
+
+    def hold(self) -> None:
+        """A control period in which feet land where they would by themselves, or spatulas stay."""
+        self._step(0.0 * self._scale)
+
+    def stop(self, reason: str) -> None:
+        """Come to rest: some more simulated time, in which nothing is asked of a policy."""
+        if self._done:
+            return
+        self._env.unwrapped.halt()  # type: ignore[attr-defined]
+        for _ in range(round(STANDING / self._period)):
+            if not self._done:
+                self._step(0.0 * self._scale)
+        if not self._done:
+            self.info = {**self.info, "cause": f"stopped: {reason}"}
+        self._done = True
+
+    def _step(self, action: NDArray[np.float32]) -> None:
+        self._observation, reward, ended, cut, self.info = self._env.step(action)
+        self.total += float(reward)
+        self.steps += 1
+        self._done = ended or cut

@@ -1,0 +1,144 @@
+"""Whether a bundle does on this machine what it did where it was made, and in time."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.golden import read_golden
+from robopolicy.runtime.policy import Policy
+
+CALLS = 10_000
+WARM_UP = 20
+SHOWN = 16  # observations that take turns in timing: more would not fit on every robot
+
+
+class Verdict(NamedTuple):
+    """How a bundle did.
+
+    Attributes:
+      observations: golden vectors played.
+      differences, tolerances: largest absolute difference of each output, and what it may be.
+      calls: how many were timed; latency: s, of the median, the 99th percentile and the worst.
+      control_period: s.
+      memory: bytes resident at most, of this process.
+      machine: what it ran on.
+    """
+
+    observations: int
+    differences: dict[str, float]
+    tolerances: dict[str, float]
+    calls: int
+    latency: dict[str, float]
+    control_period: float
+    memory: int
+    machine: dict[str, str]
+
+    @property
+    def same(self) -> bool:
+        """Whether it gives the recorded outputs."""
+        return all(self.differences[name] <= most for name, most in self.tolerances.items())
+
+    @property
+    def in_time(self) -> bool:
+        """Whether 99 of 100 calls end within a control period."""
+        return self.latency["p99"] <= self.control_period
+
+    def told(self) -> dict[str, Any]:
+        """All of it as JSON holds it."""
+        return {**self._asdict(), "same": self.same, "in_time": self.in_time}
+
+    def words(self) -> str:
+        """All of it as a person reads it."""
+        differences = ", ".join(
+            f"{name} {found:.1e} (may be {self.tolerances[name]:.0e})"
+            for name, found in self.differences.items()
+        )
+        times = ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in self.latency.items())
+        if not self.same:
+            verdict = "it does not do what it did where it was made: do not run it"
+        elif not self.in_time:
+            verdict = "it is too slow for this machine"
+        else:
+            verdict = (
+                f"fit to run here: 99 of 100 calls take {self.latency['p99'] / self.control_period:.1%} of "
+                "the control period or less"
+            )
+        return (
+            f"{self.observations} golden vectors, largest differences: {differences}\n"
+            f"{self.calls} calls on one thread: {times}; the control period is "
+            f"{1e3 * self.control_period:g} ms\n"
+            f"memory: {self.memory / 1e6:.0f} MB resident at most\n"
+            f"{verdict}"
+        )
+
+
+def verify(
+    folder: str | Path, calls: int = CALLS, on_part: Callable[[str], None] = lambda _: None
+) -> Verdict:
+    """Play the golden vectors, time `calls` calls; `on_part` is told what is going on.
+
+    Raises ValueError for no calls, BundleError or FileNotFoundError for what is no sound bundle,
+    ArithmeticError where the policy gives numbers out of its limits.
+    """
+    if calls < 1:
+        raise ValueError(f"calls is {calls}: it must be 1 or more")
+    on_part("reading and checking every file")
+    bundle = open_bundle(folder)
+    policy, manifest = Policy(bundle), bundle.manifest
+    on_part(f"playing {manifest.observations} golden vectors")
+    differences = dict.fromkeys(manifest.outputs, 0.0)
+    for observation, recorded in read_golden(bundle):
+        for name, found in policy.run(observation).items():
+            off = float(np.abs(found.astype(np.float64) - recorded[name]).max())
+            # A recorded number that is none would otherwise never count as a difference.
+            differences[name] = max(differences[name], off if off == off else float("inf"))
+    on_part(f"timing {calls} calls")
+    latencies = _latencies(policy, [seen for seen, _ in islice(read_golden(bundle), SHOWN)], calls)
+    return Verdict(
+        manifest.observations,
+        differences,
+        manifest.tolerances,
+        calls,
+        {
+            "p50": float(np.quantile(latencies, 0.5)),
+            "p99": float(np.quantile(latencies, 0.99)),
+            "max": float(latencies.max()),
+        },
+        manifest.control_period,
+        resident(),
+        {
+            "processor": platform.machine(),
+            "system": platform.system(),
+            "python": platform.python_version(),
+            "onnxruntime": onnxruntime.__version__,
+        },
+    )
+
+
+def _latencies(policy: Policy, observations: list[Any], calls: int) -> np.ndarray:
+    for number in range(WARM_UP):
+        policy.act(observations[number % len(observations)])
+    found = np.empty(calls)
+    for number in range(calls):
+        observation = observations[number % len(observations)]
+        began = time.perf_counter()
+        policy.act(observation)
+        found[number] = time.perf_counter() - began
+    return found
+
+
+def resident() -> int:
+    """Bytes that this process held in memory at most."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most

@@ -49,7 +49,7 @@ test: $(HEAVY)
 # Most of its time would go into compiling well what runs for milliseconds.
 quick: export XLA_FLAGS := --xla_backend_optimization_level=0 $(XLA_FLAGS)
 quick: $(STAMP)
-	$(BIN)/pytest --numprocesses 2 -m 'not slow'
+	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not slow'
 
 figures: $(STAMP)
 	@for script in $(sort $(filter-out benchmarks/papers/record.py,$(wildcard benchmarks/papers/*.py))); do \

@@ -214,7 +214,7 @@ def test_a_summary_is_all_of_a_count():
     }
 
 
-@pytest.mark.parametrize("dim", [4, 8])
+@pytest.mark.parametrize("dim", [pytest.param(4, marks=pytest.mark.slow), 8])
 def test_the_papers_claim_holds_for_ranking(dim):
     tokens = jax.ShapeDtypeStruct((768, dim), jnp.float32)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json as json_format
 import math
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 ROBOTS = ("sim",)
 MISSES = 3
 LOOPBACK = "127.0.0.1"
+LONGEST_WAIT = 3600.0  # s
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,11 @@ class Deploy:
     """Variant of the task."""
     misses: int = MISSES
     """Steps in a row without a command in time that stop the robot."""
+    wait: Annotated[bool, tyro.conf.arg(help="Wait for a policy that is started by somebody else.")] = False
     host: str = LOOPBACK
-    """Where the robot listens for its policy; the default is this machine alone."""
+    """Where it is waited for; the default is this machine alone."""
     port: int = 0
-    """0 takes any that is free."""
-    wait: Annotated[bool, tyro.conf.arg(help="Wait for a policy that is started elsewhere.")] = False
+    """Where it is waited for; 0 takes any port that is free."""
     json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
 
     def run(self) -> int:
@@ -72,6 +71,8 @@ class Deploy:
             given = getattr(self, name)
             if given is not None and given < least:
                 raise ValueError(f"{name} is {given}: it must be {least} or more")
+        if not self.wait and (self.host, self.port) != (LOOPBACK, 0):
+            raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
         if not 0 <= self.port < 2**16:
             raise ValueError(f"port is {self.port}: it must be from 0 to 65535")
         from robopolicy.cli.runs import task_of
@@ -92,39 +93,23 @@ class Deploy:
         print(json_format.dumps(result) if self.json else _words(result))
         return 0 if result["stopped"] is None else 1
 
-    @contextmanager
-    def _linked(self, manifest: Manifest) -> Iterator[Link]:
+    def _linked(self, manifest: Manifest) -> AbstractContextManager[Link]:
         """The connection to a policy, which is started here unless it is waited for."""
-        from robopolicy.runtime.link import PATIENCE, accept, listen
+        from robopolicy.runtime.process import awaited_policy, policy_process
 
-        with listen(self.host, self.port) as door:
-            port = door.getsockname()[1]
-            if self.wait:
-                print(f"waiting for a policy at {self.host}:{port}", file=sys.stderr)
-                words, patience = None, 3600.0
-            else:
-                words = [*(sys.executable, "-m", "robopolicy.runtime", "serve", str(self.bundle))]
-                words += ["--host", self.host, "--port", str(port)]
-                patience = 3 * PATIENCE
-            started = None if words is None else subprocess.Popen(words)
-            try:
-                with accept(
-                    door,
-                    manifest,
-                    patience,
-                    lambda why: print(f"robopolicy: {why}", file=sys.stderr),
-                    lambda: started is None or started.poll() is None,
-                ) as link:
-                    door.close()
-                    yield link
-                    link.close("the drive has ended")
-            finally:
-                if started is not None:
-                    try:
-                        started.wait(timeout=5.0)
-                    except subprocess.TimeoutExpired:
-                        started.kill()
-                        started.wait()
+        def told(why: str) -> None:
+            print(f"robopolicy: {why}", file=sys.stderr)
+
+        if not self.wait:
+            return policy_process(self.bundle, manifest, told)
+        return awaited_policy(
+            self.host,
+            self.port,
+            manifest,
+            LONGEST_WAIT,
+            lambda port: print(f"waiting for a policy at {self.host}:{port}", file=sys.stderr),
+            told,
+        )
 
     def _drive(self, robot: SimulatedRobot, link: Link, manifest: Manifest, task: str) -> dict[str, Any]:
         from robopolicy.runtime.robot import Driver

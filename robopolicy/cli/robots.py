@@ -40,12 +40,16 @@ class SimulatedRobot:
         self._names = list(manifest["inputs"])
         self._scale = np.array(manifest["outputs"]["command"]["scale"], np.float32)
         self._period = float(manifest["control_period"])
+        # A foot that lifts off now does better by what the policy wanted a step ago than by no offset at all;
+        # spatulas that went on would push.
+        self._keeps = manifest["task"] == STONES
         self._done = True
 
     def begin(self, seed: int) -> None:
         """Begin an episode."""
         self._observation, self.info = self._env.reset(seed=seed)
-        self._done, self._stopped, self.total, self.steps = False, False, 0.0, 0
+        self._last = 0.0 * self._scale
+        self._done, self.total, self.steps = False, 0.0, 0
 
     def finished(self) -> bool:
         """Whether the episode has ended."""
@@ -57,11 +61,12 @@ class SimulatedRobot:
 
     def act(self, command: NDArray[np.float32]) -> None:
         """A control period under `command`."""
-        self._step(command / self._scale)
+        self._last = command / self._scale
+        self._step(self._last)
 
     def hold(self) -> None:
-        """A control period in which feet land where they would by themselves, or spatulas stay."""
-        self._step(0.0 * self._scale)
+        """A control period by the last command, of feet; one in which spatulas stay where they are told."""
+        self._step(self._last if self._keeps else 0.0 * self._scale)
 
     def stop(self, reason: str) -> None:
         """Come to rest: some more simulated time, in which nothing is asked of a policy."""

@@ -196,12 +196,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     none.
     """
     path = folder / MANIFEST
-    manifest = parse(path.read_bytes(), str(path)).data
-    for part in ("policy", "flops", "run"):
-        if not isinstance(manifest.get(part), dict):
-            raise ValueError(f"{str(path)!r} lacks {part}: another program wrote it, so export the run again")
+    try:
+        manifest = json.loads(path.read_text())
+    except ValueError as error:  # text that is no JSON, bytes that are no text
+        raise ValueError(f"{str(path)!r} is no manifest: {error}") from error
+    parts = ("policy", "flops", "run") if isinstance(manifest, dict) else ()
+    missing = [part for part in parts if not isinstance(manifest.get(part), dict)]
+    if not parts or missing:
+        raise ValueError(
+            f"{str(path)!r} lacks {missing[0] if missing else 'everything'}: it was written by an older or "
+            "another program, so export the run again"
+        )
     try:
         check_summary(manifest["flops"])
     except ValueError as error:
         raise ValueError(f"flops in {str(path)!r}: {error}") from error
-    return manifest
+    written: dict[str, Any] = manifest
+    return written

@@ -37,8 +37,8 @@ def readme(manifest: Mapping[str, Any]) -> str:
         f"Joint order: {', '.join(f'`{name}`' for name in robot['joint_order'])}. Default pose "
         f"({robot['default_pose']['unit']}, in that order): "
         f"{', '.join(f'{angle:.4f}' for angle in robot['default_pose']['joints'])}. Joint angles are those "
-        f"of {robot['model']}. {_sentence(robot['joint_control']['about'])} Their gains, the low level and the "
-        f"cameras' intrinsics and poses are in {MANIFEST}.",
+        f"of {robot['model']}. {_sentence(robot['joint_control']['about'])} Their gains, the low level and "
+        f"the cameras' intrinsics and poses are in {MANIFEST}.",
         "## How well it does",
         _results(manifest),
         "## Files",
@@ -96,6 +96,12 @@ def _results(manifest: Mapping[str, Any]) -> str:
         f"{parity['command_difference']:.1e} between commands, {parity['scores_difference']:.1e} between "
         "scores."
     ]
+    training = manifest["training"]
+    if training["records"]:
+        told = ", ".join(
+            f"{name} {value:.4g}" for name, value in training["last"].items() if _is_number(value)
+        )
+        lines.append(f"- The last of {training['records']} lines of its training's log: {told}.")
     for engine, told in manifest["evaluation"].items():
         numbers = ", ".join(
             f"{name.removesuffix('_mean').replace('_', ' ')} {value:.3g}"
@@ -106,6 +112,10 @@ def _results(manifest: Mapping[str, Any]) -> str:
     if not manifest["evaluation"]:
         lines.append("- Its run kept no evaluation on unseen episodes.")
     return "\n".join(lines)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _sentence(text: str) -> str:

@@ -103,9 +103,7 @@ class Link:
         if message.kind is not Kind.HELLO:
             raise ProtocolError(f"the peer begins with a {message.kind.name}: a HELLO must come first")
         if message.payload != manifest.digest():
-            reason = "robot and policy were set up for different bundles"
-            self.send(stop(reason))
-            raise ProtocolError(reason)
+            raise ProtocolError("robot and policy were set up for different bundles")
 
     def close(self, reason: str | None = None) -> None:
         """Hang up; `reason` is told to the peer where it still listens."""
@@ -148,7 +146,7 @@ def accept(
             link.greet(manifest, min(until, time.monotonic() + 1.0))
             return link
         except (ProtocolError, ConnectionError) as error:
-            link.close()
+            link.close(str(error))
             on_refused(f"{address[0]}:{address[1]} was turned away: {error}")
     raise ConnectionError(f"no policy has connected within {patience:g} s")
 
@@ -163,7 +161,7 @@ def connect(manifest: Manifest, host: str, port: int, patience: float = PATIENCE
     link = Link(peer, {Kind.OBSERVATION: (payload_size(manifest.inputs),) * 2})
     try:
         link.greet(manifest, until)
-    except BaseException:
-        link.close()
+    except (ProtocolError, ConnectionError) as error:
+        link.close(str(error))
         raise
     return link

@@ -31,7 +31,7 @@ F, G = feature_map("positive_antithetic(m=3)"), feature_map("angular_hybrid(m=2,
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        (add(F, G), lambda f, g: f + g),
+        slow(add(F, G), lambda f, g: f + g),
         (multiply(F, G), lambda f, g: f * g),
         slow(multiply(G, G), None),
         (add(scale(-2.5, F), G), lambda f, g: g - 2.5 * f),

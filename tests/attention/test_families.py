@@ -28,8 +28,11 @@ WIDTH = 4
 
 def _both(made: FeatureMap, expected: FeatureMap, x, y) -> None:
     """The two maps estimate the same from the same vectors."""
-    estimates = [kernel_estimate(fm, fm.init(jax.random.key(3), WIDTH), x, y) for fm in (made, expected)]
-    np.testing.assert_allclose(*estimates, rtol=1e-5, atol=1e-6)
+
+    def estimate(fm: FeatureMap):
+        return jax.jit(lambda key: kernel_estimate(fm, fm.init(key, WIDTH), x, y))(jax.random.key(3))
+
+    np.testing.assert_allclose(estimate(made), estimate(expected), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +75,18 @@ def test_optimal_positive_follows_the_tokens_and_leaves_masked_ones_out(tokens) 
 def test_shifted_maps_are_positive_whatever_the_tokens(tokens) -> None:
     x, y = 3 * tokens(1, 6, WIDTH), -2 * tokens(2, 7, WIDTH)
     for name in ("poisson_positive", "geometric_positive"):
-        fm = feature_map(f"{name}(m=30)")
-        features = fm.adapt(fm.init(jax.random.key(0), WIDTH), x, y, None)
-        assert np.all(fm.apply_q(features, x).values >= 0)
-        assert np.all(fm.apply_k(features, y).values >= 0)
-        assert np.any(feature_map(f"{name[:-9]}(m=30)").apply_q(features, x).values < 0)
+        fm, unshifted = feature_map(f"{name}(m=30)"), feature_map(f"{name[:-9]}(m=30)")
+
+        @jax.jit
+        def mapped(key, fm=fm, unshifted=unshifted):
+            features = fm.adapt(fm.init(key, WIDTH), x, y, None)
+            sides = fm.apply_q(features, x), fm.apply_k(features, y), unshifted.apply_q(features, x)
+            return [side.values for side in sides]
+
+        queries, keys, as_they_are = mapped(jax.random.key(0))
+        assert np.all(queries >= 0)
+        assert np.all(keys >= 0)
+        assert np.any(as_they_are < 0)
 
 
 def _clusters(seed: int, norm: float = 1.0):
@@ -123,7 +133,8 @@ def test_clustered_hybrids_are_exact_at_the_centres() -> None:
     fm = clustered_hybrid(5, 2, 2, matrices=COMPLEX)
     features = fit(fm, jax.random.key(0), x, y)
     r, s = features.clusters.query_centres, features.clusters.key_centres
-    np.testing.assert_allclose(kernel_estimate(fm, features, r, s), np.exp(r @ s.T), rtol=2e-4)
+    estimate = jax.jit(lambda features: kernel_estimate(fm, features, r, s))
+    np.testing.assert_allclose(estimate(features), np.exp(r @ s.T), rtol=2e-4)
 
 
 @pytest.mark.slow
@@ -217,5 +228,5 @@ def test_fitted_attention_runs_like_any_other(tokens) -> None:
     att = attention("clustered_hybrid(m=6, query_clusters=2, key_clusters=2)")
     q, k, v = tokens(1, 9, WIDTH), tokens(2, 12, WIDTH), tokens(3, 12, 3)
     features = att.fit(jax.random.key(0), q, k)
-    assert np.all(np.isfinite(att.apply(features, q, k, v)))
+    assert np.all(np.isfinite(jax.jit(att.apply)(features, q, k, v)))
     assert jax.tree.structure(features) == jax.tree.structure(att.init(jax.random.key(0), WIDTH))

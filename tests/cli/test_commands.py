@@ -20,6 +20,8 @@ COMMANDS = (
     ("plan",),
     ("compare",),
     ("export",),
+    ("verify",),
+    ("deploy",),
     ("bench", "attention"),
     ("bench", "env"),
 )
@@ -45,7 +47,7 @@ def test_help_shows_an_example(capsys, command):
     assert f"Example: robopolicy {' '.join(command)}" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("words", ["--help", "flops --json"])
+@pytest.mark.parametrize("words", ["--help", pytest.param("flops --json", marks=pytest.mark.slow)])
 def test_a_reader_that_leaves_early_is_no_error(words):
     command = f"{sys.executable} -m robopolicy {words} | true"
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
@@ -150,8 +152,20 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path):
     assert main(["export", run, "--out", str(tmp_path / "bundle"), "--observations", "20", "--json"]) == 0
     parity = json.loads(capsys.readouterr().out)
     assert parity["observations"] == 20
-    assert parity["action_difference"] <= 1e-5
+    assert parity["command_difference"] <= 1e-5
     assert parity["scores_difference"] <= 1e-5
+
+    bundle = str(tmp_path / "bundle")
+    assert main(["verify", bundle, "--calls", "20", "--json"]) in (0, 1)  # a busy machine may be too slow
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["same"] is True
+    assert (verdict["observations"], verdict["calls"]) == (20, 20)
+    words = ["--seconds", "1", "--misses", "1000", "--engine", "mujoco", "--json"]
+    assert main(["deploy", bundle, *words]) == 0
+    driven = json.loads(capsys.readouterr().out)
+    assert driven["steps"] == 20
+    assert driven["stopped"] is None
+    assert driven["played"][0]["cause"] == "stopped: the drive has ended"
 
     assert main(["flops", run, str(tmp_path / "bundle"), "--json"]) == 0
     of_run, of_bundle, exact = json.loads(capsys.readouterr().out)
@@ -182,7 +196,9 @@ def test_a_normalised_policy_and_one_without_vision_go_the_whole_way(capsys, ref
         assert "checkpoint is 'bst'" in refused("evaluate", run + "@bst")
         bundle = str(tmp_path / f"bundle{words[0]}")
         assert main(["export", run, "--out", bundle, "--observations", "5", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["action_difference"] <= 1e-5
+        assert json.loads(capsys.readouterr().out)["command_difference"] <= 1e-5
+        assert main(["verify", bundle, "--calls", "5", "--json"]) in (0, 1)
+        assert json.loads(capsys.readouterr().out)["same"] is True
         assert main(["flops", run, "--json"]) == 0
         rows = json.loads(capsys.readouterr().out)
         assert all(sum(row["by_component"].values()) == row["total"] for row in rows)
@@ -286,8 +302,14 @@ def clone(capsys, tmp_path, data):
     assert main(["flops", run, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [row["attention"] for row in rows] == ["positive(m=4)", "softmax"]
-    assert main(["export", run, "--out", str(tmp_path / "bundle")]) == 2
-    assert "was trained on 'bimanual-sweep'" in capsys.readouterr().err
+    bundle = str(tmp_path / "bundle")
+    assert main(["export", run, "--out", bundle, "--observations", "6"]) == 0
+    capsys.readouterr()
+    assert main(["verify", bundle, "--calls", "5", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["same"] is True
+    assert main(["deploy", bundle, "--seconds", "0.5", "--misses", "1000", "--json"]) == 0
+    driven = json.loads(capsys.readouterr().out)
+    assert (driven["steps"], driven["played"][0]["fraction_in_bowls"]) == (5, 0.0)
 
     # A config that somebody has changed is not gone on with.
     config = tmp_path / "clone" / "config.json"

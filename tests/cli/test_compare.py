@@ -78,8 +78,9 @@ def test_the_table_names_every_policy(capsys):
         ((ANGULAR, EXACT, "--seed", "-1"), "seed is -1"),
         ((ANGULAR, EXACT, "--picture", "compared.jpg"), "must end in .png or .svg"),
         ((ANGULAR, EXACT, "--picture", "nowhere/compared.png"), "does not exist"),
-        ((ANGULAR, EXACT, "--engine", "havok"), "havok"),
-        ((ANGULAR, EXACT, "--preset", "lava"), "lava"),
+        # Told by what `evaluate` runs too, whose tests of this are quicker: here a run is exported first.
+        pytest.param((ANGULAR, EXACT, "--engine", "havok"), "havok", marks=pytest.mark.slow),
+        pytest.param((ANGULAR, EXACT, "--preset", "lava"), "lava", marks=pytest.mark.slow),
     ],
 )
 def test_what_cannot_be_compared_is_refused(refused, words, said):

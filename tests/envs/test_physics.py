@@ -225,7 +225,7 @@ for count, friction in eval(sys.argv[2]):
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param("bullet", marks=pytest.mark.slow), "mujoco"])
 def test_two_processes_and_any_order_of_resets_give_the_same_bits(engine):
     def digests(worlds: list[tuple[int, float]]) -> set[str]:
         words = [sys.executable, "-c", DIGEST, engine, repr(worlds)]

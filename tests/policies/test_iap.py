@@ -1,6 +1,7 @@
 """The Implicit Attention Policy, over mechanisms, variants and heads."""
 
 import json
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -74,14 +75,15 @@ SPECS = ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=16)", "softmax")
 VARIANTS = ("mask", "rank", "trans")
 
 
-@pytest.mark.parametrize("head", ["choice", "tanh"])
+# The quick part meets every mechanism and every variant once, and both heads.
+MET = tuple(zip(SPECS, VARIANTS, ("choice", "tanh", "choice"), strict=True))
+
+
 @pytest.mark.parametrize(
-    ("spec", "variant"),
+    ("spec", "variant", "head"),
     [
-        # The quick part meets every mechanism and every variant once.
-        pytest.param(spec, variant, marks=() if place == VARIANTS.index(variant) else pytest.mark.slow)
-        for place, spec in enumerate(SPECS)
-        for variant in VARIANTS
+        pytest.param(*case, marks=() if case in MET else pytest.mark.slow)
+        for case in product(SPECS, VARIANTS, ("choice", "tanh"))
     ],
 )
 def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
@@ -155,9 +157,10 @@ def test_a_mirrored_scene_gives_the_other_sides_scores(variant):
     # A larger token has an inside, which a mirror turns round.
     policy = iap(config("softmax", variant=variant, patch=1, leg_inputs=EVERY_INPUT), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)
+    inspect = jax.jit(policy.inspect)
     for seed in range(3):
-        here = policy.inspect(parameters, features, observation(seed))["scores"]
-        there = policy.inspect(parameters, features, mirrored(observation(seed)))["scores"]
+        here = inspect(parameters, features, observation(seed))["scores"]
+        there = inspect(parameters, features, mirrored(observation(seed)))["scores"]
         np.testing.assert_allclose(there, swapped(np.asarray(here)), atol=2e-4)
         assert np.abs(here - swapped(np.asarray(here))).max() > 1e-3
 
@@ -229,8 +232,8 @@ def test_a_policy_written_down_is_the_policy_read_back():
     parameters = trained_like(policy)
     seen = observation()
     np.testing.assert_array_equal(
-        policy.inspect(parameters, features, seen)["scores"],
-        again.inspect(parameters, read_back, seen)["scores"],
+        jax.jit(policy.inspect)(parameters, features, seen)["scores"],
+        jax.jit(again.inspect)(parameters, read_back, seen)["scores"],
     )
 
 

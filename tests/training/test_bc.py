@@ -105,6 +105,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
     assert again is None
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_trace_in_a_run_that_goes_on(tmp_path):
     cloned(tmp_path / "whole")
     steps = iter(range(1, 100))
@@ -176,6 +177,7 @@ def test_a_batch_is_spread_over_devices():
     np.testing.assert_allclose(found[1:], np.asarray(flatten(state.parameters))[:50], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
     frames = ToyFrames()
     good = statistics(frames, np.arange(len(frames.episode)), None)
@@ -336,11 +338,13 @@ def test_an_error_while_reading_is_raised_where_the_batch_is_wanted():
 
 
 def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
-    cloned(tmp_path / "run")
+    config = replace(CONFIG, validation=0.0)
+    cloned(tmp_path / "run", config)
+    longer = replace(config, steps=20)
     with pytest.raises(CheckpointError, match=r"of the checkpoint is not that of this config"):
-        cloned(tmp_path / "run", replace(CONFIG, steps=20), replace(POLICY, width=16), fresh=False)
+        cloned(tmp_path / "run", longer, replace(POLICY, width=16), fresh=False)
     with pytest.raises(CheckpointError, match=r"statistics/.* of the checkpoint is not that of this config"):
-        cloned(tmp_path / "run", replace(CONFIG, steps=20), frames=ToyFrames(seed=5), fresh=False)
+        cloned(tmp_path / "run", longer, frames=ToyFrames(seed=5), fresh=False)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path)
     ("changed", "last", "words"),
     [
         ({"episode_budget": 20}, 3, "20 episodes"),
-        ({"seconds_budget": 1e-6}, 1, "1e-06 s"),
+        pytest.param({"seconds_budget": 1e-6}, 1, "1e-06 s", marks=pytest.mark.slow),
         ({"stop_at": -4.0, "learning_rate": 0.3}, None, "reached stop_at"),
         ({"stop_after": 2, "stage_limit": 1}, None, "2 evaluations"),
     ],

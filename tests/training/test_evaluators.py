@@ -39,7 +39,7 @@ EVERY = [
 @pytest.fixture(scope="module", autouse=True)
 def cluster(request):
     """One for all tests here: to start one takes seconds."""
-    asked = any("ray" in item.name for item in request.session.items)
+    asked = any("ray" in item.name for item in request.session.items if item.path == request.path)
     ray = pytest.importorskip("ray") if asked and importlib.util.find_spec("ray") else None
     if ray is not None:
         ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -145,6 +145,12 @@ def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two generations; nobody changes it."""
+    return run(tmp_path_factory.mktemp("trained") / "run", generations=2)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -153,9 +159,8 @@ def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
         ({"strategy": "open_es"}, "strategy's state is another one"),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused_and_kept(tmp_path, changed, words):
-    folder = run(tmp_path / "run", generations=2)
-    before = load_parameters(folder.path)
+def test_a_checkpoint_of_something_else_is_refused_and_kept(trained, changed, words):
+    before = load_parameters(trained.path)
     with pytest.raises(CheckpointError, match=words):
-        run(tmp_path / "run", resume=True, **changed)
-    np.testing.assert_array_equal(load_parameters(folder.path), before)
+        run(trained.path, resume=True, **changed)
+    np.testing.assert_array_equal(load_parameters(trained.path), before)

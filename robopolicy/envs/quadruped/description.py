@@ -61,8 +61,8 @@ def describe(env: SteppingStones) -> Description:
                         "m",
                         -largest,
                         largest,
-                        "how far ahead of its nominal landing this foot is to land; it takes the command of the "
-                        "step in which it lifts off, and keeps it until it has landed",
+                        "how far ahead of its nominal landing this foot is to land; it takes the command of "
+                        "the step in which it lifts off, and keeps it until it has landed",
                     )
                     for leg in LEGS
                 ],

@@ -1,0 +1,85 @@
+"""Cameras as they are described, and the safe stops."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robopolicy.cli.robots import described
+from robopolicy.cli.tasks import TASKS
+
+ENGINES = ("bullet", "mujoco")
+
+
+def rays(camera):
+    """Directions [H, W, 3] of unit depth through the middles of pixels, in the frame of the pose."""
+    columns = (np.arange(camera["width"]) + 0.5 - camera["cx"]) / camera["fx"]
+    rows = (np.arange(camera["height"]) + 0.5 - camera["cy"]) / camera["fy"]
+    x, y = np.meshgrid(columns, rows)
+    return np.stack([x, y, np.ones_like(x)], axis=-1) @ np.array(camera["rotation"]).T
+
+
+def test_depth_cameras_stand_where_they_are_told_to_stand():
+    env = gymnasium.make(TASKS["stepping-stones"].id, engine="mujoco")
+    cameras = described("stepping-stones", env)["cameras"]
+    level, height = env.unwrapped.level_depth(), env.unwrapped.config.walker.height
+    env.close()
+    assert cameras.keys() == level.keys()
+    for name, camera in cameras.items():
+        down = -rays(camera)[..., 2]
+        expected = (height + camera["position"][2]) / down
+        seen = level[name] < 2.0
+        assert seen.mean() > 0.5
+        np.testing.assert_allclose(level[name][seen], expected[seen], rtol=1e-5)
+
+
+def test_the_picture_shows_balls_where_the_camera_says():
+    env = gymnasium.make(TASKS["bimanual-sweep"].id, engine="bullet", balls=1)
+    camera = described("bimanual-sweep", env)["cameras"]["image"]
+    for seed in range(3):
+        observation, _ = env.reset(seed=seed)
+        ball = env.unwrapped.balls[0]
+        x, y, z = (ball - np.array(camera["position"])) @ np.array(camera["rotation"])
+        column, row = camera["fx"] * x / z + camera["cx"], camera["fy"] * y / z + camera["cy"]
+        red, green, blue = observation["image"][int(row), int(column)].astype(int)
+        assert red > 100
+        assert max(green, blue) < red / 2
+    env.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("steps", [1, 37, 53])
+def test_a_walking_robot_comes_to_a_stand_and_stays(engine, steps):
+    env = gymnasium.make(TASKS["stepping-stones"].id, engine=engine).unwrapped
+    env.reset(seed=3)
+    for _ in range(steps):
+        env.step(env.oracle_action())
+    env.halt()
+    for _ in range(20):
+        _, _, ended, _, info = env.step(np.ones(4, np.float32))
+        assert not ended, info
+    stood = env.walker.reading.position
+    for _ in range(100):
+        _, _, ended, _, info = env.step(np.ones(4, np.float32))
+        assert not ended, info
+    assert np.abs(env.walker.reading.position - stood).max() < 0.01
+    assert env.physics.foot_contacts().all()
+    # The next episode walks again.
+    env.reset(seed=3)
+    for _ in range(20):
+        env.step(env.oracle_action())
+    assert env.walker.reading.position[0] > 0.2
+    env.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_spatulas_are_held_where_they_are(engine):
+    env = gymnasium.make(TASKS["bimanual-sweep"].id, engine=engine, image_size=None).unwrapped
+    env.reset(seed=0)
+    for _ in range(20):
+        env.step(env.oracle_action())
+    env.halt()
+    held = env.physics.tools()[0]
+    for _ in range(10):
+        env.step(np.zeros(12, np.float32))
+    assert np.abs(env.physics.tools()[0] - held).max() < 0.02
+    env.close()

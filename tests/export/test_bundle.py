@@ -1,0 +1,164 @@
+"""Bundles of the shipped policies: what is written is what was trained, in physical units."""
+
+import json
+import subprocess
+import sys
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from robopolicy.cli import main
+from robopolicy.cli.robots import described
+from robopolicy.cli.runs import load_run
+from robopolicy.cli.tasks import TASKS
+from robopolicy.policies.base import unflatten
+from robopolicy.runtime import Policy
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.golden import read_golden
+
+SHIPPED = {"stepping-stones": "stepping-stones-planned", "bimanual-sweep": "bimanual-sweep-angular"}
+OBSERVATIONS = {"stepping-stones": 240, "bimanual-sweep": 16}
+FILES = ["README.md", "SHA256SUMS", "golden.npz", "manifest.json", "policy.onnx", "policy.stablehlo"]
+
+
+@pytest.fixture(scope="module", params=SHIPPED)
+def exported(request, tmp_path_factory):
+    """Task, and its bundle of a few observations."""
+    folder = tmp_path_factory.mktemp("exported") / "bundle"
+    assert main(export(request.param, folder)) == 0
+    return request.param, folder
+
+
+def export(task, folder):
+    return ["export", SHIPPED[task], "--out", str(folder), "--observations", str(OBSERVATIONS[task])]
+
+
+@pytest.mark.slow
+def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(exported):
+    task, folder = exported
+    trained = load_run(SHIPPED[task])
+    tree = unflatten(trained.policy)(trained.parameters)
+    act = jax.jit(trained.policy.act)
+    policy = Policy.load(folder)
+    scale = [0.15] * 4 if task == "stepping-stones" else [*[0.04] * 3, *[0.2] * 3] * 2
+    commands = []
+    for observation, recorded in read_golden(open_bundle(folder)):
+        action = np.asarray(act(tree, trained.features, observation))
+        commands.append(policy.act(observation))
+        np.testing.assert_allclose(commands[-1], np.array(scale) * action, atol=1e-5)
+        np.testing.assert_allclose(recorded["command"], np.array(scale) * action, atol=1e-5)
+    assert len(commands) == OBSERVATIONS[task]
+    assert len(np.unique(commands, axis=0)) > 1
+
+
+@pytest.mark.slow
+def test_readings_beyond_the_reach_of_training_are_clipped_inside(exported):
+    task, folder = exported
+    policy = Policy.load(folder)
+    observation = {name: array.copy() for name, array in next(read_golden(open_bundle(folder)))[0].items()}
+    if task == "stepping-stones":
+        observation["front_depth"][:3] = 2.0
+        near = policy.run(observation)["scores"]
+        observation["front_depth"][:3] = 60.0
+        np.testing.assert_array_equal(policy.run(observation)["scores"], near)
+        observation["front_depth"][:3] = 400.0  # millimetres
+        with pytest.raises(ValueError, match="it must be a number from 0 to 100"):
+            policy.act(observation)
+        observation["front_depth"][:3] = 0.0
+        observation["proprioception"][0] = 5.0  # degrees
+        with pytest.raises(ValueError, match="'roll' is 5 rad"):
+            policy.act(observation)
+    else:
+        observation["poses"][0] = 340.0
+        with pytest.raises(ValueError, match="'left_x' is 340 m"):
+            policy.act(observation)
+
+
+@pytest.mark.slow
+def test_stablehlo_gives_the_recorded_outputs(exported):
+    _, folder = exported
+    called = jax.export.deserialize((folder / "policy.stablehlo").read_bytes())
+    assert called.platforms == ("cpu", "cuda")
+    for number, (observation, recorded) in enumerate(read_golden(open_bundle(folder))):
+        made = called.call(*(observation[name] for name in sorted(observation)))
+        for found, name in zip(made, ("command", "action", "scores"), strict=True):
+            np.testing.assert_allclose(found, recorded[name], atol=1e-4, err_msg=name)
+        if number == 3:
+            break
+
+
+@pytest.mark.slow
+def test_the_same_run_gives_the_same_bytes(exported, monkeypatch):
+    """Recorded by one process or by three, into the folder of another name."""
+    task, folder = exported
+    again = folder.parent / "again"
+    monkeypatch.setattr("os.cpu_count", lambda: 3 if task == "stepping-stones" else 1)
+    assert main(export(task, again)) == 0
+    assert sorted(path.name for path in again.iterdir()) == FILES
+    for name in FILES:
+        assert (again / name).read_bytes() == (folder / name).read_bytes(), name
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["again", "bundle"]
+
+
+@pytest.mark.slow
+def test_its_manifest_and_page_tell_what_a_robot_needs(exported):
+    task, folder = exported
+    told = json.loads((folder / "manifest.json").read_text())
+    page = (folder / "README.md").read_text()
+    for part in (*told["inputs"].values(), *told["outputs"].values()):
+        for one in part.get("entries", [part]):
+            assert one["low"] < one["high"]
+            assert one["unit"]
+            assert "entries" not in part or f"`{one['name']}`" in page
+    assert told["control_period"] == (0.05 if task == "stepping-stones" else 0.1)
+    assert len(told["robot"]["joint_order"]) == len(told["robot"]["default_pose"]["joints"])
+    assert sum(told["flops"]["by_component"].values()) == told["flops"]["total"]
+    for name in (*told["robot"]["joint_order"], told["attention"], *told["inputs"], "safe stop"):
+        assert name.lower() in page.lower()
+    assert {"robopolicy", "jax", "jax2onnx", "onnxruntime", "numpy"} <= told["versions"].keys()
+    assert told["evaluation"]["bullet"]["episodes"] >= 50
+    assert told["training"]["records"] > 1
+    assert told["run"]["git"]["commit"]
+
+
+TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)
+
+
+@pytest.mark.slow
+def test_a_graph_that_differs_is_not_shipped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("robopolicy.export.bundle.TOLERANCES", TIGHT)
+    words = ["export", "stepping-stones-planned", "--out", str(tmp_path / "bundle"), "--observations", "2"]
+    assert main(words) == 1
+    assert "ONNX differs from JAX" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_example_of_a_robot_of_ones_own_runs(exported, request):
+    task, folder = exported
+    if task != "stepping-stones":
+        pytest.skip("the example is a legged robot")
+    words = [sys.executable, str(request.config.rootpath / "examples" / "own_robot.py"), str(folder)]
+    run = subprocess.run([*words, "--seconds", "0.5"], capture_output=True, text=True, timeout=120)
+    assert "10 steps of 50 ms" in run.stdout, run.stderr
+    assert "stands" in run.stdout
+
+
+@pytest.mark.parametrize("task", SHIPPED)
+def test_observations_lie_within_the_limits_that_are_told(task):
+    env = gymnasium.make(TASKS[task].id)
+    told = described(task, env)
+    json.dumps(told, allow_nan=False)
+    observation, _ = env.reset(seed=0)
+    for _ in range(10):
+        assert told["inputs"].keys() == observation.keys()
+        for name, array in observation.items():
+            entries = told["inputs"][name].get("entries", [told["inputs"][name]])
+            for number, one in enumerate(entries):
+                values = array[number] if len(entries) > 1 else array
+                assert np.all(values >= one["low"])
+                assert np.all(values <= one["high"])
+        observation, *_ = env.step(env.unwrapped.oracle_action())
+    env.close()

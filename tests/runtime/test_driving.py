@@ -1,0 +1,362 @@
+"""A robot and a policy at two ends of a socket: whatever one of them does, the other ends well.
+
+Times here are deadlines that a broken end would miss by far, not measurements.
+"""
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from toy_bundle import make_bundle, observations
+
+from robopolicy.runtime import Policy
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.link import accept, connect, listen
+from robopolicy.runtime.manifest import parse
+from robopolicy.runtime.process import policy_process
+from robopolicy.runtime.protocol import HEADER, Decoder, Kind, ProtocolError, encode, pack, stop
+from robopolicy.runtime.robot import Driver
+from robopolicy.runtime.serve import serve
+
+SOON = 10.0  # s: what takes longer hangs
+
+
+class ToyRobot:
+    """Notes what it is told."""
+
+    def __init__(self, steps=20):
+        self.left, self.told, self.stops = steps, [], []
+        self.seen = {name: array[0] for name, array in observations().items()}
+
+    def finished(self):
+        return self.left <= 0
+
+    def observe(self):
+        self.left -= 1
+        return self.seen
+
+    def act(self, command):
+        self.told.append(command)
+
+    def hold(self):
+        self.told.append(None)
+
+    def stop(self, reason):
+        self.stops.append(reason)
+
+
+def drive(bundle, peer, robot=None, misses=3):
+    """Drive a robot by `peer`, a function of a connected socket; robot, record, and why it stopped."""
+    manifest = open_bundle(bundle).manifest
+    robot = robot or ToyRobot()
+
+    def behave():
+        with socket.create_connection(address, timeout=SOON) as mine:
+            mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            mine.sendall(encode(Kind.HELLO, payload=manifest.digest()))
+            with suppress(OSError):  # the robot may hang up first
+                heard(mine, Kind.OBSERVATION)
+                peer(mine)
+
+    with listen() as door:
+        address = door.getsockname()
+        thread = threading.Thread(target=behave, daemon=True)
+        thread.start()
+        with accept(door, manifest, SOON) as link:
+            driver = Driver(link, manifest, misses)
+            reason = driver.run(robot, seconds=5.0)
+    thread.join(SOON)
+    assert not thread.is_alive()
+    assert len(robot.stops) == 1, "the robot is told to stop once, however it ends"
+    assert reason is None or len(reason.splitlines()) == 1
+    return robot, driver.record, reason
+
+
+def answers(sock, count=10**9, command=(0.1, -0.2), sequence=lambda n: n, also=lambda sock, n: None, first=1):
+    """Answer observation `first`, if it has been heard already, and others that follow: `count` in all."""
+    lengths = {Kind.HELLO: (32, 32), Kind.OBSERVATION: (88, 88), Kind.STOP: (0, 500)}
+    decoder, waiting, answered = Decoder(lengths), [first] if first else [], 0
+    while True:
+        for number in waiting:
+            payload = np.array(command, "<f4").tobytes()
+            sock.sendall(encode(Kind.COMMAND, sequence(number), 5, payload))
+            also(sock, number)
+            answered += 1
+        if answered >= count or not (data := sock.recv(4096)):
+            return
+        messages = decoder.feed(data)
+        if any(message.kind is Kind.STOP for message in messages):
+            return
+        waiting = [message.sequence for message in messages]
+
+
+def test_a_policy_drives_a_robot_to_its_end(bundle):
+    robot, record, reason = drive(bundle, answers)
+    assert reason is None
+    assert record.steps == 20
+    assert len(robot.told) == 20
+    np.testing.assert_allclose(robot.told[0], [0.1, -0.2], rtol=1e-6)
+    told = record.told()
+    assert told["share_missed"] == record.missed / 20
+    assert told["thinking"]["max"] == pytest.approx(5e-9)
+
+
+def silent(sock):
+    answers(sock, count=3)
+    time.sleep(0.5)
+
+
+def half(sock):
+    answers(sock, count=3)
+    sock.sendall(encode(Kind.COMMAND, 4, 0, b"12345678")[:20])
+    time.sleep(0.5)
+
+
+def repeated(sock, sequence):
+    sock.sendall(encode(Kind.COMMAND, sequence, 0, np.zeros(2, "<f4").tobytes()))
+
+
+def flood(sock, sequence):
+    sock.sendall(encode(Kind.COMMAND, sequence, 0, np.zeros(2, "<f4").tobytes()) * 500)
+
+
+@pytest.mark.parametrize(
+    ("peer", "said"),
+    [
+        (silent, "no command came in time, 3 times in a row"),
+        (half, "no command came in time, 3 times in a row"),
+        (lambda s: answers(s, count=3), "the peer has closed the connection"),
+        (lambda s: s.sendall(b"\x17\x03 garbage of some length, which is none of ours"), "something else"),
+        (lambda s: answers(s, command=(0.1, np.nan)), "the command for right is nan m"),
+        (
+            lambda s: answers(s, command=(9.0, 0.0)),
+            "left is 9 m: it must be from -0.3 to 0.3",
+        ),
+        (lambda s: answers(s, command=(0.0, 0.0, 0.0)), "a COMMAND has 12 bytes: it must have 8"),
+        (lambda s: answers(s, sequence=lambda n: n + 1), "a command for observation 2 came"),
+        (lambda s: answers(s, sequence=lambda n: 0), "a command for observation 0 came"),
+        (lambda s: answers(s, also=repeated), "a command for observation 1 came"),
+        (lambda s: answers(s, also=flood), ""),
+        (lambda s: s.sendall(stop("sensor\nfailed")), "the policy stops: sensor failed"),
+        (lambda s: s.sendall(encode(Kind.HELLO, payload=b"x" * 32)), "a HELLO came in place of a COMMAND"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_policy_makes_the_robot_stop_safely(bundle, peer, said):
+    began = time.monotonic()
+    robot, _, reason = drive(bundle, peer, ToyRobot(100))
+    assert reason is not None
+    assert said in reason
+    assert robot.stops == [reason]
+    assert time.monotonic() - began < SOON
+
+
+def test_one_late_command_is_held_over_and_told(bundle):
+    def late_once(sock):
+        answers(sock, count=5)
+        time.sleep(0.05)  # two periods and a half
+        answers(sock, first=None)
+
+    robot, record, reason = drive(bundle, late_once, ToyRobot(30), misses=20)
+    assert reason is None
+    assert record.missed >= 1
+    assert [command is None for command in robot.told].count(True) == record.missed
+
+
+def test_a_robot_that_fails_is_stopped_and_says_so(bundle):
+    class Broken(ToyRobot):
+        def act(self, command):
+            raise RuntimeError("the motors are gone")
+
+    robot = Broken()
+    with pytest.raises(RuntimeError, match="motors"):
+        drive(bundle, answers, robot)
+    assert robot.stops == ["the robot's side failed: RuntimeError"]
+
+
+def test_others_are_turned_away_until_the_policy_comes(bundle):
+    manifest = open_bundle(bundle).manifest
+    refused = []
+    with listen() as door:
+        address = door.getsockname()
+        assert address[0] == "127.0.0.1"
+        strangers = [
+            b"GET / HTTP/1.1\r\n\r\n",
+            encode(Kind.HELLO, payload=b"x" * 32),
+            encode(Kind.COMMAND, 1, 0, b"12345678"),
+            b"",
+        ]
+        waiting = [socket.create_connection(address) for _ in strangers]
+        for stranger, words in zip(waiting, strangers, strict=True):
+            stranger.sendall(words)
+            stranger.shutdown(socket.SHUT_WR)
+        mine = threading.Thread(target=lambda: connect(manifest, *address).close(), daemon=True)
+        mine.start()
+        accept(door, manifest, SOON, refused.append).close()
+        mine.join(SOON)
+        for stranger in waiting:
+            stranger.close()
+    assert len(refused) == len(strangers)
+    assert "different bundles" in refused[1]
+    with listen() as door, pytest.raises(ConnectionError, match="no policy has connected"):
+        accept(door, manifest, 0.2)
+
+
+def test_both_ends_must_have_the_same_bundle(bundle, tmp_path):
+    other = open_bundle(make_bundle(tmp_path / "other", control_period=0.03)).manifest
+    mine = open_bundle(bundle).manifest
+    assert mine.digest() != other.digest()
+    assert parse((bundle / "manifest.json").read_bytes()).digest() == mine.digest()
+    refused = []
+
+    def turn_away(door):
+        with suppress(ConnectionError):
+            accept(door, mine, 1.0, refused.append, lambda: not refused)
+
+    with listen() as door:
+        thread = threading.Thread(target=turn_away, args=(door,), daemon=True)
+        thread.start()
+        with pytest.raises((ProtocolError, ConnectionError)):
+            connect(other, *door.getsockname())
+        thread.join(SOON)
+    assert len(refused) == 1
+    assert "different bundles" in refused[0]
+
+
+def serving(bundle, robot, silence=1.0):
+    """Serve the bundle to `robot`, a function of a connected socket that has said hello; what came of it."""
+    manifest = open_bundle(bundle).manifest
+    found = []
+
+    def run():
+        try:
+            found.append(serve(bundle, door.getsockname()[1], silence=silence, patience=SOON))
+        except (ValueError, ConnectionError) as error:
+            found.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        door.settimeout(SOON)
+        mine, _ = door.accept()
+        with mine:
+            mine.settimeout(SOON)
+            mine.sendall(encode(Kind.HELLO, payload=manifest.digest()))
+            heard(mine, Kind.HELLO)
+            robot(mine)
+        thread.join(SOON)
+    assert not thread.is_alive()
+    return found[0]
+
+
+def seen(change=None):
+    arrays = {name: array[0] for name, array in observations().items()}
+    return pack(VALUES, {**arrays, **(change or {})})
+
+
+def heard(sock, kind):
+    lengths = {Kind.HELLO: (32, 32), Kind.OBSERVATION: (88, 88), Kind.COMMAND: (8, 8), Kind.STOP: (0, 500)}
+    decoder = Decoder(lengths)
+    while data := sock.recv(4096):
+        for message in decoder.feed(data):
+            if message.kind is kind:
+                return message
+    raise AssertionError(f"no {kind.name} was sent")
+
+
+@pytest.fixture(autouse=True)
+def _values(bundle):
+    global VALUES
+    VALUES = open_bundle(bundle).manifest.inputs
+
+
+def test_observations_are_answered_and_stale_ones_skipped(bundle):
+    policy = Policy.load(bundle)
+    expected = policy.act({name: array[0] for name, array in observations().items()})
+
+    def robot(sock):
+        sock.sendall(b"".join(encode(Kind.OBSERVATION, n, 0, seen()) for n in range(1, 11)))
+        command = heard(sock, Kind.COMMAND)
+        assert 1 <= command.sequence <= 10
+        np.testing.assert_allclose(np.frombuffer(command.payload, "<f4"), expected, rtol=1e-6)
+        sock.sendall(stop("done"))
+
+    answered = serving(bundle, robot)
+    assert 1 <= answered <= 10
+
+
+@pytest.mark.parametrize(
+    ("robot", "said"),
+    [
+        (lambda s: time.sleep(2.0), "the robot has been silent for 1 s"),
+        (lambda s: None, "the peer has closed the connection"),
+        (lambda s: s.sendall(b"GET / HTTP/1.1\r\n"), "something else"),
+        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, seen())[:60]), "in the middle of a message"),
+        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, b"short")), "it must have 88"),
+        (
+            lambda s: (s.sendall(encode(Kind.OBSERVATION, 0, 0, seen())), s.recv(99)),
+            "OBSERVATION 0 must not follow",
+        ),
+        (lambda s: s.sendall(encode(Kind.COMMAND, 1, 0, b"12345678")), "must not come from this peer"),
+        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, seen()) * 2000), ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_robot_ends_the_policy_in_one_line(bundle, robot, said):
+    def tolerant(sock):
+        with suppress(OSError):  # the policy may hang up first
+            robot(sock)
+
+    error = serving(bundle, tolerant)
+    assert isinstance(error, Exception)
+    assert said in str(error)
+    assert len(str(error).splitlines()) == 1
+
+
+def test_the_robot_is_told_what_the_policy_refuses(bundle):
+    def robot(sock):
+        sock.sendall(encode(Kind.OBSERVATION, 1, 0, seen({"felt": np.array([0, np.nan], np.float32)})))
+        assert "felt 'right' is nan rad" in heard(sock, Kind.STOP).reason
+
+    assert "felt 'right' is nan rad" in str(serving(bundle, robot))
+
+
+def test_a_policy_in_a_process_of_its_own_holds_the_runtime_alone(bundle):
+    manifest = open_bundle(bundle).manifest
+    robot = ToyRobot(10)
+    with policy_process(bundle, manifest) as link:
+        driver = Driver(link, manifest, misses=10)
+        assert driver.run(robot, 5.0) is None
+    assert len(robot.told) == 10
+    code = "import sys, robopolicy.runtime.__main__; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in run.stdout.split()}
+    assert not loaded & {"jax", "flax", "mujoco", "pybullet", "tyro", "onnx", "numba", "scipy"}
+
+
+def test_a_policy_that_cannot_start_is_not_waited_for(bundle, capfd):
+    manifest = open_bundle(bundle).manifest
+    (bundle / "policy.onnx").write_bytes(b"changed")
+    began = time.monotonic()
+    with pytest.raises(ConnectionError, match="no policy"), policy_process(bundle, manifest):
+        pass
+    assert time.monotonic() - began < 25.0
+    assert "it was changed or damaged" in capfd.readouterr().err
+
+
+def test_spoilt_conversations_stop_the_robot_or_end_well(bundle):
+    """Seeded; the bytes of a sound conversation with some of them changed, cut out or made up."""
+    rng = random.Random(4)
+    commands = b"".join(encode(Kind.COMMAND, n, 0, np.zeros(2, "<f4").tobytes()) for n in range(1, 4))
+    for _ in range(60):
+        data = bytearray(commands)
+        at = rng.randrange(len(data))
+        data[at : at + rng.choice((0, 1, 8))] = rng.randbytes(rng.choice((0, 1, 8, HEADER.size)))
+        robot, _, reason = drive(bundle, lambda s, data=data: s.sendall(data), ToyRobot(3))
+        assert robot.stops == [reason or "the drive has ended"]

@@ -1,0 +1,113 @@
+"""A small bundle that is made without JAX: commands are twice what is felt, plus the mean of an image."""
+
+import hashlib
+import json
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from robopolicy.runtime.golden import write_golden
+
+LEGS = ("left", "right")
+ROWS = 6
+
+
+def graph(inputs=("image", "felt"), image_type=TensorProto.FLOAT, largest=0.3):
+    """command = clip(mean(image) + 0.1 felt) * largest, action = command / largest, scores = felt."""
+    image, felt = inputs
+    constant = helper.make_tensor
+    nodes = [
+        helper.make_node("Cast", [image], ["seen"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["seen"], ["mean"], keepdims=0),
+        helper.make_node("Mul", [felt, "tenth"], ["push"]),
+        helper.make_node("Add", ["push", "mean"], ["sum"]),
+        helper.make_node("Clip", ["sum", "low", "high"], ["action"]),
+        helper.make_node("Mul", ["action", "largest"], ["command"]),
+        helper.make_node("Identity", [felt], ["scores"]),
+    ]
+    body = helper.make_graph(
+        nodes,
+        "toy",
+        [
+            helper.make_tensor_value_info(image, image_type, [4, 5]),
+            helper.make_tensor_value_info(felt, TensorProto.FLOAT, [2]),
+        ],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("command", "action", "scores")],
+        [
+            constant(name, TensorProto.FLOAT, [], [value])
+            for name, value in (("tenth", 0.1), ("low", -1.0), ("high", 1.0), ("largest", largest))
+        ],
+    )
+    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def entries(unit, largest):
+    return [{"name": leg, "unit": unit, "low": -largest, "high": largest} for leg in LEGS]
+
+
+def manifest():
+    return {
+        "schema": 2,
+        "task": "toy",
+        "control_period": 0.02,
+        "deadline": 0.02,
+        "inputs": {
+            "image": {"shape": [4, 5], "dtype": "float32", "unit": "m", "low": 0.0, "high": 10.0},
+            "felt": {"shape": [2], "dtype": "float32", "entries": entries("rad", 3.0)},
+        },
+        "outputs": {
+            "command": {"shape": [2], "dtype": "float32", "entries": entries("m", 0.3)},
+            "action": {"shape": [2], "dtype": "float32", "entries": entries("1", 1.0)},
+            "scores": {"shape": [2], "dtype": "float32", "unit": "1", "low": -1e30, "high": 1e30},
+        },
+        "golden": {"observations": ROWS},
+        "tolerances": {"command": 1e-5, "action": 1e-5, "scores": 1e-4},
+        "requires": {"onnxruntime": "1.20"},
+    }
+
+
+def observations(count=ROWS):
+    rng = np.random.default_rng(3)
+    return {
+        "image": rng.uniform(0, 0.5, (count, 4, 5)).astype(np.float32),
+        "felt": rng.uniform(-2, 2, (count, 2)).astype(np.float32),
+    }
+
+
+def outputs(seen):
+    action = np.clip(seen["image"].mean(axis=(1, 2))[:, None] + np.float32(0.1) * seen["felt"], -1, 1)
+    return {"command": np.float32(0.3) * action, "action": action, "scores": seen["felt"]}
+
+
+def seal(folder, told):
+    """Write manifest and sums of what lies in `folder`."""
+
+    def digest(path):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    files = [p for p in sorted(folder.iterdir()) if p.name not in ("manifest.json", "SHA256SUMS")]
+    told = {**told, "files": {p.name: digest(p) for p in files}}
+    (folder / "manifest.json").write_text(json.dumps(told, indent=1) + "\n")
+    resum(folder)
+
+
+def resum(folder):
+    """Write sums of what lies in `folder`, as whoever changes a bundle on purpose would."""
+    files = [p for p in sorted(folder.iterdir()) if p.is_file() and p.name != "SHA256SUMS"]
+    lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in files]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def make_bundle(folder, **changes):
+    """A sound bundle, but for `changes` to its manifest."""
+    folder.mkdir()
+    (folder / "policy.onnx").write_bytes(graph())
+    (folder / "policy.stablehlo").write_bytes(b"not read by the runtime")
+    (folder / "README.md").write_text("# toy\n")
+    seen = observations()
+    write_golden(folder / "golden.npz", {**seen, **outputs(seen)})
+    seal(folder, {**manifest(), **changes})
+    return folder

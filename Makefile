@@ -31,10 +31,11 @@ demo: $(STAMP)
 	@$(BIN)/robopolicy export $(DEMO) --out $(DEMO)/bundle
 	@echo; echo "The run     $(DEMO)/              (config.json, metrics.jsonl, tensorboard/, checkpoints/)"
 	@echo "The video   $(DEMO)/rollout.mp4"
-	@echo "The policy  $(DEMO)/bundle/policy.onnx"
+	@echo "The policy  $(DEMO)/bundle/               (README.md says what is in it, and how a robot runs it)"
 	@echo; echo "Next:"
 	@echo "  . $(BIN)/activate"
 	@echo "  robopolicy evaluate $(DEMO) --episodes 20"
+	@echo "  robopolicy deploy $(DEMO)/bundle --robot sim"
 	@echo "  robopolicy train es --resume --stop-at None --generations 60 --out $(DEMO)"
 	@echo "  tensorboard --logdir runs        (after: pip install tensorboard)"
 

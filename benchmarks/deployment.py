@@ -4,9 +4,10 @@
     python benchmarks/deployment.py               the figures that are kept, against what was expected
 
 Expected: ONNX within 1e-5 of JAX on 1,000 recorded observations; 99 of 100 calls of the stepping stones'
-policy within 2 ms, and of the bimanual sweep's within its control period of 100 ms; the runtime imported within
-0.2 s and the legged policy within 100 MB; an export within 60 s; in 60 s of driving in real time less than
-0.1 % of the deadlines missed, and over 20 courses the crossing rate of `robopolicy evaluate` within 5 points.
+policy within 2 ms, and of the bimanual sweep's within its control period of 100 ms; the runtime imported
+within 0.2 s and the legged policy within 100 MB; an export within 60 s; in 60 s of driving in real time less
+than 0.1 % of the deadlines missed, and over 20 courses the crossing rate of `robopolicy evaluate` within 5
+points.
 """
 
 import argparse
@@ -33,14 +34,18 @@ def told(*words: str) -> dict:
 
 
 def importing() -> float:
-    """Seconds that a new interpreter takes for the runtime, beyond what it takes for nothing: the median."""
+    """Seconds that a new interpreter takes for the runtime, beyond what it takes for nothing: the median.
+
+    Where gymnasium is not installed, as on a robot.
+    """
 
     def seconds(code: str) -> float:
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
         return time.perf_counter() - began
 
-    pairs = [(seconds("import robopolicy.runtime"), seconds("pass")) for _ in range(IMPORTS)]
+    alone = "import sys; sys.modules['gymnasium'] = None"
+    pairs = [(seconds(f"{alone}; import robopolicy.runtime"), seconds(alone)) for _ in range(IMPORTS)]
     return sorted(long - short for long, short in pairs)[IMPORTS // 2]
 
 
@@ -106,7 +111,7 @@ def report(found: dict) -> bool:
     claims.append(
         (
             abs(driven - evaluated) <= 0.05,
-            f"stepping-stones: crosses {driven:.0%} of {COURSES} courses in real time, {evaluated:.0%} in evaluate",
+            f"stepping-stones: crosses {driven:.0%} of {COURSES} courses in real time, else {evaluated:.0%}",
         )
     )
     for holds, words in claims:

@@ -13,6 +13,7 @@ import tyro
 from robopolicy.cli.provenance import versions
 from robopolicy.cli.robots import described
 from robopolicy.cli.tasks import TASKS, make_task
+from robopolicy.envs.physics import ENGINES, default_engine
 
 OBSERVATIONS = 1000
 
@@ -49,7 +50,7 @@ class Export:
 
         trained = load_run(self.policy)
         task = task_of(self.policy, trained.run)
-        engine = trained.run["environment"]["engine"]
+        engine = _engine(trained.run)
         settings = observed(task, trained)
         env = make_task(task, engine, "paper", None, **settings)
         description = described(task, env)
@@ -80,6 +81,13 @@ class Export:
         print(json_format.dumps(result) if self.json else _words(result))
 
 
+def _engine(run: dict[str, Any]) -> str:
+    """The engine that a run was trained on, or the default where it tells none that there is."""
+    told = run.get("environment")
+    engine = told.get("engine") if isinstance(told, dict) else None
+    return engine if engine in ENGINES else default_engine()
+
+
 def _training(folder: Path) -> dict[str, Any]:
     """The last line of a run's log, and how many there are."""
     path = folder / "metrics.jsonl"
@@ -96,7 +104,12 @@ def _evaluation(folder: Path) -> dict[str, Any]:
     path = folder / "evaluation.json"
     if not path.exists():
         return {}
-    told = json_format.loads(path.read_text())
+    try:
+        told = json_format.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
+    if not isinstance(told, dict) or not all(isinstance(one, dict) for one in told.values()):
+        raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine")
     return {
         engine: {name: value for name, value in one.items() if not isinstance(value, list)}
         for engine, one in told.items()

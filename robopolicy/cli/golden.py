@@ -59,31 +59,40 @@ def record_golden(trained: Trained, environment: EnvironmentSpec, units: Units, 
     )
     parts = min(PARTS, count)
     waiting = [Part(FIRST_SEED + k, count // parts + (k < count % parts)) for k in range(parts)]
-    order = {part.seed: index for index, part in enumerate(waiting)}
-    found: dict[int, tuple[Arrays, Arrays]] = {}
+    starts = dict(
+        zip([part.seed for part in waiting], np.cumsum([0, *(p.size for p in waiting)]), strict=False)
+    )
+    whole: tuple[Arrays, Arrays] = ({}, {})
+    recorded = 0
     workers = min(os.cpu_count() or 1, parts)
     with closing(Processes(_serve, (environment, told), workers, DEADLINE)) as processes:
-        playing: dict[int, int] = {}
-        while len(found) < parts:
+        playing: dict[int, Part] = {}
+        while recorded < count:
             for place in processes.free():
                 if waiting:
-                    part = waiting.pop(0)
-                    playing[place] = order[part.seed]
-                    processes.start(place, part)
+                    playing[place] = waiting.pop(0)
+                    processes.start(place, playing[place])
             for place, answer in processes.finished():
                 if isinstance(answer, str):
                     raise RuntimeError(f"recording observations failed: {answer}")
-                found[playing.pop(place)] = answer
-    seen, made = (
-        {name: np.concatenate([found[k][side][name] for k in range(parts)]) for name in found[0][side]}
-        for side in (0, 1)
-    )
+                part = playing.pop(place)
+                _put(whole, answer, starts[part.seed], count)
+                recorded += part.size
     about = {
         "observations": count,
         "seeds": f"{FIRST_SEED} to {FIRST_SEED + parts - 1}, and on by {PARTS} where an episode ends early",
         "environment": {"id": environment.id, **environment.settings},
     }
-    return Recording(seen, made, about)
+    return Recording(*whole, about)
+
+
+def _put(whole: tuple[Arrays, Arrays], part: tuple[Arrays, Arrays], start: int, count: int) -> None:
+    """Put the arrays of a part into those of `count` rows; all of them at once may be most of the memory."""
+    for into, arrays in zip(whole, part, strict=True):
+        for name, array in arrays.items():
+            if name not in into:
+                into[name] = np.empty((count, *array.shape[1:]), array.dtype)
+            into[name][start : start + len(array)] = array
 
 
 def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told: Told) -> None:

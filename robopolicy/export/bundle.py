@@ -100,8 +100,11 @@ def write_bundle(
             recording = record(units)
             converted.result()
         manifest = _manifest(source, description, recording, about)
-        manifest["parity"] = _parity(partial, manifest, recording)
-        write_golden(partial / GOLDEN, {**recording.observations, **recording.outputs})
+        arrays = {**recording.observations, **recording.outputs}
+        with ThreadPoolExecutor(1) as side:
+            written = side.submit(write_golden, partial / GOLDEN, arrays)
+            manifest["parity"] = _parity(partial, manifest, recording)
+            written.result()
         (partial / README).write_text(readme(manifest))
         manifest["files"] = {name: _sum(partial / name) for name in FILES}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")

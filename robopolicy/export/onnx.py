@@ -64,8 +64,13 @@ def _convert(
                 [sys.executable, "-m", "robopolicy.export.convert", folder, str(partial)],
                 capture_output=True,
                 text=True,
-                # The conversion needs no accelerator, and must not take memory from one.
-                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                # The conversion needs no accelerator, and must not take memory from one; what it compiles on
+                # the way runs once.
+                env={
+                    **os.environ,
+                    "JAX_PLATFORMS": "cpu",
+                    "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0",
+                },
             )
             if run.returncode:
                 said = re.findall(r"^\w[\w.]*(?:Error|Exception)\b.*", run.stderr, re.MULTILINE)

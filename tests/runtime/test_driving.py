@@ -19,7 +19,7 @@ from robopolicy.runtime import Policy
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.link import accept, connect, listen
 from robopolicy.runtime.manifest import parse
-from robopolicy.runtime.process import policy_process
+from robopolicy.runtime.process import awaited_policy, policy_process
 from robopolicy.runtime.protocol import HEADER, Decoder, Kind, ProtocolError, encode, pack, stop
 from robopolicy.runtime.robot import Driver
 from robopolicy.runtime.serve import serve
@@ -338,6 +338,19 @@ def test_a_policy_in_a_process_of_its_own_holds_the_runtime_alone(bundle):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in run.stdout.split()}
     assert not loaded & {"jax", "flax", "mujoco", "pybullet", "tyro", "onnx", "numba", "scipy"}
+
+
+def test_a_policy_that_somebody_else_starts_is_waited_for(bundle):
+    manifest = open_bundle(bundle).manifest
+    started = []
+
+    def start(port):
+        words = [sys.executable, "-m", "robopolicy.runtime", "serve", str(bundle), "--port", str(port)]
+        started.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+
+    with awaited_policy("127.0.0.1", 0, manifest, 60.0, start) as link:
+        assert Driver(link, manifest, misses=10).run(ToyRobot(5), 5.0) is None
+    assert started[0].wait(timeout=SOON) == 0
 
 
 def test_a_policy_that_cannot_start_is_not_waited_for(bundle, capfd):

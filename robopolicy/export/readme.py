@@ -83,7 +83,7 @@ def _pitfalls(manifest: Mapping[str, Any]) -> str:
             "on; zeros at first."
             for f in manifest["feedback"]
         ),
-        *(f"Camera of `{name}`: in the frame of {told['frame']}." for name, told in manifest["cameras"].items()),
+        *(f"Camera of `{name}`, frame: {told['frame']}." for name, told in manifest["cameras"].items()),
         f"Safe stop: {manifest['robot']['safe_stop']}. It is the robot's, and must not need the policy.",
         "The sums show that the files arrived whole, and not who made them.",
     ]

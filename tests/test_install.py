@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,25 @@ def test_the_runtime_imports_nothing_heavy_there(empty, tmp_path):
     code = "import sys, robopolicy.runtime; print(*sys.modules)"
     loaded = {name.split(".")[0] for name in done(str(empty / "python"), "-c", code, cwd=tmp_path).split()}
     assert not loaded & {"jax", "flax", "gymnasium", "mujoco", "pybullet", "tyro", "onnx"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_there_are_wheels_for_the_processors_of_robots(empty, tmp_path, machine):
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    platforms = [f"--platform=manylinux_{version}_{machine}" for version in ("2_27", "2_28", "2_17")]
+    words = [
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--report",
+        "-",
+        "--target",
+        str(tmp_path / "target"),
+        *platforms,
+    ]
+    words += ["--python-version=3.11", "--only-binary=:all:", "--constraint", str(ROOT / "constraints.txt")]
+    found = json.loads(done(str(empty / "pip"), *words, *wanted, cwd=tmp_path))["install"]
+    files = [package["download_info"]["url"].rpartition("/")[2] for package in found]
+    assert any(file.startswith("onnxruntime-") and machine in file for file in files)
+    assert any(file.startswith("numpy-") and machine in file for file in files)

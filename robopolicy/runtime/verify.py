@@ -93,7 +93,6 @@ def verify(
     """
     if calls < 1:
         raise ValueError(f"calls is {calls}: it must be 1 or more")
-    on_part("reading and checking every file")
     bundle = open_bundle(folder)
     policy, manifest = Policy(bundle), bundle.manifest
     bundle = bundle._replace(graph=b"")  # which the policy has, and is not to count twice as memory

@@ -185,13 +185,16 @@ def table(kept: dict[str, dict]) -> bool:
     )
     for name, run in kept.items():
         played = run["evaluation"]
+        # Evaluated before heads looked along lines, which brings more: not to be compared with the others.
+        older = "  searched by sampling" if played.get("search") == "sampling" else ""
         records = [r for r in run["curve"] if "loss" in r]
         skipped = records[-1]["skipped"]
+        finite = f"not in {skipped} steps" if skipped else "always"
         print(
             f"{name:20}{played['fraction_in_bowls_mean']:10.1%}{played['success_rate']:13.0%}"
             f"{played['return_mean']:8.0f}{run['flops_per_step'] / 1e6:14.1f}"
             f"{rates[name]:10.0f}"
-            f"{records[-1]['validation/loss']:8.2f}  {'always' if not skipped else f'not in {skipped} steps'}"
+            f"{records[-1]['validation/loss']:8.2f}  {finite}{older}"
         )
     claims = []
     if SHIPPED_RUN in kept:

@@ -35,7 +35,7 @@ class Plan:
     tokens whose attention is as exact as --error asks for, and of these the most exact.
 
     Example: robopolicy plan --task stepping-stones --budget 671046
-    Example: robopolicy plan --task bimanual-sweep --budget 230000000 --tokens 400 --verify 4
+    Example: robopolicy plan --task bimanual-sweep --budget 195000000 --tokens 400 --verify 4
     Example: robopolicy plan --budget 500000 --norm 1.5
     """
 

@@ -86,6 +86,7 @@ class Deploy:
         env = make_task(task, self.engine, self.preset, None, **_observed(manifest, task))
         try:
             robot = SimulatedRobot(env, manifest.data)
+            robot.rehearse(self.seed)
             with self._linked(manifest) as link:
                 result = self._drive(robot, link, manifest, task)
         finally:
@@ -131,12 +132,13 @@ class Deploy:
                     "return": robot.total,
                     "success": bool(robot.info["success"]),
                     "cause": robot.info["cause"],
+                    "whole": not robot.stopped,
                     **{outcome.name: robot.info[outcome.name] for outcome in outcomes},
                 }
             )
             if not self.json:
                 print(_line(played[-1], task))
-        whole = [episode for episode in played if not episode["cause"].startswith("stopped")]
+        whole = [episode for episode in played if episode["whole"]]
         return {
             "bundle": str(self.bundle),
             "task": task,

@@ -112,7 +112,10 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told:
             answer = recorder.record(part)
         except Exception as error:  # whatever an environment raises is the exporter's to report
             answer = words(error)
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:
+            break
 
 
 class _Recorder:

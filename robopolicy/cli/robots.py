@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STANDING = 1.0  # s of simulation after a safe stop
+REHEARSED = 12  # steps: past the first feet that lift off and land
 
 
 def described(task: str, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def described(task: str, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
 class SimulatedRobot:
     """A task's environment behind the runtime's `Robot`: commands are in physical units, as the bundle's.
 
-    `info` is the environment's last; `total` the return so far.
+    `info` is the environment's last, `total` the return so far, `stopped` whether the episode was cut short.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], manifest: Mapping[str, Any]) -> None:
@@ -49,7 +50,15 @@ class SimulatedRobot:
         """Begin an episode."""
         self._observation, self.info = self._env.reset(seed=seed)
         self._last = 0.0 * self._scale
-        self._done, self.total, self.steps = False, 0.0, 0
+        self._done, self.stopped, self.total = False, False, 0.0
+
+    def rehearse(self, seed: int) -> None:
+        """Act for a moment, and stop: what is compiled at its first use must not be so in real time."""
+        self.begin(seed)
+        for _ in range(REHEARSED):
+            if not self._done:
+                self.hold()
+        self.stop("it was a rehearsal")
 
     def finished(self) -> bool:
         """Whether the episode has ended."""
@@ -72,16 +81,16 @@ class SimulatedRobot:
         """Come to rest: some more simulated time, in which nothing is asked of a policy."""
         if self._done:
             return
+        self.stopped = True
         self._env.unwrapped.halt()  # type: ignore[attr-defined]
         for _ in range(round(STANDING / self._period)):
             if not self._done:
                 self._step(0.0 * self._scale)
-        if not self._done:
-            self.info = {**self.info, "cause": f"stopped: {reason}"}
+        after = f", then {self.info['cause']}" if self._done else ""
+        self.info = {**self.info, "cause": f"stopped: {reason}{after}"}
         self._done = True
 
     def _step(self, action: NDArray[np.float32]) -> None:
         self._observation, reward, ended, cut, self.info = self._env.step(action)
         self.total += float(reward)
-        self.steps += 1
         self._done = ended or cut

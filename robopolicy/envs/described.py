@@ -6,6 +6,7 @@ its unit and by the interval that any sound reading of it lies in; "1" is the un
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from robopolicy.envs.physics.base import Array
@@ -17,6 +18,16 @@ def entry(name: str, unit: str, low: float, high: float, about: str = "") -> Des
     """One number of a vector."""
     told: Description = {"name": name, "unit": unit, "low": float(low), "high": float(high)}
     return {**told, "about": about} if about else told
+
+
+def measured(settings: Mapping[str, Any], units: Mapping[str, str]) -> Description:
+    """Settings with the unit of each, settings within settings included. Raises KeyError for one without."""
+    return {
+        name: measured(value, units)
+        if isinstance(value, Mapping)
+        else {"value": list(value) if isinstance(value, tuple) else value, "unit": units[name]}
+        for name, value in settings.items()
+    }
 
 
 def pinhole(

@@ -19,12 +19,13 @@ def readme(manifest: Mapping[str, Any]) -> str:
         f"parameters; {flops['total']:,} FLOPs a step; a step every {1e3 * period:g} ms.",
         "## Run it",
         "    pip install robopolicy          numpy and onnxruntime come with it, and nothing else\n"
-        "    robopolicy verify .             the golden vectors, latency and memory on this machine",
+        "    robopolicy verify BUNDLE        the golden vectors, latency and memory on this machine",
         "```python\n"
         "from robopolicy.runtime import Policy\n\n"
-        'policy = Policy.load(".")  # every file is checked\n'
+        'policy = Policy.load("BUNDLE")  # this folder; every file is checked\n'
         "command = policy.act(readings)  # arrays by name, as below; out of its limits is refused by name\n"
         "```",
+        "Do not work from within this folder: Python imports what lies where it is started.",
         "Normalisation, clipping and scaling are inside of the graph: give raw readings, and carry the "
         "command out as it is.",
         "## Inputs",
@@ -79,8 +80,7 @@ def _pitfalls(manifest: Mapping[str, Any]) -> str:
         f"A step is {period:g} ms. A command that comes more than {deadline:g} ms after its observation is "
         "of no use.",
         *(
-            f"`{f['input']}` holds the output `{f['output']}` of the step before, from entry {f['first']} "
-            "on; zeros at first."
+            f"`{f['input']}` holds the output `{f['output']}` from entry {f['first']} on, {f['about']}."
             for f in manifest["feedback"]
         ),
         *(f"Camera of `{name}`, frame: {told['frame']}." for name, told in manifest["cameras"].items()),

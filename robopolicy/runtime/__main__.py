@@ -6,8 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from robopolicy.runtime.link import LOOPBACK
+from robopolicy.runtime.protocol import ProtocolError
 from robopolicy.runtime.serve import SILENCE, serve
 from robopolicy.runtime.verify import CALLS, verify
 
@@ -24,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "robopolicy[all]",
             BAD_INPUT,
         )
-    given = _parser().parse_args(words)
     try:
+        given = _parser().parse_args(words)
         if given.command == "serve":
             answered = serve(given.bundle, given.port, given.host, given.silence)
             print(f"{answered} observations answered", file=sys.stderr)
@@ -33,16 +35,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdict = verify(given.bundle, given.calls, lambda part: print(f"{part} ...", file=sys.stderr))
         print(json.dumps(verdict.told()) if given.json else verdict.words())
         return DONE if verdict.same and verdict.in_time else FAILED
-    except (ConnectionError, ArithmeticError) as error:
-        return _complain(str(error), FAILED)
+    except (ProtocolError, ConnectionError, ArithmeticError, MemoryError) as error:
+        return _complain(str(error) or type(error).__name__, FAILED)
     except (ValueError, OSError) as error:
         return _complain(str(error), BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """In one line, in place of three and an exit."""
+        raise ValueError(f"{message} (see --help)")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="robopolicy", description="Runs exported policies. robopolicy[all] has the other commands."
     )
     commands = parser.add_subparsers(dest="command", required=True)

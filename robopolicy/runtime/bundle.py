@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from robopolicy.runtime.manifest import DIGEST, BundleError, Manifest, parse
+from robopolicy.runtime.manifest import DIGEST, LARGEST, BundleError, Manifest, parse
 
 GRAPH, GOLDEN, MANIFEST, README, SUMS = (
     "policy.onnx",
@@ -25,7 +25,7 @@ GRAPH, GOLDEN, MANIFEST, README, SUMS = (
 STABLEHLO = "policy.stablehlo"
 FILES = (GOLDEN, README, GRAPH, STABLEHLO)  # besides manifest and sums
 LARGEST_SUMS = 64 * 2**10  # bytes
-LARGEST_GRAPH = 2**31
+LARGEST_FILES = {GRAPH: 2**30, STABLEHLO: 2**30, GOLDEN: 2**32, README: 2**20, MANIFEST: LARGEST}
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
@@ -59,8 +59,9 @@ def checked(folder: Path, name: str, digest: str, *, keep: bool) -> bytes:
     """Read a file and compare its SHA-256; its content, or nothing unless it is to be kept."""
     hashed, content = hashlib.sha256(), io.BytesIO()
     with _opened(folder / name) as file:
-        if keep and os.fstat(file.fileno()).st_size > LARGEST_GRAPH:
-            raise BundleError(f"{str(folder / name)!r} is larger than {LARGEST_GRAPH} bytes")
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST_FILES[name]:
+            raise BundleError(f"{str(folder / name)!r} has {size} bytes, and may have {LARGEST_FILES[name]}")
         while block := file.read(2**20):
             hashed.update(block)
             if keep:

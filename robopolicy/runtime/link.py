@@ -6,6 +6,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from socket import AF_INET, AF_INET6
 from types import TracebackType
 
 from robopolicy.runtime.manifest import Manifest
@@ -25,6 +26,7 @@ LOOPBACK = "127.0.0.1"
 CHUNK = 2**18  # bytes
 MOST_WAITING = 16  # complete messages: a peer that sends more than it is asked for is not listened to
 PATIENCE = 10.0  # s, for a peer to come and to say who it is
+HELLO = 0.5  # s, for whoever knocks to say who it is: others wait behind
 SENDING = 1.0  # s, for a peer to take what it is sent
 
 
@@ -45,13 +47,13 @@ class Link:
     ) -> None:
         self.close()
 
-    def send(self, content: bytes) -> None:
-        """Send a message; raises ConnectionError where the peer is gone or takes nothing any more."""
-        self._peer.settimeout(SENDING)
+    def send(self, content: bytes, patience: float = SENDING) -> None:
+        """Send a message; raises ConnectionError where the peer is gone, or has not taken it in time (s)."""
+        self._peer.settimeout(patience)
         try:
             self._peer.sendall(content)
         except TimeoutError as error:
-            raise ConnectionError(f"the peer takes nothing any more: it was given {SENDING:g} s") from error
+            raise ConnectionError(f"the peer takes nothing any more: it was given {patience:g} s") from error
         except OSError as error:
             raise ConnectionError(f"the connection is lost: {error.strerror}") from error
 
@@ -94,7 +96,7 @@ class Link:
 
     def greet(self, manifest: Manifest, until: float) -> None:
         """Say which bundle this end is for, and hear the same from the other."""
-        self.send(encode(Kind.HELLO, payload=manifest.digest()))
+        self.send(encode(Kind.HELLO, payload=manifest.digest))
         message = self.receive(until)
         if message is None:
             raise ProtocolError("the peer does not say who it is")
@@ -102,7 +104,7 @@ class Link:
             raise ConnectionError(f"the peer refuses: {message.reason}")
         if message.kind is not Kind.HELLO:
             raise ProtocolError(f"the peer begins with a {message.kind.name}: a HELLO must come first")
-        if message.payload != manifest.digest():
+        if message.payload != manifest.digest:
             raise ProtocolError("robot and policy were set up for different bundles")
 
     def close(self, reason: str | None = None) -> None:
@@ -116,11 +118,11 @@ class Link:
 
 
 def listen(host: str = LOOPBACK, port: int = 0) -> socket.socket:
-    """A socket that policies can connect to; port 0 takes any that is free."""
+    """A socket that policies can connect to; port 0 takes any that is free. Raises ValueError."""
     try:
-        return socket.create_server((host, port))
-    except (OSError, OverflowError) as error:
-        raise OSError(f"nobody can listen at {host}:{port}: {error}") from error
+        return socket.create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ValueError(f"host is {host!r} and port {port}: nobody can listen there ({error})") from error
 
 
 def accept(
@@ -143,7 +145,7 @@ def accept(
             continue
         link = Link(peer, {Kind.COMMAND: (manifest.outputs["command"].size,) * 2})
         try:
-            link.greet(manifest, min(until, time.monotonic() + 1.0))
+            link.greet(manifest, min(until, time.monotonic() + HELLO))
             return link
         except (ProtocolError, ConnectionError) as error:
             link.close(str(error))
@@ -156,7 +158,7 @@ def connect(manifest: Manifest, host: str, port: int, patience: float = PATIENCE
     until = time.monotonic() + patience
     try:
         peer = socket.create_connection((host, port), timeout=patience)
-    except (OSError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         raise ConnectionError(f"no robot answers at {host}:{port}: {error}") from error
     link = Link(peer, {Kind.OBSERVATION: (payload_size(manifest.inputs),) * 2})
     try:

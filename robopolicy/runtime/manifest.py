@@ -19,11 +19,22 @@ MOST_VALUES = 2**26  # of one input or output
 LONGEST_PERIOD = 60.0  # s
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SHOWN = 60  # characters of a value in a complaint
+SHOWN, LONGEST_LINE = 60, 500  # characters of a value in a complaint, and of a complaint
+MOST_BYTES = 2**30  # of all inputs
+RANGES = {"float32": (-1e30, 1e30), "uint8": (0.0, 255.0)}
+
+
+def printable(text: str) -> str:
+    """Foreign words as one line without control characters, which may be commands to a terminal."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
 
 
 class BundleError(ValueError):
     """A bundle that is damaged, or none; one line says where."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(printable(words))
 
 
 class Value(NamedTuple):
@@ -60,6 +71,7 @@ class Manifest(NamedTuple):
       observations: how many golden vectors there are.
       tolerances: what an output may differ by from the recorded one, by name.
       files: SHA-256 of every other file of the bundle.
+      digest: SHA-256 of what two ends of a connection must agree on: inputs, outputs and times.
       data: all of it, as JSON holds it.
     """
 
@@ -70,18 +82,16 @@ class Manifest(NamedTuple):
     observations: int
     tolerances: dict[str, float]
     files: dict[str, str]
+    digest: bytes
     data: dict[str, Any]
-
-    def digest(self) -> bytes:
-        """SHA-256 of what two ends of a connection must agree on: inputs, outputs and times."""
-        told = {part: self.data[part] for part in ("inputs", "outputs", "control_period", "deadline")}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
 
 
 def parse(content: bytes, where: str = "manifest.json") -> Manifest:
     """The manifest in `content`. Raises BundleError, in one line that begins with `where`."""
     try:
         return _parsed(content)
+    except RecursionError as error:
+        raise BundleError(f"{where}: it is nested too deeply") from error
     except BundleError as error:
         raise BundleError(f"{where}: {error}") from error
 
@@ -91,8 +101,6 @@ def _parsed(content: bytes) -> Manifest:
         raise BundleError(f"it has {len(content)} bytes, and may have {LARGEST}")
     try:
         data = json.loads(content.decode(), parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise BundleError("it is nested too deeply") from error
     except ValueError as error:  # bytes that are no text, text that is no JSON
         raise BundleError(f"it is no JSON: {error}") from error
     if not isinstance(data, dict):
@@ -111,7 +119,13 @@ def _parsed(content: bytes) -> Manifest:
     inputs, outputs = (_values(_object(data, part), part) for part in ("inputs", "outputs"))
     if "command" not in outputs or not outputs["command"].entries:
         raise BundleError("outputs must have a 'command' with entries")
+    twice = inputs.keys() & outputs.keys()
+    if twice:
+        raise BundleError(f"{sorted(twice)[0]!r} is an input and an output")
+    if sum(value.size for value in inputs.values()) > MOST_BYTES:
+        raise BundleError(f"inputs have more than {MOST_BYTES} bytes")
     tolerances = _object(data, "tolerances")
+    agreed = {part: data[part] for part in ("inputs", "outputs", "control_period", "deadline")}
     return Manifest(
         inputs,
         outputs,
@@ -120,6 +134,7 @@ def _parsed(content: bytes) -> Manifest:
         observations,
         {name: _number(tolerances, name, 0.0, 1.0) for name in outputs},
         _files(_object(data, "files")),
+        hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
         data,
     )
 
@@ -173,7 +188,7 @@ def _value(name: str, told: Mapping[str, Any], part: str) -> Value:
             raise BundleError(f"{where}: entries must be one for each of its {shape} numbers")
         described = entries
     names = tuple(_entry_name(entry, where) for entry in entries or ())
-    limits = [_limits(one, where) for one in described]
+    limits = [_limits(one, where, *RANGES[dtype]) for one in described]
     low, high = (np.array([limit[end] for limit in limits]) for end in (0, 1))
     if entries is None:
         low, high = low[0], high[0]
@@ -188,11 +203,14 @@ def _entry_name(entry: Any, where: str) -> str:
     return _text(entry, "name", where)
 
 
-def _limits(told: Mapping[str, Any], where: str) -> tuple[float, float]:
+def _limits(told: Mapping[str, Any], where: str, least: float, most: float) -> tuple[float, float]:
     ends = told.get("low"), told.get("high")
     for end in ends:
-        if isinstance(end, bool) or not isinstance(end, int | float) or not abs(end) <= 1e30:
-            raise BundleError(f"{where}: low and high are {_shown(ends[0])} and {_shown(ends[1])}")
+        if isinstance(end, bool) or not isinstance(end, int | float) or not least <= end <= most:
+            raise BundleError(
+                f"{where}: low and high are {_shown(ends[0])} and {_shown(ends[1])}: they must be from "
+                f"{least:g} to {most:g}"
+            )
     low, high = (float(end) for end in ends if end is not None)
     if low > high:
         raise BundleError(f"{where}: low is {low:g}, above high, {high:g}")

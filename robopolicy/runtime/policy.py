@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from robopolicy.runtime.bundle import GRAPH, Bundle, open_bundle
 from robopolicy.runtime.graph import OnnxPolicy
-from robopolicy.runtime.manifest import BundleError, Manifest, Value
+from robopolicy.runtime.manifest import BundleError, Manifest, Value, printable
 
 Observation = Mapping[str, NDArray[Any]]
 
@@ -61,7 +61,10 @@ class Policy:
             raise ValueError(f"observation holds {given}: it must hold {sorted(self._inputs)}")
         for name, limits in self._inputs.items():
             limits.check(observation[name])
-        answer = self._graph.run(observation)
+        try:
+            answer = self._graph.run(observation)
+        except Exception as error:  # onnxruntime's errors share no narrower base
+            raise ArithmeticError(f"the policy failed: {printable(str(error))}") from error
         for name, limits in self._outputs.items():
             try:
                 limits.check(answer[name])
@@ -84,8 +87,9 @@ class _Limits:
     def check(self, array: Any) -> None:
         """Raise ValueError naming the first number that is out of its limits."""
         value = self._value
-        if not isinstance(array, np.ndarray) or array.shape != value.shape or array.dtype != value.dtype:
-            is_array = isinstance(array, np.ndarray)
+        # A subclass may hide numbers, as a masked array does.
+        is_array = type(array) is np.ndarray
+        if not is_array or array.shape != value.shape or array.dtype != value.dtype:
             what = f"{array.dtype}{list(array.shape)}" if is_array else f"a {type(array).__name__}"
             raise ValueError(f"{value.name} is {what}: it must be {value.dtype}{list(value.shape)}")
         # Whatever is not a number is not within, either.

@@ -26,7 +26,8 @@ def policy_process(
     """
     with listen(LOOPBACK) as door:
         port = door.getsockname()[1]
-        words = [sys.executable, "-m", "robopolicy.runtime", "serve", str(folder), "--port", str(port)]
+        # -P: what lies in the folder that this was started in is not imported.
+        words = [sys.executable, "-P", "-m", "robopolicy.runtime", "serve", str(folder), "--port", str(port)]
         process = subprocess.Popen(words)
         try:
             with accept(door, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.runtime.manifest import Value
+from robopolicy.runtime.manifest import Value, printable
 
 HEADER = struct.Struct("<4sBBHIIQQ")
 MAGIC, VERSION = b"RPOL", 1
@@ -54,8 +54,7 @@ class Message(NamedTuple):
     @property
     def reason(self) -> str:
         """Why, of a STOP: one printable line."""
-        text = self.payload.decode("utf-8", "replace")
-        return "".join(c if c.isprintable() else " " for c in text) or "no reason given"
+        return printable(self.payload.decode("utf-8", "replace")) or "no reason given"
 
 
 def encode(kind: Kind, sequence: int = 0, time: int = 0, payload: bytes = b"") -> bytes:

@@ -126,17 +126,12 @@ class Driver:
             record.jitter.append(now - due)
             record.late += now - due > LATE * period
             self._sequence += 1
-            self._link.send(
-                encode(
-                    Kind.OBSERVATION,
-                    self._sequence,
-                    time.monotonic_ns(),
-                    pack(self._manifest.inputs, robot.observe()),
-                )
-            )
+            observation = pack(self._manifest.inputs, robot.observe())
+            message = encode(Kind.OBSERVATION, self._sequence, time.monotonic_ns(), observation)
+            self._link.send(message, self._manifest.deadline)
             sent = time.monotonic()
-            command = self._command(now + self._manifest.deadline)
-            if command is None:
+            answer = self._answer(now + self._manifest.deadline)
+            if answer is None:
                 record.missed += 1
                 in_a_row += 1
                 if in_a_row >= self._misses:
@@ -144,13 +139,15 @@ class Driver:
                 robot.hold()
             else:
                 in_a_row = 0
-                record.round_trips.append(time.monotonic() - sent)
-                robot.act(command)
+                taken = time.monotonic() - sent
+                record.round_trips.append(taken)
+                record.thinking.append(min(1e-9 * answer.time, taken))  # a peer may say anything
+                robot.act(self._checked(answer))
             on_step(record)
-            due = max(due + period, time.monotonic() - period)  # what was lost is not caught up with
+            due = max(due + period, time.monotonic())  # what was lost is not caught up with
 
-    def _command(self, until: float) -> NDArray[np.float32] | None:
-        """The answer to the latest observation, or None where it has not come at `until`."""
+    def _answer(self, until: float) -> Message | None:
+        """The command for the latest observation, or None where it has not come at `until`."""
         while True:
             message = self._link.receive(until)
             if message is None:
@@ -166,9 +163,7 @@ class Driver:
                 )
             self._heard = message.sequence
             if message.sequence == self._sequence:
-                command = self._checked(message)
-                self.record.thinking.append(1e-9 * message.time)
-                return command
+                return message
 
     def _checked(self, message: Message) -> NDArray[np.float32]:
         value = self._manifest.outputs["command"]

@@ -13,7 +13,7 @@ from robopolicy.runtime.link import LOOPBACK, PATIENCE, Link, connect
 from robopolicy.runtime.policy import Policy
 from robopolicy.runtime.protocol import Kind, ProtocolError, encode, pack, unpack
 
-SILENCE = 5.0  # s
+SILENCE, LONGEST_SILENCE = 5.0, 1e6  # s
 WARM_UP = 5  # calls
 
 
@@ -26,10 +26,17 @@ def serve(
 ) -> int:
     """Answer the robot at `host`:`port` by the bundle in `folder`; returns how many commands were given.
 
-    Raises BundleError or FileNotFoundError for what is no sound bundle, ConnectionError where the robot is
-    gone or silent for `silence` seconds, ProtocolError for what it must not send, ValueError for observations
-    that the policy refuses, of which the robot is told.
+    Raises ValueError for arguments that cannot be, BundleError or FileNotFoundError for what is no sound
+    bundle, ConnectionError where the robot is gone or silent for `silence` seconds, ProtocolError for what it
+    must not send, observations that the policy refuses included, of which the robot is told, ArithmeticError
+    where the policy fails.
     """
+    if not 0 < port < 2**16:
+        raise ValueError(f"port is {port}: it must be from 1 to 65535")
+    if not 0 < silence <= LONGEST_SILENCE:
+        raise ValueError(
+            f"silence is {silence}: it must be a number of seconds above 0, at most {LONGEST_SILENCE:g}"
+        )
     bundle = open_bundle(folder)
     policy = Policy(bundle)
     for observation, _ in islice(read_golden(bundle), WARM_UP):
@@ -39,7 +46,7 @@ def serve(
     with connect(bundle.manifest, host, port, patience) as link:
         try:
             return _answer(link, policy, silence)
-        except (ProtocolError, ValueError, ArithmeticError) as error:
+        except (ProtocolError, ArithmeticError) as error:
             link.close(str(error))
             raise
 
@@ -61,7 +68,10 @@ def _answer(link: Link, policy: Policy, silence: float) -> int:
                 f"{message.kind.name} {message.sequence} must not follow observation {sequence}"
             )
         sequence = message.sequence
-        command = policy.act(unpack(manifest.inputs, message.payload))
+        try:
+            command = policy.act(unpack(manifest.inputs, message.payload))
+        except ValueError as error:
+            raise ProtocolError(f"the policy refuses an observation: {error}") from error
         payload = pack(command_of, {"command": command})
         link.send(encode(Kind.COMMAND, sequence, time.monotonic_ns() - began, payload))
         answered += 1

@@ -59,7 +59,7 @@ def drive(bundle, peer, robot=None, misses=3):
     def behave():
         with socket.create_connection(address, timeout=SOON) as mine:
             mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            mine.sendall(encode(Kind.HELLO, payload=manifest.digest()))
+            mine.sendall(encode(Kind.HELLO, payload=manifest.digest))
             with suppress(OSError):  # the robot may hang up first
                 heard(mine, Kind.OBSERVATION)
                 peer(mine)
@@ -211,8 +211,8 @@ def test_others_are_turned_away_until_the_policy_comes(bundle):
 def test_both_ends_must_have_the_same_bundle(bundle, tmp_path):
     other = open_bundle(make_bundle(tmp_path / "other", control_period=0.03)).manifest
     mine = open_bundle(bundle).manifest
-    assert mine.digest() != other.digest()
-    assert parse((bundle / "manifest.json").read_bytes()).digest() == mine.digest()
+    assert mine.digest != other.digest
+    assert parse((bundle / "manifest.json").read_bytes()).digest == mine.digest
     refused = []
 
     def turn_away(door):
@@ -247,7 +247,7 @@ def serving(bundle, robot, silence=1.0):
         mine, _ = door.accept()
         with mine:
             mine.settimeout(SOON)
-            mine.sendall(encode(Kind.HELLO, payload=manifest.digest()))
+            mine.sendall(encode(Kind.HELLO, payload=manifest.digest))
             heard(mine, Kind.HELLO)
             robot(mine)
         thread.join(SOON)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robopolicy.envs.described import Description, entry, pinhole
+from robopolicy.envs.described import Description, entry, measured, pinhole
 from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
 from robopolicy.envs.quadruped.gait import OFFSETS
 from robopolicy.envs.quadruped.kinematics import LEGS
@@ -23,13 +23,41 @@ VALUES = {
     "velocity": ("m/s", 10.0, "of the base, in axes turned with its yaw only, x ahead, z up"),
     "foot": ("m", 2.0, "toe's centre relative to the base, in axes turned with its yaw only"),
     "gait": ("1", 1.0, "sine or cosine of the phase of the gait, 2 pi for a period; FR and RL lift off at 0"),
-    "previous_action": ("1", 1.0, "the output `action` of the step before, not `command`; 0 at first"),
+    "previous_action": (
+        "1",
+        1.0,
+        "the output `action` of the step before, not `command`, as it was carried out; 0 at first",
+    ),
     "nominal_landing": (
         "m",
         5.0,
-        "where the foot would land along x from its hip if it lifted off now with a command of 0; of a foot "
-        "in the air, where it is going to land",
+        "how far ahead of its hip (the abduction joint) a foot would land if it lifted off now by a command "
+        "of 0: v (t_swing + t_stance / 2) - capture (v_desired - v), v the speed ahead, t_swing = (1 - duty) "
+        "period, t_stance = duty period; of a foot in the air, where it is going to land. Ahead is along the "
+        "course",
     ),
+}
+UNITS = {
+    **dict.fromkeys(("control_period", "ramp", "braking", "period", "step_period", "contact_time"), "s"),
+    **dict.fromkeys(("height", "apex", "touchdown_press"), "m"),
+    **dict.fromkeys(
+        ("centring", "heading"), "1/s: speed for each metre off the middle, rate for each radian of yaw"
+    ),
+    **dict.fromkeys(("duty", "friction", "contact_impedance", "accuracy"), "1"),
+    **dict.fromkeys(("steps", "substeps", "solver_iterations"), "a count"),
+    **dict.fromkeys(
+        ("position_gain", "velocity_gain"), "1: share of the error that is removed in a physics step"
+    ),
+    "speed": "m/s",
+    "capture": "s",
+    "replan_every": "control periods",
+    "pose_weights": "1 of roll, pitch, yaw (1/rad2) and x, y, z (1/m2)",
+    "rate_weights": "1 of their rates, in rad/s and m/s",
+    "force_weight": "1/N2",
+    "force_limits": "a quarter of the weight, least and most of a standing leg's vertical force",
+    "stiffness": "N m/rad",
+    "damping": "N m s/rad",
+    "motor_torque": "N m, the largest of a joint that follows positions",
 }
 JOINTS = tuple(
     f"{leg}_{joint}_joint"
@@ -73,6 +101,8 @@ def describe(env: SteppingStones) -> Description:
                 "input": "proprioception",
                 "first": PROPRIOCEPTION.index(f"previous_action_{LEGS[0]}"),
                 "output": "action",
+                "about": "of the step before, as it was carried out: of a step without a command in time the "
+                "action that was kept; 0 at first",
             }
         ],
         "cameras": {name: _camera(camera) for name, camera in CAMERAS.items()},
@@ -88,11 +118,13 @@ def describe(env: SteppingStones) -> Description:
             "joint_control": {
                 "period": walker.control_period,
                 "about": "legs in the air follow positions, legs on the ground the torques of a convex MPC",
-                "engine": {"name": type(env.physics).__name__, **asdict(env.physics.config)},
+                "engine": type(env.physics).__name__,
+                "gains": measured(asdict(env.physics.config), UNITS),
             },
             "low_level": {
-                **asdict(walker),
+                **measured(asdict(walker), UNITS),
                 "lift_off": {leg: float(at) for leg, at in zip(LEGS, OFFSETS, strict=True)},
+                "lift_off_unit": "a period of the gait, after its beginning",
             },
             "safe_stop": "no further foot lifts off, feet in the air land, and all four stand at zero speed",
         },
@@ -117,8 +149,10 @@ def _depth(name: str, camera: CameraConfig) -> Description:
         "high": FARTHEST,
         "clip": [0.0, camera.reach],
         "camera": name,
-        "about": "depth along the optical axis; first row farthest ahead, first column farthest left; 0 "
-        "where there is no reading",
+        "about": "depth along the optical axis (not along the ray); first row farthest ahead, first column "
+        f"farthest left. What is farther than {camera.reach:g} m reads as {camera.reach:g}: give that where "
+        "a camera says that something is too far. The robot's own legs were never in the images: leave them "
+        "out. A 0 for no reading was seen in training on presets with dropout alone",
     }
 
 

@@ -128,7 +128,9 @@ class Walker:
     def advance(self) -> NDArray[np.bool_]:
         """One control period. Returns which feet touched down by schedule in it, [4]."""
         reading, config, trot = self.reading, self.config, self.trot
-        if self._halting and not self._stands_for_good and trot.standing(self.time).all():
+        # At a lift-off all four stood until now, and all four stay.
+        all_stand = self._standing.all() or trot.standing(self.time).all()
+        if self._halting and not self._stands_for_good and all_stand:
             self._stand_since = self.time
         if self.time - self._stand_since >= config.braking:
             return self._hold()

@@ -6,13 +6,26 @@ from dataclasses import asdict
 
 import numpy as np
 
-from robopolicy.envs.described import Description, entry, pinhole
+from robopolicy.envs.described import Description, entry, measured, pinhole
 from robopolicy.envs.sweep import kinematics
-from robopolicy.envs.sweep.bimanual_sweep import ACTION, ARMS, CAMERA, PERIOD, BimanualSweep
+from robopolicy.envs.sweep.bimanual_sweep import ACTION, ARMS, CAMERA, LEAD, PERIOD, BimanualSweep
 
 FRAME = "table: x towards the camera, y from the left arm to the right one, z up, origin in its top's middle"
 REACH = 2.0  # m from the table's middle, beyond which no arm is
 ROUNDING = 1e-4  # of a unit quaternion
+
+
+UNITS = {
+    **dict.fromkeys(("control_period", "contact_time"), "s"),
+    **dict.fromkeys(("x", "y", "height", "gap", "table_height", "rolling_friction"), "m"),
+    **dict.fromkeys(("substeps", "solver_iterations"), "a count"),
+    **dict.fromkeys(("position_gain", "velocity_gain"), "1: share of the error removed in a physics step"),
+    "turn": "rad, away from upright",
+    "rate": "1/s, at which a joint approaches its target",
+    "rotor": "kg m2",
+    "motor_torque": "N m, of each joint",
+    "friction": "1",
+}
 
 
 def describe(env: BimanualSweep) -> Description:
@@ -72,9 +85,22 @@ def describe(env: BimanualSweep) -> Description:
             "joint_control": {
                 "period": PERIOD,
                 "about": "every joint follows the angle that inverse kinematics gives for its spatula",
-                "engine": {"name": type(env.physics).__name__, **asdict(env.physics.config)},
+                "engine": type(env.physics).__name__,
+                "gains": measured(asdict(env.physics.config), UNITS),
             },
-            "low_level": {"workspace": asdict(config.workspace), "tool": kinematics.TOOL.round(9).tolist()},
+            "low_level": {
+                "workspace": measured(asdict(config.workspace), UNITS),
+                "lead": {
+                    "value": LEAD,
+                    "unit": "m, that a target may be ahead along each axis",
+                },
+                "tool": {
+                    "pose": kinematics.TOOL.round(9).tolist(),
+                    "unit": "m, a homogeneous transform",
+                    "about": "the spatula's frame in that of the arm's last link: x ahead, to the other arm "
+                    "while upright, z up the handle, origin at the lip's lower face; `poses` are of it",
+                },
+            },
             "safe_stop": "both spatulas are held where they are",
         },
     }
@@ -84,7 +110,10 @@ def _command(name: str, largest: float) -> Description:
     arm, kind, axis = name.split("_")
     about = f"how far the {arm} spatula's target goes on along {axis} of the table's frame in this step"
     if kind == "turn":
-        about = f"how far the {arm} spatula's target turns on about {axis} of the table's frame in this step"
+        about = (
+            f"{axis} of the rotation vector, in the table's frame, by which the {arm} spatula's target turns "
+            "on in this step, from the left: new = turn * old"
+        )
     return entry(name, "m" if kind == "move" else "rad", -largest, largest, about)
 
 

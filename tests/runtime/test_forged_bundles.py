@@ -1,4 +1,4 @@
-"""Bundles that somebody has damaged or forged, thousands of them, seeded: refused in one line, or harmless."""
+"""Bundles that were damaged or forged, thousands of them, seeded: refused in one line, or harmless."""
 
 import json
 import random

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from robopolicy.runtime.manifest import Manifest
 
 ROBOTS = ("sim",)
-MISSES = 3
-LOOPBACK = "127.0.0.1"
+MISSES, LOOPBACK = 3, "127.0.0.1"  # the runtime's, which is not imported for --help
 LONGEST_WAIT = 3600.0  # s
 
 

@@ -114,7 +114,7 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told:
             answer = words(error)
         try:
             connection.send(answer)
-        except OSError:
+        except OSError:  # as above
             break
 
 
@@ -149,4 +149,8 @@ class _Recorder:
                     kept.setdefault(name, []).append(array)
             observation, _, ended, cut, _ = self._env.step(outputs["action"])
             done = ended or cut
-        return tuple({name: np.stack(rows) for name, rows in kept.items()} for kept in (seen, made))  # type: ignore[return-value]
+        return _stacked(seen), _stacked(made)
+
+
+def _stacked(kept: dict[str, list[NDArray[Any]]]) -> Arrays:
+    return {name: np.stack(rows) for name, rows in kept.items()}

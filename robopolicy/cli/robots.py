@@ -82,7 +82,8 @@ class SimulatedRobot:
         if self._done:
             return
         self.stopped = True
-        self._env.unwrapped.halt()  # type: ignore[attr-defined]
+        world: Any = self._env.unwrapped
+        world.halt()
         for _ in range(round(STANDING / self._period)):
             if not self._done:
                 self._step(0.0 * self._scale)

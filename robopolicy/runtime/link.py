@@ -6,6 +6,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from socket import AF_INET, AF_INET6
 from types import TracebackType
 
@@ -110,10 +111,8 @@ class Link:
     def close(self, reason: str | None = None) -> None:
         """Hang up; `reason` is told to the peer where it still listens."""
         if reason is not None:
-            try:
+            with suppress(ConnectionError):  # whoever has gone needs no reason
                 self.send(stop(reason))
-            except ConnectionError:
-                reason = None
         self._peer.close()
 
 

@@ -65,7 +65,7 @@ class Manifest(NamedTuple):
     """A manifest that was checked.
 
     Attributes:
-      inputs, outputs: by name, in the order in which they travel.
+      inputs, outputs: by name.
       control_period: s between two observations.
       deadline: s from an observation to the last moment at which its command is of use.
       observations: how many golden vectors there are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ SLACK = 1e-6  # of a limit, for rounding
 
 
 class Robot(Protocol):
-    """A robot, as `drive` sees it. Every method must return well within a control period."""
+    """A robot, as `Driver` sees it. Every method must return well within a control period."""
 
     def finished(self) -> bool:
         """Whether there is nothing more to do."""
@@ -95,9 +95,7 @@ class Driver:
         self._sequence = self._heard = 0
         self.record = Record()
 
-    def run(
-        self, robot: Robot, seconds: float, on_step: Callable[[Record], None] = lambda _: None
-    ) -> str | None:
+    def run(self, robot: Robot, seconds: float) -> str | None:
         """Drive until the robot has finished or `seconds` have passed.
 
         Returns why the safe stop was needed, or None; what the robot itself raises is raised, once it was
@@ -105,7 +103,7 @@ class Driver:
         """
         reason = "the drive has ended"
         try:
-            self._loop(robot, seconds, on_step)
+            self._loop(robot, seconds)
         except (ProtocolError, ConnectionError) as error:
             reason = self.record.stopped = str(error)
         except BaseException as error:
@@ -115,7 +113,7 @@ class Driver:
             robot.stop(reason)
         return self.record.stopped
 
-    def _loop(self, robot: Robot, seconds: float, on_step: Callable[[Record], None]) -> None:
+    def _loop(self, robot: Robot, seconds: float) -> None:
         record, period = self.record, self._manifest.control_period
         began = due = time.monotonic()
         in_a_row = 0
@@ -143,7 +141,6 @@ class Driver:
                 record.round_trips.append(taken)
                 record.thinking.append(min(1e-9 * answer.time, taken))  # a peer may say anything
                 robot.act(self._checked(answer))
-            on_step(record)
             due = max(due + period, time.monotonic())  # what was lost is not caught up with
 
     def _answer(self, until: float) -> Message | None:

@@ -128,9 +128,7 @@ class Walker:
     def advance(self) -> NDArray[np.bool_]:
         """One control period. Returns which feet touched down by schedule in it, [4]."""
         reading, config, trot = self.reading, self.config, self.trot
-        # At a lift-off all four stood until now, and all four stay.
-        all_stand = self._standing.all() or trot.standing(self.time).all()
-        if self._halting and not self._stands_for_good and all_stand:
+        if self._halting and not self._stands_for_good and self._may_stay():
             self._stand_since = self.time
         if self.time - self._stand_since >= config.braking:
             return self._hold()
@@ -164,6 +162,10 @@ class Walker:
         self.physics.command(targets, torques, held)
         self._pass()
         return np.asarray(touched)
+
+    def _may_stay(self) -> bool:
+        """Whether all four feet stand, or stood until now and would lift off in this moment."""
+        return bool(self._standing.all() or self.trot.standing(self.time).all())
 
     def _hold(self) -> NDArray[np.bool_]:
         """A control period in which every joint stays where it is."""

@@ -41,11 +41,11 @@ demo: $(STAMP)
 
 # Only the tests need these extras, which are as large as half of the rest.
 $(HEAVY): $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,wandb]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,ray,rerun,wandb]'
 	@touch $@
 
 test: $(HEAVY)
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # Most of its time would go into compiling well what runs for milliseconds.
 quick: export XLA_FLAGS := --xla_backend_optimization_level=0 $(XLA_FLAGS)

@@ -1,9 +1,11 @@
 """Pictures and videos."""
 
+import cv2
 import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from robopolicy.viz.contact_sheet import GAP, contact_sheet
 from robopolicy.viz.overlay import BAND, MARGIN, compose, depth_picture
 from robopolicy.viz.video import open_video
 
@@ -67,3 +69,27 @@ def test_names_that_cannot_be_written_are_refused_before_any_work(tmp_path):
     ):
         with pytest.raises(ValueError, match=words), open_video(path, 20):
             pass
+
+
+def test_a_contact_sheet_shows_every_frame_in_order(tmp_path):
+    frames = [np.full((50, 60, 3), shade, np.uint8) for shade in (40, 80, 120, 160, 200)]
+    contact_sheet(tmp_path / "sheet.png", frames, ["a", "b", "c", "d", "e"], columns=3)
+    sheet = cv2.imread(str(tmp_path / "sheet.png"))
+    cell_height, cell_width = (sheet.shape[0] - GAP) // 2, (sheet.shape[1] - GAP) // 3
+    for number, shade in enumerate((40, 80, 120, 160, 200)):
+        row, column = divmod(number, 3)
+        assert (sheet[row * cell_height + 40, column * cell_width + 40] == shade).all()
+    assert [p.name for p in tmp_path.iterdir()] == ["sheet.png"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "captions", "columns"),
+    [(0, 0, 4), (2, 1, 4), (2, 2, 0)],
+    ids=["frames", "captions", "columns"],
+)
+def test_a_contact_sheet_says_what_it_lacks(tmp_path, frames, captions, columns):
+    with pytest.raises(ValueError, match=r"(frames|captions|columns) (is|are) "):
+        contact_sheet(
+            tmp_path / "s.png", [np.zeros((50, 60, 3), np.uint8)] * frames, ["x"] * captions, columns
+        )
+    assert not list(tmp_path.iterdir())

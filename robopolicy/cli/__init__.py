@@ -26,6 +26,7 @@ from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
 from robopolicy.cli.plan import Plan
+from robopolicy.cli.plot import Plot
 from robopolicy.cli.rollout import Rollout
 from robopolicy.cli.train_bc import TrainBC
 from robopolicy.cli.train_es import TrainES
@@ -53,6 +54,7 @@ Command = (
     | Annotated[Flops, tyro.conf.subcommand("flops")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Plot, tyro.conf.subcommand("plot")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Deploy, tyro.conf.subcommand("deploy")]

@@ -55,7 +55,7 @@ class Compare:
             raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        check_picture(self.picture)
+        check_picture("picture", self.picture)
         groups, task = self._groups()
         seeds = range(self.seed, self.seed + self.episodes)
         with CountingProgress("playing", len(self.runs) * self.episodes, "episodes") as progress:

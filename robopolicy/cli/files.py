@@ -24,8 +24,8 @@ def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> N
         ) from error
 
 
-def check_picture(path: Path | None) -> None:
+def check_picture(argument: str, path: Path | None) -> None:
     """Raise ValueError for a picture that could not be written, ModuleNotFoundError without matplotlib."""
-    check_file("picture", path, (".png", ".svg"))
+    check_file(argument, path, (".png", ".svg"))
     if path is not None:
         import robopolicy.viz.pictures  # noqa: F401 (what is not installed is told before any work is done)

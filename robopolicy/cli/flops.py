@@ -63,7 +63,7 @@ class Flops:
     def run(self) -> None:
         """Count, write files, print."""
         check_file("csv", self.csv, (".csv",))
-        check_picture(self.picture)
+        check_picture("picture", self.picture)
         given = {n: v for n in ("variant", "preset", "head", "patch") if (v := getattr(self, n)) is not None}
         specs = [canonical_spec(spec) for spec in self.attention]
         if self.policies:

@@ -30,7 +30,10 @@ def read(path: Path, counter: str = "generation") -> list[Record]:
     """
     if not path.is_file():
         return []
-    lines = path.read_text().split("\n")[:-1]
+    try:
+        lines = path.read_text().split("\n")[:-1]
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{str(path)!r} is no text: {error}") from error
     return [_record(path, number, line, counter) for number, line in enumerate(lines, 1)]
 
 

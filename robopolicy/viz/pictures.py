@@ -1,4 +1,4 @@
-"""What all plots have in common: colours, type, and how they come to the disk."""
+"""What all plots have in common: their style, and how they come to the disk."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from matplotlib import rc_context
+from matplotlib import style
 from matplotlib.figure import Figure
 
+STYLE = "robopolicy.viz.robopolicy"  # as matplotlib looks for it: robopolicy.mplstyle in this room
 # Okabe and Ito's, which people tell apart whatever colours they see, and a grey.
 COLOURS = (
     *("#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"),
@@ -21,15 +22,15 @@ COLOURS = (
 def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
     """A figure of `size` (inches) to draw on, which becomes a .png or .svg once it is whole.
 
-    The same drawing gives the same bytes.
+    The same drawing gives the same bytes, whatever style its user has made the usual one.
     """
-    with rc_context({"svg.hashsalt": "robopolicy", "hatch.linewidth": 0.8, "font.size": 10}):
-        figure = Figure(figsize=size, layout="constrained")
+    with style.context(STYLE, after_reset=True):
+        figure = Figure(figsize=size)
         yield figure
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         try:
-            figure.savefig(partial, format=path.suffix[1:], dpi=150, metadata=no_dates)
+            figure.savefig(partial, format=path.suffix[1:], metadata=no_dates)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

@@ -70,6 +70,7 @@ def _draw(
     axes.set_xlim(0, 1.1 * max(totals))  # the totals stand beside the bars
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_xlabel(unit)
-    axes.spines[["top", "left", "right"]].set_visible(False)
-    figure.suptitle(title, fontsize=12)
-    figure.legend(handles=handles, loc="outside lower center", ncols=COLUMNS, frameon=False)
+    axes.grid(False)
+    axes.spines["left"].set_visible(False)
+    figure.suptitle(title)
+    figure.legend(handles=handles, loc="outside lower center", ncols=COLUMNS)

@@ -56,10 +56,8 @@ def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None
         axes.set_xlabel("FLOPs of a policy step")
         several = any(row["return_spread"] is not None for row in rows)
         axes.set_ylabel("mean return, and standard deviation between runs" if several else "mean return")
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.suptitle(title, fontsize=11)
-        figure.legend(loc="outside lower center", frameon=False)
+        figure.suptitle(title)
+        figure.legend(loc="outside lower center")
 
 
 def _narrow(rows: Sequence[Mapping[str, Any]]) -> bool:

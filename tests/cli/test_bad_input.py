@@ -11,6 +11,7 @@ COMPLETE = (
     ("evaluate", "oracle"),
     ("rollout", "oracle", "--video", "walk.mp4"),
     ("flops",),
+    ("plot", "run", "--out", "curves.svg"),
     ("export", "run", "--out", "bundle"),
     ("verify", "bundle"),
     ("deploy", "bundle"),

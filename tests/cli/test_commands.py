@@ -19,6 +19,7 @@ COMMANDS = (
     ("flops",),
     ("plan",),
     ("compare",),
+    ("plot",),
     ("export",),
     ("verify",),
     ("deploy",),

@@ -1,0 +1,131 @@
+"""Pictures of training: what runs log, as they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from robopolicy.viz.pictures import picture
+
+Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # x [N], ascending, and y [N]
+
+COLOURS = 8  # of the style, after which dashes tell lines apart
+DASHES = ("-", "--", ":", "-.")
+PANEL = (3.5, 2.6)  # inches
+COLUMNS = 3
+TITLE, LINE = 0.4, 0.2  # inches: of the picture's title, of a line of the legend
+FEW = 25  # points of a line, which are marked one by one
+DECADES = 2  # that positive values must span to be drawn on a logarithmic axis
+
+
+class Curve(NamedTuple):
+    """One thing that is logged, by runs that differ by their seeds alone; no runs, where none logs it.
+
+    `changes` are the x at which a run went on to another environment.
+    """
+
+    label: str
+    runs: Sequence[Points]
+    changes: Sequence[float] = ()
+
+
+class Panel(NamedTuple):
+    """One thing that is logged, by all runs: each panel holds the same curves, in the same order."""
+
+    title: str
+    curves: Sequence[Curve]
+    is_share: bool = False
+
+
+def mean_and_spread(runs: Sequence[Points]) -> tuple[NDArray[np.float64], Points]:
+    """Where all `runs` have been: x [M], and the mean and the standard deviation between runs there, [M].
+
+    Between its points a run is a straight line.
+    """
+    start, end = max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs)
+    every = np.unique(np.concatenate([x for x, _ in runs]))
+    shared = every[(every >= start) & (every <= end)]
+    values = np.array([np.interp(shared, x, y) for x, y in runs])
+    spread = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(shared))
+    return shared, (values.mean(axis=0), spread)
+
+
+def learning_curves(path: Path, panels: Sequence[Panel], along: str, title: str | None) -> None:
+    """Draw `panels` side by side to a .png or .svg that appears once it is whole.
+
+    Of several seeds, the line is their mean and the band their standard deviation; every run is a thin line.
+
+    Args:
+      path: what to write; its suffix says how.
+      panels: one or more, of one or more curves each.
+      along: what x is.
+      title: over the picture; None for none.
+    """
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    entries = _entries(panels)
+    width = PANEL[0] * columns
+    longest = max((len(entry.get_label()) for entry in entries), default=0)
+    beside = max(1, min(len(entries), int(11 * width) // (longest + 6)))
+    height = PANEL[1] * rows + (TITLE if title else 0) + LINE * -(-len(entries) // beside)
+    with picture(path, (width, height)) as figure:
+        for number, panel in enumerate(panels):
+            _draw(figure, (rows, columns, number + 1), panel, along)
+        if title:
+            figure.suptitle(title)
+        if entries:
+            figure.legend(handles=entries, loc="outside lower center", ncols=beside)
+
+
+def _look(number: int) -> dict[str, Any]:
+    return {"color": f"C{number % COLOURS}", "linestyle": DASHES[number // COLOURS % len(DASHES)]}
+
+
+def _entries(panels: Sequence[Panel]) -> list[Any]:
+    """The legend: what tells several curves apart, and what bands and dotted lines mean."""
+    curves = [curve for panel in panels for curve in panel.curves]
+    labels = [curve.label for curve in panels[0].curves]
+    entries: list[Any] = []
+    if len(labels) > 1:
+        entries += [Line2D([], [], label=label, **_look(n)) for n, label in enumerate(labels)]
+    if any(len(curve.runs) > 1 for curve in curves):
+        band = "mean of the seeds as long as all of them go on, and standard deviation between them"
+        entries.append(Patch(color="#555555", alpha=0.3, linewidth=0, label=band))
+    if any(curve.changes for curve in curves):
+        entries.append(Line2D([], [], color="#555555", linestyle=":", linewidth=1, label="next environment"))
+    return entries
+
+
+def _draw(figure: Figure, place: tuple[int, int, int], panel: Panel, along: str) -> None:
+    axes = figure.add_subplot(*place)
+    for number, (_, runs, changes) in enumerate(panel.curves):
+        look, alone = _look(number), len(runs) == 1
+        for x, y in runs:
+            marker = "o" if len(x) == 1 or (alone and len(x) <= FEW) else ""
+            thin: dict[str, Any] = {} if alone else {"alpha": 0.6, "linewidth": 1}
+            axes.plot(x, y, marker=marker, **look, **thin)
+        for change in changes:
+            axes.axvline(change, color=look["color"], linestyle=":", linewidth=1, alpha=0.7)
+        if len(runs) > 1:
+            x, (mean, spread) = mean_and_spread(runs)
+            axes.plot(x, mean, linewidth=2.4, **look)
+            axes.fill_between(x, mean - spread, mean + spread, color=look["color"], alpha=0.2, linewidth=0)
+    values = np.concatenate([[], *(y for curve in panel.curves for _, y in curve.runs)])
+    if panel.is_share:
+        axes.set_ylim(-0.04, 1.04)
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    elif len(values) and values.min() > 0 and values.max() > 10**DECADES * values.min():
+        axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if axes.get_xlim()[1] >= 1e5:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.set_title(panel.title)
+    axes.set_xlabel(along)

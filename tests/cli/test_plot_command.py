@@ -1,0 +1,193 @@
+"""`robopolicy plot`: the learning curves of runs."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from robopolicy.cli import main
+from robopolicy.cli.runs import find_run
+from robopolicy.flops import count_step
+from robopolicy.policies.catalogue import restore, untold
+
+ANGULAR, SOFTMAX, SWEEP = "stepping-stones-angular-8x8", "stepping-stones-softmax", "bimanual-sweep-angular"
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Copies config and log of a shipped policy, changed; returns the folder."""
+
+    def copy(name, run, *, seed=None, change=lambda config: None, log=lambda text: text):
+        folder = tmp_path / run
+        folder.mkdir()
+        source, _ = find_run(name)
+        config = json.loads((source / "config.json").read_text())
+        if seed is not None:
+            config["es" if "es" in config else "bc"]["seed"] = seed
+        change(config)
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "metrics.jsonl").write_text(log((source / "metrics.jsonl").read_text()))
+        return str(folder)
+
+    return copy
+
+
+@pytest.fixture
+def told(capsys, tmp_path):
+    """Draws runs; returns what it says as JSON."""
+
+    def run(*words):
+        capsys.readouterr()
+        out = tmp_path / "curves.svg"
+        assert main(["plot", *words, "--out", str(out), "--json"]) == 0
+        assert out.read_text().rstrip().endswith("</svg>")
+        assert not list(tmp_path.glob(".*"))
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def records(name):
+    return [json.loads(line) for line in (find_run(name)[0] / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_what_is_told_is_what_was_logged(told):
+    (curve,) = told(ANGULAR)["curves"]
+    held = [r["held_out/return"] for r in records(ANGULAR) if "held_out/return" in r]
+    ends = curve["series"]["held_out/return"]
+    assert ends["points"] == [len(held)]
+    assert (ends["first"], ends["last"], ends["highest"]) == (held[0], held[-1], max(held))
+    assert ends["last_spread"] is None
+    assert "loss" not in curve["series"]
+
+
+def test_a_cloned_run_has_its_own_panels(told):
+    found = told(SWEEP)
+    assert found["by"] == "step"
+    assert {"loss", "validation/loss", "validation/action_error"} <= found["curves"][0]["series"].keys()
+
+
+def test_runs_that_differ_by_their_seeds_alone_are_one_curve(told, copied):
+    def longer(config):
+        config["es"] |= {"generations": 200, "stop_at": None}
+        config["git"] = None
+
+    def shifted(text):
+        lines = [json.loads(line) for line in text.splitlines()]
+        moved = [r | {n: r[n] + 0.5 for n in ("held_out/return",) if n in r} for r in lines]
+        return "".join(json.dumps(r) + "\n" for r in moved)
+
+    second = copied(ANGULAR, "second", seed=1, change=longer, log=shifted)
+    other = copied(ANGULAR, "other", change=lambda config: config["es"].update(sigma=0.1))
+    curves = told(ANGULAR, other, second, SOFTMAX)["curves"]
+    assert [curve["runs"] for curve in curves] == [[ANGULAR, second], [other], [SOFTMAX]]
+    spec = "angular_hybrid(m=8, n=8)"
+    assert [curve["label"] for curve in curves] == [f"{spec} (sigma 0.3)", f"{spec} (sigma 0.1)", "softmax"]
+    assert curves[0]["seeds"] == [0, 1]
+    ends = curves[0]["series"]["held_out/return"]
+    assert ends["last_spread"] == pytest.approx(0.5 / np.sqrt(2))
+    assert ends["last"] == pytest.approx(curves[1]["series"]["held_out/return"]["last"] + 0.25)
+
+
+def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
+    import robopolicy.viz.curves as curves
+
+    panels = []
+
+    def draw(path, drawn, along, title):
+        path.write_text("</svg>")
+        panels.extend(drawn)
+
+    monkeypatch.setattr(curves, "learning_curves", draw)
+    told(ANGULAR, "--by", "flops")
+    config = json.loads((find_run(ANGULAR)[0] / "config.json").read_text())
+    price = count_step(untold(restore(config["policy"]))).total
+    (x, _) = panels[0].curves[0].runs[0]
+    assert x[-1] == price * sum(r.get("steps", 0) for r in records(ANGULAR))
+    (stage,) = panels[2].curves[0].changes
+    painted = [r.get("steps", 0) for r in records(ANGULAR) if r.get("environment") == "painted"]
+    assert stage > price * sum(painted)
+
+
+def test_a_run_in_progress_is_drawn_as_far_as_it_is(told, copied):
+    half = copied(ANGULAR, "half", log=lambda text: text[: len(text) // 2])
+    ends = told(half)["curves"][0]["series"]["return_mean"]
+    assert 1 < ends["points"][0] < len(records(ANGULAR)) - 1
+
+
+def test_what_is_not_finite_is_left_out(told, copied):
+    bad = (
+        '{"step": 2, "not_finite": "step 2: attention"}\n{"step": 250, "loss": NaN, "validation/loss": 30}\n'
+    )
+    run = copied(SWEEP, "bad", log=lambda text: bad + text.partition("\n")[2])
+    series = told(run)["curves"][0]["series"]
+    assert series["loss"]["points"] == [7]
+    assert series["validation/loss"]["points"] == [8]
+
+
+def test_the_words_name_every_curve(capsys, tmp_path):
+    out = tmp_path / "curves.png"
+    assert main(["plot", ANGULAR, SOFTMAX, "--out", str(out), "--by", "episodes"]) == 0
+    said = capsys.readouterr().out
+    for words in (
+        str(out),
+        "over episodes",
+        "angular_hybrid(m=8, n=8)",
+        "softmax",
+        "return on held-out seeds",
+    ):
+        assert words in said
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "RUN"),
+        (("nobody",), "run is 'nobody'"),
+        ((ANGULAR, ANGULAR), "none may come twice"),
+        ((ANGULAR, SWEEP), f"{ANGULAR!r}, trained by es, and {SWEEP!r}, trained by bc"),
+        ((ANGULAR, "--by", "step"), "by is 'step': it must be one of generation, episodes, seconds, flops"),
+        ((SWEEP, "--by", "flops"), "by is 'flops': it must be one of step, seconds"),
+        ((ANGULAR, "--by", "seconds"), "has logged no wall_seconds"),
+        ((ANGULAR, "--out", "curves.pdf"), "out is 'curves.pdf': its name must end in .png or .svg"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(refused, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused("plot", *words, *(() if "--out" in words else ("--out", "curves.svg")))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (lambda text: "", "it has logged nothing yet"),
+        (lambda text: text[:40], "it has logged nothing yet"),
+        (lambda text: text.replace("{", "", 1), "line 1 of"),
+        (lambda text: text.replace('"generation": 7', '"generation": "7"'), "line 8 of"),
+        (lambda text: text + text, "goes from generation 40 back to 0"),
+        (
+            lambda text: text.replace('"return_mean": ', '"return_mean": "high", "x": '),
+            "return_mean is 'high'",
+        ),
+        (lambda text: text.replace("painted", "\udcff"), "is no text"),
+    ],
+)
+def test_a_damaged_log_is_refused(refused, tmp_path, copied, log, said):
+    run = copied(ANGULAR, "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_bytes(log(path.read_text()).encode(errors="surrogateescape"))
+    assert said in refused("plot", run, "--out", str(tmp_path / "curves.svg"))
+
+
+def test_what_is_no_run_is_refused(refused, tmp_path, copied):
+    out = ("--out", str(tmp_path / "curves.svg"))
+    assert "describes no training" in refused(
+        "plot", copied(ANGULAR, "a", change=lambda c: c.pop("es")), *out
+    )
+    run = copied(ANGULAR, "b")
+    shutil.rmtree(run)
+    (tmp_path / "b").mkdir()
+    assert "holds no config.json" in refused("plot", run, *out)

@@ -1,0 +1,78 @@
+"""Learning curves drawn from plain data."""
+
+import numpy as np
+import pytest
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from robopolicy.viz.curves import Curve, Panel, learning_curves, mean_and_spread
+
+
+def points(xs, ys):
+    return np.array(xs, float), np.array(ys, float)
+
+
+def test_the_mean_is_that_of_all_seeds_where_all_have_been():
+    runs = [points([0, 10, 20, 30], [0, 10, 20, 30]), points([5, 20], [0, 30])]
+    x, (mean, spread) = mean_and_spread(runs)
+    np.testing.assert_array_equal(x, [5, 10, 20])
+    np.testing.assert_allclose(mean, [2.5, 10, 25])
+    np.testing.assert_allclose(spread, [5 / np.sqrt(2), 0, 10 / np.sqrt(2)])
+
+
+def test_seeds_that_never_were_at_one_place_have_no_mean():
+    x, (mean, _) = mean_and_spread([points([0, 1], [3, 4]), points([2, 3], [5, 6])])
+    assert len(x) == len(mean) == 0
+
+
+@pytest.fixture
+def drawn(monkeypatch, tmp_path):
+    """Draws panels; returns the figure."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: figures.append(self) or path.touch())
+
+    def draw(panels, title="title"):
+        learning_curves(tmp_path / "curves.svg", panels, "generation", title)
+        return figures[-1]
+
+    return draw
+
+
+def test_every_run_is_a_line_and_seeds_have_a_mean_and_a_band(drawn):
+    seeds = Curve("softmax", [points([0, 1, 2], [1, 2, 3]), points([0, 1, 2], [3, 2, 1])])
+    alone = Curve("positive", [points([0, 1], [5, 6])])
+    (axes,) = drawn([Panel("return", [seeds, alone])]).axes
+    lines = [line.get_ydata().tolist() for line in axes.lines]
+    assert lines == [[1, 2, 3], [3, 2, 1], [2, 2, 2], [5, 6]]
+    assert len(axes.collections) == 1
+    assert axes.get_xlabel() == "generation"
+
+
+def test_a_curve_looks_the_same_where_others_are_missing(drawn):
+    there, missing = Curve("b", [points([0, 1], [1, 2])]), Curve("a", [])
+    figure = drawn([Panel("return", [Curve("a", there.runs), there]), Panel("success", [missing, there])])
+    first, second = figure.axes
+    assert first.lines[1].get_color() == second.lines[0].get_color()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_nothing_is_clipped_or_lies_on_another(drawn):
+    names = [f"{name}(m=256, coupling=halton)" for name in ("positive", "angular_hybrid", "trigonometric")]
+    curves = [Curve(name, [points([0, 1e6], [n, 1])] * 2, [5e5]) for n, name in enumerate(names)]
+    figure = drawn([Panel(f"number {n} of what is logged in training", curves, n == 0) for n in range(5)])
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    boxes += [figure.legends[0].get_window_extent(), figure._suptitle.get_window_extent()]
+    for index, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+        assert not any(box.overlaps(other) for other in boxes[:index])
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_same_curves_give_the_same_bytes_whatever_the_usual_style(tmp_path, suffix):
+    panel = Panel("loss", [Curve("softmax", [points([1, 2, 3], [1e3, 10, 1])])])
+    for name, style in (("a", {}), ("b", {"font.size": 20, "axes.grid": False, "svg.fonttype": "none"})):
+        with rc_context(style):
+            learning_curves(tmp_path / f"{name}{suffix}", [panel], "step", None)
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()

@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HEAVY := $(VENV)/.installed-heavy
+DOCS := $(VENV)/.installed-docs
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: install demo test quick figures lint types clean
+.PHONY: install demo test quick figures docs lint types clean
 
 install: $(STAMP)
 
@@ -56,6 +57,15 @@ figures: $(STAMP)
 	@for script in $(sort $(filter-out benchmarks/papers/record.py,$(wildcard benchmarks/papers/*.py))); do \
 	  $(BIN)/python $$script || exit 1; done
 
+$(DOCS): $(STAMP)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+# Its makers advertise a successor on every run.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(DOCS)
+	$(BIN)/mkdocs build --strict
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -64,4 +74,4 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist site

@@ -116,7 +116,8 @@ def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Ar
     """The estimated kernel of every pair, unnormalised, with the log scales multiplied back.
 
     Args:
-      feature_map, features: a map and its draw.
+      feature_map: a map.
+      features: its draw.
       x: [T, D].
       y: [S, D].
 

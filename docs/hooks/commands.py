@@ -1,0 +1,128 @@
+"""What docs/reference/commands.md says of every command, from its dataclass: docstring, examples, options."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, NamedTuple
+
+import griffe
+import tyro
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from robopolicy.cli import Command  # noqa: E402 (this tree's, and not one that is installed beside)
+
+MARK = "<!-- commands -->"
+PAGE = "reference/commands.md"
+POSITIONAL, APPENDED = (
+    typing.get_args(kind[tuple[str, ...]])[1] for kind in (tyro.conf.Positional, tyro.conf.UseAppendAction)
+)
+
+
+class Option(NamedTuple):
+    """An option or a positional argument, as the parser spells it."""
+
+    name: str
+    value: str
+    default: str
+    meaning: str
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fills the mark in. Called by mkdocs."""
+    return (
+        markdown.replace(MARK, "\n\n".join(map(_section, commands())))
+        if page.file.src_uri == PAGE
+        else markdown
+    )
+
+
+def commands() -> dict[str, type]:
+    """The dataclasses of all commands, by name."""
+    return {
+        words: kind.__origin__
+        for kind in typing.get_args(Command)
+        for words in [part.name for part in kind.__metadata__ if hasattr(part, "prefix_name")]
+    }
+
+
+def examples(command: type) -> list[str]:
+    """The command lines that a docstring shows."""
+    lines = inspect.cleandoc(command.__doc__ or "").splitlines()
+    return [line.removeprefix("Example: ") for line in lines if line.startswith("Example: ")]
+
+
+def options(command: type) -> Iterator[Option]:
+    """The options of a command, in order."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    told = _package()[f"{command.__module__}.{command.__name__}".removeprefix("robopolicy.")].all_members
+    for field in fields(command):
+        hint = hints[field.name]
+        markers = getattr(hint, "__metadata__", ())
+        bare = getattr(hint, "__origin__", hint) if markers else hint
+        name = field.name.replace("_", "-")
+        name = f"--no-{name}" if field.default is True else f"--{name}"
+        value = next((m.metavar for m in markers if getattr(m, "metavar", None)), None) or _value(bare)
+        if POSITIONAL in markers:
+            name, value = value, ""
+        if APPENDED in markers:  # once for each
+            value = value.removesuffix(" ...")
+        words = next((m.help for m in markers if getattr(m, "help", None)), None)
+        words = words or told[field.name].docstring.value
+        needed = field.default is MISSING and field.default_factory is MISSING
+        words = f"Required. {words}" if needed else words
+        yield Option(name, value, _default(field), " ".join(words.split()))
+
+
+@cache
+def _package() -> Any:
+    return griffe.load("robopolicy", search_paths=[ROOT])
+
+
+def _section(name: str) -> str:
+    command = commands()[name]
+    words = [
+        line
+        for line in inspect.cleandoc(command.__doc__ or "").splitlines()
+        if not line.startswith("Example: ")
+    ]
+    shown = "\n".join(["```", *examples(command), "```"])
+    rows = ["| option | value | default | |", "|---|---|---|---|"]
+    for option in options(command):
+        name, value, default = (f"`{part}`" if part else "" for part in option[:3])
+        rows.append(f"| {name} | {value} | {default} | {_linked(option.meaning)} |")
+    about = re.sub(r"\n{3,}", "\n\n", "\n".join(words)).strip()
+    return "\n\n".join([f"## robopolicy {name}", _linked(about), shown, "\n".join(rows)])
+
+
+def _linked(words: str) -> str:
+    return re.sub(r"\bdocs/([\w/-]+)\.md", r"[\1](../\1.md)", words)
+
+
+def _value(kind: Any) -> str:
+    """What is given behind an option."""
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) in (typing.Union, UnionType):
+        return "|".join(_value(argument) for argument in arguments)
+    if typing.get_origin(kind) is typing.Literal:
+        return "|".join(map(str, arguments))
+    if typing.get_origin(kind) is tuple:
+        return " ".join("..." if argument is Ellipsis else _value(argument) for argument in arguments)
+    return {bool: "", NoneType: "None"}.get(kind, kind.__name__.upper())
+
+
+def _default(field: Field[Any]) -> str:
+    """What holds where nothing is given; what depends on the machine is told by the option's own words."""
+    if field.default is MISSING or field.default is None or isinstance(field.default, bool):
+        return ""
+    value = field.default if isinstance(field.default, tuple) else (field.default,)
+    return " ".join(map(str, value))

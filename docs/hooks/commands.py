@@ -98,8 +98,8 @@ def _section(name: str) -> str:
     shown = "\n".join(["```", *examples(command), "```"])
     rows = ["| option | value | default | |", "|---|---|---|---|"]
     for option in options(command):
-        name, value, default = (f"`{part}`" if part else "" for part in option[:3])
-        rows.append(f"| {name} | {value} | {default} | {_linked(option.meaning)} |")
+        cells = [f"`{part}`" if part else "" for part in option[:3]]
+        rows.append(f"| {' | '.join([*cells, _linked(option.meaning)])} |")
     about = re.sub(r"\n{3,}", "\n\n", "\n".join(words)).strip()
     return "\n\n".join([f"## robopolicy {name}", _linked(about), shown, "\n".join(rows)])
 

@@ -25,6 +25,7 @@ from robopolicy.cli.deploy import Deploy
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
+from robopolicy.cli.list_runs import ListRuns
 from robopolicy.cli.plan import Plan
 from robopolicy.cli.plot import Plot
 from robopolicy.cli.rollout import Rollout
@@ -55,6 +56,7 @@ Command = (
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
+    | Annotated[ListRuns, tyro.conf.subcommand("runs")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Deploy, tyro.conf.subcommand("deploy")]

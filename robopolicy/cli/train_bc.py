@@ -203,12 +203,14 @@ class TrainBC:
         )
 
     def _settings(self, config: Any, policy: Any, environment: dict[str, Any], about: Any) -> dict[str, Any]:
-        from robopolicy.policies.catalogue import describe
+        from robopolicy.flops import count_step
+        from robopolicy.policies.catalogue import describe, untold
 
         settings = {
             "task": self.task,
             "environment": environment,
             "policy": describe(policy),
+            "flops": count_step(untold(policy)).total,
             "bc": asdict(config),
             "precision": self._precision(),
             "data": {name: about[name] for name in ("environment", "recording", "renderer")},

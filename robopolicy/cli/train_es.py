@@ -191,12 +191,14 @@ class TrainES:
             print(json_format.dumps(record))
 
     def _settings(self, config: Any, policy: Any, rollouts: Rollouts) -> dict[str, Any]:
-        from robopolicy.policies.catalogue import describe
+        from robopolicy.flops import count_step
+        from robopolicy.policies.catalogue import describe, untold
 
         settings = {
             "task": self.task,
             "environment": asdict(rollouts),
             "policy": describe(policy),
+            "flops": count_step(untold(policy)).total,
             "es": asdict(config),
             "versions": versions(),
             "git": git_revision(),

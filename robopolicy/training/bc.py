@@ -23,15 +23,14 @@ from robopolicy.training.batches import Batches, Mirror, Prefetcher, Split
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, CheckpointError, RunFolder
 from robopolicy.training.datasets import FrameCache
 from robopolicy.training.descent import Descent, Keys, State
-from robopolicy.training.held_out import VALIDATION_LOSS, HeldOut
+from robopolicy.training.held_out import HeldOut
 from robopolicy.training.interrupt import asked_to_stop
-from robopolicy.training.metrics import MetricsLog, Record, Sink
+from robopolicy.training.metrics import ROLLOUT_RETURN, VALIDATION_LOSS, MetricsLog, Record, Sink
 
 STATE, PROGRESS = "state/", "progress/"
 NONFINITE = ("stop", "skip")
 SKIPS = 20  # steps in a row that are not finite, after which a run that skips them gives up
 LARGEST = 1e6  # of settings that parameters are multiplied with: float32 holds what comes of it
-ROLLOUT_RETURN = "rollout/return"
 
 
 @dataclass(frozen=True)
@@ -232,6 +231,7 @@ def train(
 
     with ExitStack() as stack:
         stack.enter_context(run.held())
+        stack.enter_context(run.failure_kept())
         saved = resume and bool(run.generations())
         if saved:
             done, arrays = run.load()

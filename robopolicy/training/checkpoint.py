@@ -1,5 +1,7 @@
 """Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. Nothing in them is a pickle.
 
+`failure.txt` has the words of the error that ended the training, if one did.
+
 A checkpoint is written by orbax, which moves it into place when it is complete. Since orbax checks neither
 shapes nor dtypes when it reads, and a flipped bit only in some of its files, all of these and a checksum are
 recorded beside the arrays and checked here.
@@ -13,10 +15,11 @@ import fcntl
 import json
 import logging
 import os
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,7 @@ FEATURES = "features/"
 MEAN = "mean"
 BEST = "best"
 BEST_FEATURES = "best_features/"  # those that differ from the latest
+GLANCE = 0.1  # s, longer than a look at whether a run is held
 
 
 class CheckpointError(ValueError):
@@ -89,6 +93,10 @@ class RunFolder:
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
+    @property
+    def failure_path(self) -> Path:
+        return self.path / "failure.txt"
+
     def check_new(self) -> None:
         """Raise FileExistsError where the folder holds anything."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
@@ -119,13 +127,33 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Keep other trainers out. Raises CheckpointError where one is at work in this folder."""
         with self.config_path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when a trainer dies
-            except OSError as error:
+            # The kernel lets go when a trainer dies; `is_held` holds for a moment, too.
+            free = _locked(file, fcntl.LOCK_EX)
+            if not free:
+                time.sleep(GLANCE)
+                free = _locked(file, fcntl.LOCK_EX)
+            if not free:
                 raise CheckpointError(
                     f"{str(self.path)!r} is being trained by another process: wait for its end, or stop it"
-                ) from error
+                )
             yield
+
+    def is_held(self) -> bool:
+        """Whether a trainer is at work in this folder."""
+        with self.config_path.open() as file:
+            return not _locked(file, fcntl.LOCK_SH)
+
+    @contextlib.contextmanager
+    def failure_kept(self) -> Iterator[None]:
+        """Keep the words of an error that ends the training, until one goes on; a stop is none."""
+        self.failure_path.unlink(missing_ok=True)
+        try:
+            yield
+        except Exception as error:
+            with contextlib.suppress(OSError):  # a full disk, which is then the error that is raised
+                words = " ".join(f"{type(error).__name__}: {error}".split())
+                write_atomically(self.failure_path, words + "\n")
+            raise
 
     def _manager(self, *, writing: bool, keep_every: int = 0) -> Any:
         # Imported here: it takes a second, and not every command needs it.
@@ -227,6 +255,15 @@ class RunFolder:
             if was.get("crc32", found["crc32"]) != found["crc32"]:
                 raise CheckpointError(f"{str(where)!r} is damaged: {name} is not what was saved")
         return arrays
+
+
+def _locked(file: IO[str], kind: int) -> bool:
+    """Whether a lock of this kind could be had, at once."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _checksum(index: list[dict[str, Any]]) -> int:

@@ -24,7 +24,7 @@ from robopolicy.training.checkpoint import (
 )
 from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.interrupt import asked_to_stop
-from robopolicy.training.metrics import MetricsLog, Record, Sink
+from robopolicy.training.metrics import HELD_OUT_RETURN, MetricsLog, Record, Sink
 from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.progress import Curriculum, Ends, Progress
 from robopolicy.training.shaping import sanitised
@@ -32,7 +32,6 @@ from robopolicy.training.strategies import Settings, Strategy, strategy
 
 STRATEGY, SEEN, PROGRESS = "strategy/", "seen/", "progress/"
 HELD_OUT_FROM = 8000  # first of the held-out seeds; those of generations are spread over 32 bits
-HELD_OUT_RETURN = "held_out/return"
 
 
 @dataclass(frozen=True)
@@ -183,6 +182,7 @@ def train(
     record: Record | None = None
     with ExitStack() as stack:
         stack.enter_context(run.held())
+        stack.enter_context(run.failure_kept())
         if resume and run.generations():
             done, arrays = run.load()
             state, normaliser, progress = _restored(arrays, state, normaliser, features, mean.size)

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from robopolicy.training.batches import Batch
 from robopolicy.training.datasets import FrameCache
 from robopolicy.training.descent import Descent
-from robopolicy.training.metrics import Record
+from robopolicy.training.metrics import VALIDATION_LOSS, Record
 
-VALIDATION_LOSS = "validation/loss"
 LOOKED_AT = 256  # frames, at most
 ACTED_ON = 64  # of them, for which an action is chosen
 

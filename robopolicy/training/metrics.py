@@ -12,6 +12,9 @@ from robopolicy.training.checkpoint import CheckpointError, clear_about_full_dis
 
 Record = dict[str, Any]
 
+# What runs are compared by, under the names that records have it.
+HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS = "held_out/return", "rollout/return", "validation/loss"
+
 
 class Sink(Protocol):
     """Where else records go."""

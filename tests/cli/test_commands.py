@@ -17,6 +17,7 @@ COMMANDS = (
     ("evaluate",),
     ("rollout",),
     ("flops",),
+    ("runs",),
     ("plan",),
     ("compare",),
     ("plot",),

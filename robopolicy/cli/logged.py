@@ -24,7 +24,7 @@ AXES = {
     "seconds": "seconds of training",
     "flops": "FLOPs of all policy steps in training",
 }
-NOT_SETTINGS = ("versions", "git", "command")  # of a config: they tell where a run was made
+NOT_SETTINGS = ("versions", "git", "command", "flops")  # of a config: where a run was made, and its price
 
 
 class Series(NamedTuple):

@@ -88,10 +88,7 @@ def standing(folder: RunFolder) -> Standing:
     total = settings.get(trainer.total)
     if type(total) is not int or total < 1:
         raise CheckpointError(f"{trainer.total} in its config.json is {total!r}: it must be 1 or more")
-    try:
-        records = read(folder.metrics_path, trainer.counter)
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{str(folder.metrics_path)!r} is no text: {error}") from error
+    records = read(folder.metrics_path, trainer.counter)
     saved = folder.generations()
     if saved:
         check_index(folder.path / "checkpoints" / str(saved[-1]))

@@ -211,25 +211,22 @@ def table(kept: dict[str, dict]) -> bool:
 
 def draw(kept: dict[str, dict]) -> None:
     """Loss on frames set aside over steps, and success against the price of a step."""
-    import matplotlib
+    from robopolicy.viz.pictures import picture
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    for number, (name, run) in enumerate(kept.items()):
-        records = [r for r in run["curve"] if "validation/loss" in r]
-        style = {"color": f"C{number}", "label": name}
-        if name != REGRESSION:  # its loss is another one
-            axes[0].plot([r["step"] for r in records], [r["validation/loss"] for r in records], **style)
-        share = 100 * run["evaluation"]["fraction_in_bowls_mean"]
-        axes[1].plot(run["flops_per_step"] / 1e6, share, "o", **style)
-    axes[0].set(xlabel="step", ylabel="InfoNCE on episodes set aside")
-    axes[1].set(xlabel="MFLOP of a policy step", ylabel="balls in bowls, %, 50 unseen seeds", ylim=(0, 100))
-    axes[1].legend(fontsize=8)
-    for axis in axes:
-        axis.grid(alpha=0.3)
-    figure.savefig(FIGURE, dpi=120)
+    with picture(FIGURE, (10, 3.8)) as figure:
+        axes = figure.subplots(1, 2)
+        for number, (name, run) in enumerate(kept.items()):
+            records = [r for r in run["curve"] if "validation/loss" in r]
+            style = {"color": f"C{number}", "label": name}
+            if name != REGRESSION:  # its loss is another one
+                axes[0].plot([r["step"] for r in records], [r["validation/loss"] for r in records], **style)
+            share = 100 * run["evaluation"]["fraction_in_bowls_mean"]
+            axes[1].plot(run["flops_per_step"] / 1e6, share, "o", **style)
+        axes[0].set(xlabel="step", ylabel="InfoNCE on episodes set aside")
+        axes[1].set(
+            xlabel="MFLOP of a policy step", ylabel="balls in bowls, %, 50 unseen seeds", ylim=(0, 100)
+        )
+        axes[1].legend()
     print(FIGURE)
 
 

@@ -29,6 +29,7 @@ RIVALS = {
     "positive_antithetic(m=256)": "two-sided",
     "softmax": "exact softmax",
 }
+FAMILIES = ("C0", "C1", "C2", "C4")  # black is the front
 MAPS = ("query map", "key map")
 OPERATION = (*MAPS, "ranking", "contraction")
 SIZES = {
@@ -146,32 +147,29 @@ def table(kept: dict[str, dict]) -> bool:
 
 def draw(kept: dict[str, dict]) -> None:
     """Error over the price of a step: the front, some families, the hybrid, and where softmax stands."""
-    import matplotlib
+    from robopolicy.viz.pictures import picture
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(kept), figsize=(10, 4), layout="constrained")
-    for axis, (task, found) in zip(axes, kept.items(), strict=True):
-        *random, exact = found["front"]
-        price = [r["flops"] / 1e6 for r in random]
-        axis.plot(price, [r["error"] for r in random], "k-", label="front, predicted")
-        axis.plot(price, [r["measured"] for r in random], "kx", label="front, measured")
-        for number, (name, curve) in enumerate(found["curves"].items()):
-            flops, errors = zip(*sorted(curve), strict=True)
-            style = {"color": f"C{number}", "label": f"{name}, orthogonal", "alpha": 0.7}
-            axis.plot([n / 1e6 for n in flops], errors, ".--", **style)
-        hybrid = found["reference"]
-        at = hybrid["flops"] / 1e6, hybrid["error"]
-        axis.plot(*at, "*", color="C0", markersize=12, label=hybrid["attention"])
-        axis.axvline(exact["flops"] / 1e6, color="grey", linestyle=":", label="exact softmax, error 0")
-        axis.set(yscale="log", title=task, xlabel="MFLOP of a policy step")
-        axis.set_xlim(0.9 * price[0], 1.15 * exact["flops"] / 1e6)
-        axis.set_ylim(top=1.5)
-        axis.grid(alpha=0.3, which="both")
-    axes[0].set_ylabel("error of the kernel")
-    axes[0].legend(fontsize=7)
-    figure.savefig(FIGURE, dpi=120)
+    with picture(FIGURE, (10, 4.6)) as figure:
+        axes = figure.subplots(1, len(kept))
+        for axis, (task, found) in zip(axes, kept.items(), strict=True):
+            *random, exact = found["front"]
+            price = [r["flops"] / 1e6 for r in random]
+            axis.plot(price, [r["error"] for r in random], "k-", label="front, predicted")
+            axis.plot(price, [r["measured"] for r in random], "kx", label="front, measured")
+            for number, (name, curve) in enumerate(found["curves"].items()):
+                flops, errors = zip(*sorted(curve), strict=True)
+                style = {"color": FAMILIES[number], "label": f"{name}, orthogonal", "alpha": 0.7}
+                axis.plot([n / 1e6 for n in flops], errors, ".--", **style)
+            hybrid = found["reference"]
+            at = hybrid["flops"] / 1e6, hybrid["error"]
+            axis.plot(*at, "*", color="C0", markersize=12, label=hybrid["attention"])
+            axis.axvline(exact["flops"] / 1e6, color="grey", linestyle=":", label="exact softmax, error 0")
+            axis.set(yscale="log", title=task, xlabel="MFLOP of a policy step")
+            axis.set_xlim(0.9 * price[0], 1.15 * exact["flops"] / 1e6)
+            axis.set_ylim(top=1.5)
+        axes[0].set_ylabel("error of the kernel")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
     print(FIGURE)
 
 

@@ -43,7 +43,7 @@ NAMES = {
     "optimal_positive(m=32, coupling=halton)": "planned",
     "none": "no-vision",
 }
-COLOURS = {"angular-8x8": "C0", "positive-256": "C1", "softmax": "C2", "planned": "C3", "no-vision": "C7"}
+COLOURS = {"angular-8x8": "C0", "positive-256": "C1", "softmax": "C2", "planned": "C4", "no-vision": "C7"}
 
 
 def told(*words: str) -> dict:
@@ -170,28 +170,23 @@ def claims(rates: dict[tuple[str, str], float]) -> bool:
 
 def draw(kept: dict[str, list[dict]]) -> None:
     """Held-out return over generations, and over the FLOPs that the policy's steps have cost."""
-    import matplotlib
+    from robopolicy.viz.pictures import picture
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
-    for name, group in kept.items():
-        for number, run in enumerate(group):
-            steps = np.cumsum([r.get("steps", 0) for r in run["curve"]])
-            held = [i for i, r in enumerate(run["curve"]) if "held_out/return" in r]
-            returns = [run["curve"][i]["held_out/return"] for i in held]
-            style = {"color": COLOURS[name], "marker": ".", "label": name if number == 0 else None}
-            axes[0].plot([run["curve"][i]["generation"] for i in held], returns, **style)
-            if name != "no-vision":  # a thousandth of the others' FLOPs, and at the bottom
-                spent = steps[held[1:]] * run["flops_per_step"]
-                axes[1].plot(spent, returns[1:], **style)
-    axes[0].set(xlabel="generation", ylabel="return on twenty held-out courses")
-    axes[1].set(xlabel="FLOPs of all policy steps in training", xscale="log")
-    axes[0].legend()
-    for axis in axes:
-        axis.grid(alpha=0.3)
-    figure.savefig(FIGURE, dpi=120)
+    with picture(FIGURE, (10, 3.8)) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for name, group in kept.items():
+            for number, run in enumerate(group):
+                steps = np.cumsum([r.get("steps", 0) for r in run["curve"]])
+                held = [i for i, r in enumerate(run["curve"]) if "held_out/return" in r]
+                returns = [run["curve"][i]["held_out/return"] for i in held]
+                style = {"color": COLOURS[name], "marker": ".", "label": name if number == 0 else None}
+                axes[0].plot([run["curve"][i]["generation"] for i in held], returns, **style)
+                if name != "no-vision":  # a thousandth of the others' FLOPs, and at the bottom
+                    spent = steps[held[1:]] * run["flops_per_step"]
+                    axes[1].plot(spent, returns[1:], **style)
+        axes[0].set(xlabel="generation", ylabel="return on twenty held-out courses")
+        axes[1].set(xlabel="FLOPs of all policy steps in training", xscale="log")
+        axes[0].legend()
     print(FIGURE)
 
 

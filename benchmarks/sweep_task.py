@@ -91,29 +91,27 @@ def reads(dataset: Path, scratch: Path) -> bool:
     return rate >= 300
 
 
-def picture() -> None:
+def draw() -> None:
     """Draw moments of a demonstration on both engines."""
-    import matplotlib
+    from robopolicy.viz.pictures import picture
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, len(MOMENTS), figsize=(11, 5.8), layout="constrained")
-    for engine, row in zip(("bullet", "mujoco"), axes, strict=True):
-        env = gymnasium.make(ID, engine=engine, image_size=None, render_mode="rgb_array").unwrapped
-        env.reset(seed=9000)
-        shown = {}
-        for step in range(max(MOMENTS.values()) + 1):
-            shown[step] = env.render()
-            env.step(env.oracle_action())
-        env.close()
-        for panel, (title, step) in zip(row, MOMENTS.items(), strict=True):
-            panel.imshow(shown[step])
-            panel.set(xticks=[], yticks=[])
-            if engine == "bullet":
-                panel.set_title(title)
-        row[0].set_ylabel({"bullet": "Bullet", "mujoco": "MuJoCo"}[engine])
-    figure.savefig(OUT, dpi=90, bbox_inches="tight", metadata={"Software": None})
+    with picture(OUT, (11, 5.8)) as figure:
+        figure.set_layout_engine("compressed")  # pictures keep their sides
+        axes = figure.subplots(2, len(MOMENTS))
+        for engine, row in zip(("bullet", "mujoco"), axes, strict=True):
+            env = gymnasium.make(ID, engine=engine, image_size=None, render_mode="rgb_array").unwrapped
+            env.reset(seed=9000)
+            shown = {}
+            for step in range(max(MOMENTS.values()) + 1):
+                shown[step] = env.render()
+                env.step(env.oracle_action())
+            env.close()
+            for panel, (title, step) in zip(row, MOMENTS.items(), strict=True):
+                panel.imshow(shown[step])
+                panel.set(xticks=[], yticks=[])
+                if engine == "bullet":
+                    panel.set_title(title)
+            row[0].set_ylabel({"bullet": "Bullet", "mujoco": "MuJoCo"}[engine])
     print(OUT)
 
 
@@ -123,7 +121,7 @@ def main() -> int:
     parser.add_argument("--picture", action="store_true")
     given = parser.parse_args()
     if given.picture:
-        picture()
+        draw()
         return 0
     fast = [stretch()]
     with tempfile.TemporaryDirectory() as scratch:

@@ -8,10 +8,8 @@ Draws with Bullet's software renderer, seed 9000, the oracle walking, after 3 se
 from pathlib import Path
 
 import gymnasium
-import matplotlib
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from robopolicy.viz.pictures import picture
 
 PRESETS = ("paper", "painted", "hard", "extreme")
 OUT = Path(__file__).parent.parent / "docs" / "images" / "presets.png"
@@ -19,32 +17,31 @@ OUT = Path(__file__).parent.parent / "docs" / "images" / "presets.png"
 
 def main() -> None:
     """Draw and write."""
-    figure, axes = plt.subplots(
-        3, len(PRESETS), figsize=(11, 6), height_ratios=(1.25, 1, 1), layout="constrained"
-    )
-    for preset, column in zip(PRESETS, axes.T, strict=True):
-        env = gymnasium.make(
-            "robopolicy:robopolicy/SteppingStones-v0",
-            engine="bullet",
-            preset=preset,
-            render_mode="rgb_array",
-            render_size=(640, 440),
-        )
-        observation, _ = env.reset(seed=9000)
-        for _ in range(60):
-            observation, *_ = env.step(env.unwrapped.oracle_action())
-        column[0].imshow(env.render())
-        column[0].set_title(preset)
-        for name, panel in zip(("front_depth", "belly_depth"), column[1:], strict=True):
-            shown = panel.imshow(observation[name], cmap="viridis", vmin=0.0, vmax=1.0)
-        env.close()
-        for panel in column:
-            panel.set(xticks=[], yticks=[])
-    for panel, name in zip(axes[1:, 0], ("front", "belly"), strict=True):
-        panel.set_ylabel(name)
-    figure.colorbar(shown, ax=axes[1:], label="depth, m")
     OUT.parent.mkdir(exist_ok=True)
-    figure.savefig(OUT, dpi=90, bbox_inches="tight", metadata={"Software": None})
+    with picture(OUT, (11, 6)) as figure:
+        figure.set_layout_engine("compressed")  # pictures keep their sides
+        axes = figure.subplots(3, len(PRESETS), height_ratios=(1.25, 1, 1))
+        for preset, column in zip(PRESETS, axes.T, strict=True):
+            env = gymnasium.make(
+                "robopolicy:robopolicy/SteppingStones-v0",
+                engine="bullet",
+                preset=preset,
+                render_mode="rgb_array",
+                render_size=(640, 440),
+            )
+            observation, _ = env.reset(seed=9000)
+            for _ in range(60):
+                observation, *_ = env.step(env.unwrapped.oracle_action())
+            column[0].imshow(env.render())
+            column[0].set_title(preset)
+            for name, panel in zip(("front_depth", "belly_depth"), column[1:], strict=True):
+                shown = panel.imshow(observation[name], vmin=0.0, vmax=1.0)
+            env.close()
+            for panel in column:
+                panel.set(xticks=[], yticks=[])
+        for panel, name in zip(axes[1:, 0], ("front", "belly"), strict=True):
+            panel.set_ylabel(name)
+        figure.colorbar(shown, ax=axes[1:], label="depth, m")
     print(OUT)
 
 

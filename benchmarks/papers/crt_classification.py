@@ -170,8 +170,7 @@ def draw(result: Result) -> Figure:
         axes.bar(places, means, width, yerr=spreads, color=str(0.2 + 0.2 * index), label=name)
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     axes.set(ylabel="test accuracy, %", ylim=(0, 100))
-    axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
-    figure.tight_layout()
+    axes.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
     return figure
 
 

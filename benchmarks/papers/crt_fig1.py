@@ -42,7 +42,7 @@ def draw(result: Result) -> Figure:
         axes.plot(result["square"], result["log_ratio"][str(dim)], color=str(shade), label=f"d = {dim}")
     axes.axhline(-60, color="0.6", linestyle=":")
     axes.set(xlabel="$|x + y|^2$", ylabel="log of the variance ratio", title="optimal positive over positive")
-    axes.legend(frameon=False)
+    axes.legend()
     return figure
 
 

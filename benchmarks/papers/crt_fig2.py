@@ -125,8 +125,7 @@ def draw(result: Result) -> Figure:
         axes[1, column].set_xlabel("σ")
     for panel in axes[:, 0]:
         panel.set_ylabel("log variance")
-        panel.legend(frameon=False, fontsize=7)
-    figure.tight_layout()
+        panel.legend(fontsize=7)
     return figure
 
 

@@ -58,8 +58,7 @@ def draw(result: Result) -> Figure:
         top = max(max(curve) for curve in result["mse"][str(radius)].values())
         panel.set_ylim(1e-6 * top, 2 * top)
     axes[0].set_ylabel("mean squared error")
-    axes[0].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
+    axes[0].legend(fontsize=7)
     return figure
 
 

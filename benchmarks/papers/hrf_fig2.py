@@ -136,8 +136,7 @@ def draw(result: Result) -> Figure:
         panel.set(title=f"length {radius}", xlabel="angle", ylim=(0, None), xticks=[0, np.pi / 2, np.pi])
         panel.set_xticklabels(["0", "π/2", "π"])
     axes[0].set_ylabel("relative error")
-    axes[0].legend(frameon=False, fontsize=7, title="— m·n, -- FLOPs, ··· features", title_fontsize=7)
-    figure.tight_layout()
+    axes[0].legend(fontsize=7, title="— m·n, -- FLOPs, ··· features", title_fontsize=7)
     return figure
 
 

@@ -277,10 +277,9 @@ def draw(result: Result) -> Figure:
         row[3].set(xlabel="length", ylabel="share")
     found = [axes[0, place].get_legend_handles_labels() for place in (0, 3)]
     handles, labels = ([*first, *second] for first, second in zip(*found, strict=True))
-    axes[-1, 3].legend(handles, labels, frameon=False, fontsize=8, loc="center")
+    axes[-1, 3].legend(handles, labels, fontsize=8, loc="center")
     for title, panel in zip(titles, axes[0], strict=True):
         panel.set_title(title)
-    figure.tight_layout()
     return figure
 
 

@@ -117,7 +117,6 @@ def draw(result: Result) -> Figure:
             xscale="log", xlabel="mean squared error, 1e-3 (dots: published)", title=f"data of {scaling}"
         )
         axes.invert_yaxis()
-    figure.tight_layout()
     return figure
 
 

@@ -256,8 +256,7 @@ def draw(result: Result) -> Figure:
                 panel.plot([point] * 2, [1e-4 * low, 1e-4 * high], "x", markersize=3, color=COLOURS[method])
         panel.set(title=name, xlabel="random vectors m", yscale="log")
     axes[0].set_ylabel("mean squared error")
-    axes[0].legend(frameon=False, fontsize=7, title="mean, min to max; × published", title_fontsize=7)
-    figure.tight_layout()
+    axes[0].legend(fontsize=7, title="mean, min to max; × published", title_fontsize=7)
     return figure
 
 

@@ -116,9 +116,8 @@ def draw(result: Result) -> Figure:
             panel.plot(result["z"], limit, color="#d55e00", linestyle="--", label="large d")
             panel.set_ylim(0, 1.5)
         panel.set(title=f"{kind.replace('_', ' ')} of {name}", xlabel="z")
-    axes[0].legend(frameon=False, fontsize=7)
-    axes[3].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
+    axes[0].legend(fontsize=7)
+    axes[3].legend(fontsize=7)
     return figure
 
 

@@ -84,8 +84,7 @@ def draw(result: Result) -> Figure:
             )
         panel.set(title=name, xlabel="D / d")
     axes[0].set_ylabel("mean squared error")
-    axes[0].legend(frameon=False)
-    figure.tight_layout()
+    axes[0].legend()
     return figure
 
 

@@ -84,10 +84,7 @@ def draw(result: Result) -> Figure:
         panel.set(title=place, xlabel="angle", xticks=[0, np.pi / 2, np.pi], ylim=(0, None))
         panel.set_xticklabels(["0", "π/2", "π"])
     axes[0].set_ylabel("relative error")
-    figure.tight_layout(rect=(0, 0.12, 1, 1))
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=5, loc="lower center"
-    )
+    figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, ncols=5, loc="outside lower center")
     return figure
 
 

@@ -1,6 +1,7 @@
 """What every script in this folder leaves behind: NAME.json with the numbers and NAME.png with the picture.
 
-Results go to `benchmarks/papers/results`, or to the folder given as `--out`.
+Results go to `benchmarks/papers/results`, or to the folder given as `--out`; `--draw` draws the numbers
+that are there already.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+
+from robopolicy.viz.pictures import save, styled
 
 Result = dict[str, Any]
 
@@ -46,14 +49,20 @@ def run(
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    out: Path = parser.parse_args().out
+    parser.add_argument("--draw", action="store_true", help="draw the kept numbers again")
+    given = parser.parse_args()
+    out: Path = given.out
+    kept = out / f"{name}.json"
     started = time.perf_counter()
-    result = compute()
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result, indent=1, allow_nan=False)
-    (out / f"{name}.json").write_text(text + "\n")
-    figure = draw(result)
-    figure.savefig(out / f"{name}.png", dpi=100, bbox_inches="tight", metadata={"Software": None})
+    if given.draw:
+        result = json.loads(kept.read_text())
+    else:
+        result = compute()
+        out.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
+    with styled():
+        figure = draw(result)
+        save(figure, out / f"{name}.png")
     plt.close(figure)
     print(f"{name}: {time.perf_counter() - started:.0f} s, {out / name}.json and .png")
     for claim in result["claims"]:

@@ -123,8 +123,7 @@ def draw(result: Result) -> Figure:
                 result["m"], means, row["sd"][map_], color=colours[map_], label=labels.get(map_, map_)
             )
         panel.set(title=name, xlabel="m", xscale="log", ylabel="test error (variance 1)")
-    axes[0].legend(frameon=False, fontsize=7)
-    figure.tight_layout()
+    axes[0].legend(fontsize=7)
     return figure
 
 

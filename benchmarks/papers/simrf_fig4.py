@@ -93,7 +93,7 @@ def draw(result: Result) -> Figure:
     axes.axhline(values["optimum"], color="0.6", linestyle=":", label="numerical optimum")
     axes.plot(result["iterations"], "o-", color=COLOURS["simplex_plus"], markersize=3, label="simplex_plus")
     axes.set(xlabel="iterations of Eq. 17", ylabel="RF-conformity", title="d = 6, |x + y| = 1")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(fontsize=8)
     return figure
 
 

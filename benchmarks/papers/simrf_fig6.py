@@ -62,7 +62,7 @@ def draw(result: Result) -> Figure:
         title="positive features, d = m = 64",
         ylim=(0, 1.05),
     )
-    axes.legend(frameon=False)
+    axes.legend()
     return figure
 
 

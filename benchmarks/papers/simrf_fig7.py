@@ -66,7 +66,7 @@ def draw(result: Result) -> Figure:
         axes.errorbar(result["blocks"], means, spread, linestyle=style, color=COLOURS[colour], label=coupling)
     axes.set(xscale="log", yscale="log", xlabel="features / d", ylabel="Frobenius error / d²")
     axes.set_xticks(result["blocks"], [str(b) for b in result["blocks"]])
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(fontsize=8)
     return figure
 
 

@@ -19,18 +19,30 @@ COLOURS = (
 
 
 @contextmanager
-def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of `size` (inches) to draw on, which becomes a .png or .svg once it is whole.
-
-    The same drawing gives the same bytes, whatever style its user has made the usual one.
-    """
+def styled() -> Iterator[None]:
+    """Figures look like those of the project, whatever style their user has made the usual one."""
     with style.context(STYLE, after_reset=True):
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write `figure` to a .png or .svg, whole or not at all; its style must be on (`styled`).
+
+    The same drawing gives the same bytes.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    try:
+        figure.savefig(partial, format=path.suffix[1:], metadata=no_dates)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
+    """A figure of `size` (inches) to draw on, which becomes a .png or .svg once it is whole."""
+    with styled():
         figure = Figure(figsize=size)
         yield figure
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        try:
-            figure.savefig(partial, format=path.suffix[1:], metadata=no_dates)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        save(figure, path)

@@ -25,6 +25,7 @@ from robopolicy.cli.deploy import Deploy
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
+from robopolicy.cli.inspect import Inspect
 from robopolicy.cli.list_runs import ListRuns
 from robopolicy.cli.plan import Plan
 from robopolicy.cli.plot import Plot
@@ -57,6 +58,7 @@ Command = (
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
     | Annotated[ListRuns, tyro.conf.subcommand("runs")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Deploy, tyro.conf.subcommand("deploy")]

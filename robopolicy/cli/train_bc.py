@@ -162,11 +162,7 @@ class TrainBC:
                 pass
         else:
             folder.check_new()
-        where = (
-            self.data.with_name(f"{self.data.resolve().name}.cache.hdf5")
-            if self.cache is None
-            else self.cache
-        )
+        where = dataset.cache if self.cache is None else self.cache
         with cached(dataset, where, lambda words: print(words, file=sys.stderr)) as cache:
             if not self.resume:
                 folder.create(settings)

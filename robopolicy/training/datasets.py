@@ -58,9 +58,19 @@ class Dataset:
         """What `minari.MinariDataset` takes."""
         return self.path / "data"
 
+    @property
+    def cache(self) -> Path:
+        """Where its frames are kept one by one, unless another place is given."""
+        return self.path.with_name(f"{self.path.resolve().name}.cache.hdf5")
 
-def open_dataset(path: Path, task: str, image_size: int | None = None) -> Dataset:
-    """Check a dataset without decoding an image.
+    def is_in(self, cache: FrameCache) -> bool:
+        """Whether `cache` is this dataset's, and not another's."""
+        same = cache.about == {**self.about, "frames": sum(self.steps)}
+        return same and np.array_equal(cache.episode, self.episode)
+
+
+def open_dataset(path: Path, task: str | None, image_size: int | None = None) -> Dataset:
+    """Check a dataset of a task, or of any, without decoding an image.
 
     Raises FileNotFoundError where there is none, DatasetError where it is of another task, format or image
     size, lacks frames, or has an episode that is cut short: with what was expected and what was found.
@@ -73,12 +83,13 @@ def open_dataset(path: Path, task: str, image_size: int | None = None) -> Datase
         )
     try:
         metadata = json.loads(text.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DatasetError(f"{where}: data/metadata.json is not JSON: {error}") from error
     about = metadata.get(OURS) if isinstance(metadata, dict) else None
     if not isinstance(about, dict):
-        raise DatasetError(f"{where} does not tell its task: a recording of {task!r} was expected")
-    _check_about(where, about, task)
+        wanted = "a task" if task is None else repr(task)
+        raise DatasetError(f"{where} does not tell its task: a recording of {wanted} was expected")
+    _check_about(where, about, about.get("task") if task is None else task)
     count = metadata.get("total_episodes")
     if not isinstance(count, int) or count < 1:
         raise DatasetError(f"{where} has total_episodes {count!r}: a number of 1 or more was expected")
@@ -99,7 +110,7 @@ def open_dataset(path: Path, task: str, image_size: int | None = None) -> Datase
     return Dataset(path, size, tuple(steps for steps, _ in found), about)
 
 
-def _check_about(where: str, about: Mapping[str, Any], task: str) -> None:
+def _check_about(where: str, about: Mapping[str, Any], task: Any) -> None:
     for name, wanted in (("task", task), ("format", FORMAT)):
         if about.get(name) != wanted:
             raise DatasetError(f"{where} has {name} {about.get(name)!r}: {wanted!r} was expected")
@@ -283,8 +294,7 @@ def cached(dataset: Dataset, path: Path, say: Callable[[str], None]) -> Iterator
         say(f"writing the {sum(dataset.steps)} frames of {dataset.path.name} one by one to {path}")
         build_cache(dataset, path)
     with FrameCache(path, dataset.about["task"], dataset.image_size) as cache:
-        same = cache.about == {**dataset.about, "frames": sum(dataset.steps)}
-        if not same or not np.array_equal(cache.episode, dataset.episode):
+        if not dataset.is_in(cache):
             raise DatasetError(
                 f"cache is {str(path)!r}: it is that of another dataset; remove it, or give another file"
             )

@@ -61,3 +61,11 @@ def compose(frame: Picture, panels: Mapping[str, Picture], captions: Sequence[st
     for line, caption in enumerate(captions):
         write(out, caption, (MARGIN, foot + MARGIN + 14 + 20 * line), 0.5)
     return out
+
+
+def captioned(picture: Picture, captions: Sequence[str]) -> Picture:
+    """`picture` over a dark band that holds `captions`, line by line."""
+    band = np.full((MARGIN + 20 * len(captions), picture.shape[1], 3), 28, np.uint8)
+    for line, caption in enumerate(captions):
+        write(band, caption, (MARGIN // 2, 20 * line + 18), 0.42)
+    return np.concatenate([picture, band])

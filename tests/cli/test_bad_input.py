@@ -13,6 +13,7 @@ COMPLETE = (
     ("flops",),
     ("plot", "run", "--out", "curves.svg"),
     ("runs",),
+    ("inspect", "run"),
     ("export", "run", "--out", "bundle"),
     ("verify", "bundle"),
     ("deploy", "bundle"),

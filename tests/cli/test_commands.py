@@ -18,6 +18,7 @@ COMMANDS = (
     ("rollout",),
     ("flops",),
     ("runs",),
+    ("inspect",),
     ("plan",),
     ("compare",),
     ("plot",),

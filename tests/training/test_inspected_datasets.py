@@ -1,0 +1,132 @@
+"""`robopolicy inspect` on demonstrations: what they are in numbers, and episodes to look at."""
+
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import h5py
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from toy_demos import SIZE
+
+from robopolicy.cli import main
+from robopolicy.training.datasets import cached, open_dataset
+from robopolicy.training.episodes import open_episode
+
+
+def told(capsys, *words):
+    capsys.readouterr()
+    assert main(["inspect", *map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *words):
+    capsys.readouterr()
+    assert main(["inspect", *map(str, words)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
+def copied(dataset, tmp_path):
+    return Path(shutil.copytree(dataset, tmp_path / "toy-v0"))
+
+
+def test_a_dataset_is_told_in_numbers(capsys, dataset):
+    seen, opened = told(capsys, dataset), open_dataset(dataset, "toy")
+    assert (seen["kind"], seen["task"], seen["episodes"]) == ("dataset", "toy", 5)
+    assert seen["lengths"] == list(opened.steps)
+    assert seen["steps"] == sum(opened.steps)
+    assert seen["observations"]["image"]["shape"] == [SIZE, SIZE, 3]
+    assert seen["observations"]["poses"]["low"] == [0.0] * 14
+    assert (seen["success_rate"], seen["score_mean"]) == (1.0, 1.0)
+    assert seen["returns"] == [0.5 * steps for steps in opened.steps]
+    assert max(map(abs, seen["actions"]["low"])) <= 0.1
+    assert seen["cache"] is None
+    assert main(["inspect", str(dataset)]) == 0
+    out = capsys.readouterr().out
+    assert f"5 episodes, {sum(opened.steps)} steps" in out
+    assert "none: train bc writes it" in out
+
+
+def test_the_cache_of_a_dataset_is_told_with_what_is_wrong(capsys, dataset, tmp_path):
+    copy = copied(dataset, tmp_path)
+    opened = open_dataset(copy, None)
+    with cached(opened, opened.cache, print):
+        pass
+    assert told(capsys, copy)["cache"]["wrong"] == ""
+    assert told(capsys, copy)["cache"]["frames"] == sum(opened.steps)
+    with h5py.File(opened.cache, "a") as file:
+        file.attrs["about"] = json.dumps({**json.loads(file.attrs["about"]), "seeds": []})
+    assert told(capsys, copy)["cache"]["wrong"] == "it is that of another dataset"
+    opened.cache.write_bytes(b"no HDF5")
+    assert "damaged" in told(capsys, copy)["cache"]["wrong"]
+
+
+def test_a_video_has_every_step_and_a_sheet_as_many_as_are_asked_for(capsys, dataset, tmp_path):
+    video, sheet = tmp_path / "e.mp4", tmp_path / "e.png"
+    episode = told(capsys, dataset, "--episode", 2, "--video", video, "--sheet", sheet, "--frames", 3)
+    opened = open_dataset(dataset, None)
+    assert (episode["kind"], episode["episode"], episode["steps"]) == ("episode", 2, opened.steps[2])
+    assert episode["return"] == 0.5 * opened.steps[2]
+    assert (episode["seed"], episode["score"]) == (3, 1.0)
+    assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] == opened.steps[2]
+    reader = imageio_ffmpeg.read_frames(str(video))
+    width, height = next(reader)["size"]
+    first = np.frombuffer(next(reader), np.uint8).reshape(height, width, 3)
+    reader.close()
+    times = width // SIZE
+    with open_episode(opened, 2) as stored:
+        image = stored.image(0)
+    small = first[: SIZE * times].reshape(SIZE, times, SIZE, times, 3).mean(axis=(1, 3))
+    assert np.abs(small.mean(axis=-1) - image.mean(axis=-1)).mean() < 8
+    assert height > width  # captions lie under the picture, and not on it
+    assert first[SIZE * times :].max() > 200
+    page = cv2.imread(str(sheet))
+    assert page.shape[1] > 3 * SIZE
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["e.mp4", "e.png"]
+
+
+def test_a_short_episode_fills_a_sheet_with_what_it_has(capsys, dataset, tmp_path):
+    assert told(capsys, dataset, "--sheet", tmp_path / "e.png", "--frames", 100)["episode"] == 0
+    assert (tmp_path / "e.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--episode", "5"), "episode is 5: the dataset has 0 to 4"),
+        (("--episode", "-1"), "episode is -1"),
+        (("--video", "e.avi"), "its name must end in .mp4"),
+        (("--sheet", "e.svg"), "its name must end in .png"),
+        (("--sheet", "nowhere/e.png"), "the folder 'nowhere' does not exist"),
+        (("--sheet", "e.png", "--frames", "0"), "frames is 0"),
+        (("--frames", "3"), "they are for --sheet"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(capsys, dataset, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, dataset.resolve(), *words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b'{"robopolicy": {}}', b"\xff", b'{"a": 1}'])
+def test_damage_is_one_line(capsys, dataset, tmp_path, content):
+    copy = copied(dataset, tmp_path)
+    (copy / "data" / "metadata.json").write_bytes(content)
+    assert str(copy) in refused(capsys, copy)
+
+
+def test_a_damaged_image_costs_the_files_and_says_which(capsys, dataset, tmp_path):
+    copy = copied(dataset, tmp_path)
+    with h5py.File(copy / "data" / "main_data.hdf5") as file:
+        image = file["episode_1/observations/image"]
+        place, length = image.id.get_chunk_info(2).byte_offset, image.id.get_chunk_info(2).size
+    with (copy / "data" / "main_data.hdf5").open("r+b") as file:
+        file.seek(place)
+        file.write(b"\0" * length)
+    said = refused(capsys, copy, "--episode", "1", "--video", tmp_path / "e.mp4")
+    assert "image 2 of" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["toy-v0"]

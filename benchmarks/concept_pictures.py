@@ -74,7 +74,6 @@ def kernel(path: Path) -> None:
             axes.set_title(name, fontsize=10)
             axes.set_xlabel("random vectors m")
             axes.set_ylim(0, 4)
-            tidy(axes)
         panels[0].set_ylabel("estimate of exp(x·y)")
         below = {"textcoords": "offset points", "color": EXACT}
         panels[0].annotate("exp(x·y)", (300, np.exp(np.cos(PAIR))), (0, -18), **below)
@@ -112,7 +111,6 @@ def angle_axis(axes: Axes) -> None:
     axes.set_xticks(range(0, 181, 45))
     axes.set_ylim(0, 1.85)
     axes.legend(frameon=False, fontsize=9, loc="upper center")
-    tidy(axes)
 
 
 def variance(path: Path) -> None:
@@ -198,7 +196,6 @@ def order(path: Path) -> None:
         priced.set_xlabel("tokens")
         priced.set_ylabel("FLOPs of attention, one head, d = 8")
         priced.legend(frameon=False, fontsize=9)
-        tidy(priced)
 
 
 def ranking(path: Path) -> None:
@@ -231,14 +228,10 @@ def ranking(path: Path) -> None:
             axes.set_title(title, fontsize=10)
             axes.set_xticks([])
             axes.set_yticks([])
+            axes.spines[:].set_visible(True)
             bar = figure.colorbar(drawn, ax=axes, orientation="horizontal", shrink=0.9, pad=0.06)
             if title.startswith("kept"):
                 bar.set_ticks([0.25, 0.75], labels=["masked out", "kept"])
-
-
-def tidy(axes: Axes) -> None:
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 PICTURES = {"kernel": kernel, "variance": variance, "order": order, "ranking": ranking}

@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import json as json_format
+import math
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.tasks import STONES, TASKS, check_task, make_task
+from robopolicy.cli.tasks import STONES, TASKS, check_task
 from robopolicy.envs.physics import default_engine
 
-LEGS = ("FR", "FL", "RR", "RL")
+MOST = 9  # policies in a film
+LEAST_SIDE, SLOWEST = 240, 100.0
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """Film an episode.
+    """Film an episode of one policy, or of several side by side on the same course.
 
-    On stepping stones: the robot, both camera images, and in red the pixels that the attention masked out. Of
-    the bimanual sweep: what its camera sees.
+    On stepping stones: the robot, the footholds that were chosen ringed, both depth images, in red the pixels
+    that the attention masked out, and how much each token is attended to. Of the bimanual sweep: what its
+    camera sees, and the attention over it. Beneath: return, progress, and FLOPs of a policy step.
 
     Example: robopolicy rollout runs/first --video walk.mp4
+    Example: robopolicy rollout stepping-stones-angular-8x8 random --video both.mp4 --slow 4
+    Example: robopolicy rollout bimanual-sweep-angular --sheet sweep.png --rerun sweep.rrd
     """
 
-    policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|oracle|blind|random")]]
-    """A run folder, the name of a shipped policy, or a baseline."""
-    video: Path
+    policies: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|oracle|blind|random [...]")]
+    ]
+    """Run folders, names of shipped policies, or baselines; up to nine."""
+    video: Path | None = None
     """The mp4 to write."""
-    task: str = STONES
-    """Task to play, stepping-stones or bimanual-sweep."""
+    sheet: Path | None = None
+    """A contact sheet to write, a png of twelve moments."""
+    rerun: Path | None = None
+    """A recording for Rerun to write, an rrd of poses, images and numbers; needs robopolicy[rerun]."""
+    task: str | None = None
+    """Task to play, stepping-stones or bimanual-sweep. Default: what the first run was trained on."""
     seed: int = FIRST_SEED
     """Seed of the episode."""
     engine: str = field(default_factory=default_engine)
@@ -41,102 +53,78 @@ class Rollout:
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
     size: tuple[int, int] = (960, 540)
-    """Width and height of the picture, both even."""
+    """Width and height of each policy's picture, both even."""
+    slow: float = 1.0
+    """How many times slower than life the video is; slow stepping stones show every control period."""
     json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
 
     def run(self) -> None:
         """Play and film."""
-        check_task(self.task, tuple(TASKS))
-        if min(self.size) < 240 or any(side % 2 for side in self.size):
-            raise ValueError(f"size is {self.size}: both sides must be even, and 240 or more")
+        self._check()
+        task = self._task()
+        from robopolicy.cli.filming import film
+
+        episodes = film(
+            self.policies,
+            self.video,
+            task=task,
+            seed=self.seed,
+            engine=self.engine,
+            size=self.size,
+            preset=self.preset,
+            episode_seconds=self.episode_seconds,
+            slow=self.slow,
+            sheet=self.sheet,
+            rerun=self.rerun,
+        )
+        files = {name: getattr(self, name) for name in ("video", "sheet", "rerun")}
+        written = {name: str(path) for name, path in files.items() if path is not None}
+        result = {**written, "task": task, "seed": self.seed, "episodes": episodes}
+        print(json_format.dumps(result) if self.json else _words(result, list(written.values())))
+
+    def _check(self) -> None:
+        from robopolicy.cli.files import check_file
+
+        if not 1 <= len(self.policies) <= MOST:
+            raise ValueError(f"RUN is given {len(self.policies)} times: it must be once to {MOST} times")
+        if self.video is self.sheet is self.rerun is None:
+            raise ValueError("video is not given: give --video, --sheet or --rerun, or several of them")
+        check_file("video", self.video, (".mp4",))
+        check_file("sheet", self.sheet, (".png",))
+        check_file("rerun", self.rerun, (".rrd",))
+        if self.rerun is not None and find_spec("rerun") is None:
+            raise ModuleNotFoundError(
+                "rerun is given: rerun-sdk is not installed; pip install 'robopolicy[rerun]'"
+            )
+        if min(self.size) < LEAST_SIDE or any(side % 2 for side in self.size):
+            raise ValueError(f"size is {self.size}: both sides must be even, and {LEAST_SIDE} or more")
+        if not (math.isfinite(self.slow) and 1.0 <= self.slow <= SLOWEST):
+            raise ValueError(f"slow is {self.slow}: it must be a number from 1 to {SLOWEST:g}")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        from robopolicy.cli.players import observed, player
-        from robopolicy.viz.video import open_video
+        if self.task is not None:
+            check_task(self.task, tuple(TASKS))
 
-        act_for, trained = player(self.policy, self.task)
-        seen = observed(self.task, trained)
-        pictures = {"render_mode": "rgb_array", "render_size": self.size}
-        env = make_task(self.task, self.engine, self.preset, self.episode_seconds, **seen, **pictures)
-        try:
-            with open_video(self.video, env.metadata["render_fps"]) as video:
-                film = self._film_stones if self.task == STONES else self._film_sweep
-                episode = film(env, act_for(env, self.seed), trained, video)
-        finally:
-            env.close()
-        result = {
-            "video": str(self.video),
-            "policy": self.policy,
-            "task": self.task,
-            "seed": self.seed,
-            "return": episode.total,
-            **{outcome.name: episode.info[outcome.name] for outcome in TASKS[self.task].outcomes},
-            "success": episode.info["success"],
-            "cause": episode.info["cause"],
-            "frames": episode.steps,
-        }
-        print(json_format.dumps(result) if self.json else _words(result))
+    def _task(self) -> str:
+        """The task that is asked for, or that the first run is for."""
+        from robopolicy.cli.runs import BASELINES, find_run, task_of
+        from robopolicy.training.checkpoint import RunFolder
 
-    def _film_stones(self, env: Any, act: Any, trained: Any, video: Any) -> Any:
-        import jax
-        import numpy as np
-
-        from robopolicy.policies.base import unflatten
-        from robopolicy.training.rollout import Step, run_episode
-        from robopolicy.viz.overlay import compose, depth_picture
-
-        level = env.unwrapped.level_depth()
-        largest = env.unwrapped.config.largest_offset
-        inspect, title, tree = None, self.policy, None
-        if trained is not None:
-            inspect = jax.jit(trained.policy.inspect)
-            tree = unflatten(trained.policy)(trained.parameters)
-            title = f"{Path(self.policy).name}: {trained.config.attention}"
-        scale = max(1, self.size[0] // 160)
-
-        def film(step: Step) -> None:
-            kept: dict[str, Any] = {}
-            if inspect is not None and trained is not None:
-                shown = inspect(tree, trained.features, step.observation)
-                kept = {name: np.asarray(a) for name, a in shown.items() if name.startswith("kept/")}
-            panels = {
-                name.replace("_depth", " camera"): depth_picture(
-                    step.observation[name], level[name], kept.get(f"kept/{name}"), scale
-                )
-                for name in level
-            }
-            info, offsets = step.info, zip(LEGS, 100 * largest * step.action, strict=True)
-            lines = [
-                f"{title}    {info['distance']:.2f} m    return {step.total:.2f}    {info['cause']}",
-                "footholds  " + "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in offsets),
-            ]
-            if kept:
-                lines.append("red: masked out by the attention")
-            video.add(compose(env.render(), panels, lines))
-
-        return run_episode(env, act, self.seed, film)
-
-    def _film_sweep(self, env: Any, act: Any, trained: Any, video: Any) -> Any:
-        from robopolicy.training.rollout import Step, run_episode
-        from robopolicy.viz.overlay import compose
-
-        title = self.policy if trained is None else f"{Path(self.policy).name}: {trained.config.attention}"
-
-        def film(step: Step) -> None:
-            info = step.info
-            lines = [
-                f"{title}    {info['fraction_in_bowls']:.0%} in bowls    return {step.total:.1f}    "
-                f"{info['cause']}"
-            ]
-            video.add(compose(env.render(), {}, lines))
-
-        return run_episode(env, act, self.seed, film)
+        runs = [name for name in self.policies if name not in BASELINES]
+        for name in runs:
+            find_run(name)
+        if self.task is not None or not runs:
+            return self.task or STONES
+        return task_of(runs[0], RunFolder(find_run(runs[0])[0]).config())
 
 
-def _words(result: dict[str, Any]) -> str:
-    outcomes = TASKS[result["task"]].outcomes
-    told = ", ".join(outcome.said.format(result[outcome.name]) for outcome in outcomes)
-    return (
-        f"{result['video']}: {result['policy']} on seed {result['seed']}, {told}, "
-        f"return {result['return']:.2f}, ended by {result['cause']}"
-    )
+def _words(result: dict[str, Any], files: list[str]) -> str:
+    lines = []
+    for episode in result["episodes"]:
+        outcomes = TASKS[result["task"]].outcomes
+        told = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in outcomes)
+        lines.append(
+            f"{episode['policy']} on seed {result['seed']}: {told}, return {episode['return']:.2f}, "
+            f"ended by {episode['cause']}"
+        )
+    return "\n".join([*lines, *files])

@@ -33,6 +33,9 @@ class Policy(NamedTuple):
         for every camera `kept/CAMERA`, the pixels [H, W] that the attention kept. For pictures and checks.
       attended: (parameters, features, observation) -> the queries and keys of all heads, in the order of a
         step; none for a policy without attention.
+      ranked: (parameters, features, observation) -> how much each token of an image is attended to, [rows,
+        columns] of tokens by the image's name: what `Attention.rank` tells, whose mean is 1, on average over
+        heads; none for a policy without attention. For pictures.
       observation_shapes: shape of each observation, by name.
       action_size: A.
       normalised: the vector observations that it normalises by running statistics, which are no parameters
@@ -45,6 +48,7 @@ class Policy(NamedTuple):
     act: Callable[[Any, Any, Observation], Array]
     inspect: Callable[[Any, Any, Observation], dict[str, Array]]
     attended: Callable[[Any, Any, Observation], tuple[Heads, ...]]
+    ranked: Callable[[Any, Any, Observation], dict[str, Array]]
     observation_shapes: dict[str, tuple[int, ...]]
     action_size: int
     normalised: tuple[str, ...] = ()

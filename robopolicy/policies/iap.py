@@ -256,7 +256,16 @@ def iap(config: IAPConfig, level_depth: Mapping[str, Any]) -> Policy:
             found.append(Heads(q[None], k[None]))
         return tuple(found)
 
-    return Policy(init, init_features, act, inspect, attended, shapes, len(LEGS), normalised)
+    def ranked(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
+        if mechanism is None:
+            return {}
+        heads = attended(parameters, features, observation)
+        return {
+            camera: mechanism.rank(features["draws"][name], q[0], k[0]).reshape(config.grid)
+            for (name, (camera, _)), (q, k) in zip(VIEWS.items(), heads, strict=True)
+        }
+
+    return Policy(init, init_features, act, inspect, attended, ranked, shapes, len(LEGS), normalised)
 
 
 def _chosen(config: IAPConfig, scores: Array) -> Array:

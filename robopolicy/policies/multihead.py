@@ -82,6 +82,11 @@ class MultiHeadAttention(nnx.Module):
         """What the mechanism compares of tokens [T, width]: [heads, T, head_dim] each."""
         return self.norm_fn(self._split(self.query(tokens))), self.norm_fn(self._split(self.key(tokens)))
 
+    def rank(self, tokens: Array) -> Array:
+        """How much each of tokens [T, width] is attended to, [heads, T]; its mean over tokens is 1."""
+        q, k = self.queries_and_keys(tokens)
+        return jax.vmap(attention(self.spec).rank)(self.features.get_value(), q, k)
+
     def redraw(self, key: Array) -> None:
         """Draw new features for all heads. What was learnt with the old ones may not hold with these."""
         self.features.set_value(self._draw(key))

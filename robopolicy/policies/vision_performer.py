@@ -204,6 +204,14 @@ class VisionPerformer(nnx.Module):
             tokens = block(tokens, lambda name, array: None)
         return tuple(found)
 
+    def ranked(self, image: Array) -> Array:
+        """How much each token of an image [S, S, 3] uint8 is attended to, [side, side], on average."""
+        tokens, found = self._tokens(image), []
+        for block in self.blocks:
+            found.append(block.attention.rank(block.attention_norm(tokens)))
+            tokens = block(tokens, lambda name, array: None)
+        return jnp.concatenate(found).mean(axis=0).reshape(self.config.side, self.config.side)
+
     def _tokens(self, image: Array) -> Array:
         with jax.named_scope("patches"):
             return self.patches(_patches(self.config, image)) + self.positions[...]
@@ -300,6 +308,10 @@ def vision_performer(
     def attended(parameters: Any, features: Any, observation: Observation) -> tuple[Heads, ...]:
         return nnx.merge(graph, parameters, features["draws"]).heads(observation["image"])
 
+    def ranked(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
+        model = nnx.merge(graph, parameters, features["draws"])
+        return {"image": model.ranked(observation["image"])}
+
     def loss(
         parameters: Any, features: Any, observation: Observation, action: Array, key: Array, negatives: int
     ) -> Array:
@@ -325,6 +337,7 @@ def vision_performer(
         act,
         inspect,
         attended,
+        ranked,
         shapes,
         config.actions,
         observation_dtypes={"image": "uint8"},

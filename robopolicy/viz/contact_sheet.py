@@ -9,11 +9,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from robopolicy.viz.overlay import Picture, write
+from robopolicy.viz.overlay import PAPER, Picture, write
 
 WIDEST, NARROWEST = 480, 240  # pixels, of a frame on the sheet
 GAP, LINE = 6, 22  # pixels
-PAPER = 28  # shade
 
 
 def contact_sheet(path: Path, frames: Sequence[Picture], captions: Sequence[str], columns: int = 4) -> None:

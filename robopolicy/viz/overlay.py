@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 
 Picture = NDArray[np.uint8]
 
+HALF, TWICE = -1.0, 1.0  # binary logarithms: a token attended to half and twice as much as the mean
+HEAT_SHARE = 0.75  # the rest is the image below it
 MASKED_OUT = np.array([214.0, 39.0, 40.0])  # red
 RED_SHARE = 0.65  # the rest is the depth below it, so that edges stay visible
 MARGIN = 12  # pixels
-BAND = 24  # height of a panel's title, pixels
+FOOTHOLD = (213, 94, 0)  # vermillion
+BAND, LINE = 24, 20  # height of a panel's title, and of a line of captions, pixels
+PAPER = 28  # shade behind what is written
 
 
 def depth_picture(
@@ -35,15 +39,63 @@ def depth_picture(
     return np.kron(colour, np.ones((scale, scale, 1))).astype(np.uint8)
 
 
+def heat_picture(rank: NDArray[np.float32], below: Picture) -> Picture:
+    """How much the tokens `rank` [rows, columns] of an image are attended to, over it, `below` [H, W, 3].
+
+    Dark blue is half of the mean, which is 1, or less, yellow twice or more. The tokens divide the image.
+    """
+    level = (np.log2(np.maximum(rank, 2.0**HALF)) - HALF) / (TWICE - HALF)
+    shades = np.clip(255 * level, 0, 255).astype(np.uint8)
+    colours = cv2.applyColorMap(shades, cv2.COLORMAP_CIVIDIS)[..., ::-1]
+    height, width = below.shape[:2]
+    heat = np.repeat(np.repeat(colours, height // rank.shape[0], axis=0), width // rank.shape[1], axis=1)
+    grey = np.repeat(below.mean(axis=2, keepdims=True), 3, axis=2)
+    return (HEAT_SHARE * heat + (1 - HEAT_SHARE) * grey).astype(np.uint8)
+
+
+def mark(picture: Picture, places: NDArray[np.float64], radius: int) -> None:
+    """Ring the `places` [N, 2] (x, y, pixels) in `picture`."""
+    for x, y in np.round(places).astype(int).tolist():
+        cv2.circle(picture, (x, y), radius, (255, 255, 255), 4, cv2.LINE_AA)
+        cv2.circle(picture, (x, y), radius, FOOTHOLD, 2, cv2.LINE_AA)
+
+
+def projected(
+    points: NDArray[np.float64],
+    view: tuple[Sequence[float], Sequence[float], float],
+    size: tuple[int, int],
+) -> NDArray[np.float64]:
+    """Where `points` [N, 3] (m, world, z up) stand in a picture: pixels [N, 2], from the top left corner.
+
+    The pinhole camera of `view` is at an eye, looks at a target, and has a vertical field of view (deg);
+    `size` is the picture's width and height.
+    """
+    eye, target, field_of_view = view
+    width, height = size
+    ahead = np.subtract(target, eye) / np.linalg.norm(np.subtract(target, eye))
+    right = np.cross(ahead, (0.0, 0.0, 1.0))
+    right /= np.linalg.norm(right)
+    away = np.asarray(points) - np.asarray(eye)
+    scale = height / 2 / np.tan(np.radians(field_of_view) / 2) / (away @ ahead)
+    return np.stack(
+        [width / 2 + scale * (away @ right), height / 2 - scale * (away @ np.cross(right, ahead))], axis=1
+    )
+
+
 def titled(picture: Picture, title: str) -> Picture:
     """`picture` under a dark band that holds `title`."""
-    band = np.full((BAND, picture.shape[1], 3), 28, np.uint8)
+    band = np.full((BAND, picture.shape[1], 3), PAPER, np.uint8)
     write(band, title, (6, BAND - 7), 0.45)
     return np.concatenate([band, picture])
 
 
 def write(picture: Picture, text: str, at: tuple[int, int], size: float) -> None:
-    """Write `text` in white, with its baseline starting at `at` (x, y) in pixels, into `picture`."""
+    """Write `text` in white, with its baseline starting at `at` (x, y) in pixels, into `picture`.
+
+    Where it would not fit it is written smaller.
+    """
+    width = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, 1)[0][0]
+    size *= min(1.0, (picture.shape[1] - at[0] - 4) / max(width, 1))
     cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, size, (245, 245, 245), 1, cv2.LINE_AA)
 
 
@@ -56,16 +108,36 @@ def compose(frame: Picture, panels: Mapping[str, Picture], captions: Sequence[st
         height, width = box.shape[:2]
         out[MARGIN : MARGIN + height, left : left + width] = box
         left += width + MARGIN
-    foot = out.shape[0] - 2 * MARGIN - 20 * len(captions)
+    foot = out.shape[0] - foot_height(len(captions))
     out[foot:] = (0.35 * out[foot:]).astype(np.uint8)
-    for line, caption in enumerate(captions):
-        write(out, caption, (MARGIN, foot + MARGIN + 14 + 20 * line), 0.5)
+    _write_lines(out[foot:], captions)
     return out
+
+
+def foot_height(lines: int) -> int:
+    """Pixels that captions of so many lines take."""
+    return 2 * MARGIN + LINE * lines
 
 
 def captioned(picture: Picture, captions: Sequence[str]) -> Picture:
     """`picture` over a dark band that holds `captions`, line by line."""
-    band = np.full((MARGIN + 20 * len(captions), picture.shape[1], 3), 28, np.uint8)
+    foot = np.full((foot_height(len(captions)), picture.shape[1], 3), PAPER, np.uint8)
+    _write_lines(foot, captions)
+    return np.concatenate([picture, foot])
+
+
+def centred(panels: Mapping[str, Picture], width: int, height: int) -> Picture:
+    """Titled `panels` in a row in the middle of a picture [height, width, 3]."""
+    out = np.full((height, width, 3), PAPER, np.uint8)
+    boxes = [titled(panel, title) for title, panel in panels.items()]
+    left = (width - sum(box.shape[1] for box in boxes) - MARGIN * (len(boxes) - 1)) // 2
+    for box in boxes:
+        top = (height - box.shape[0]) // 2
+        out[top : top + box.shape[0], left : left + box.shape[1]] = box
+        left += box.shape[1] + MARGIN
+    return out
+
+
+def _write_lines(foot: Picture, captions: Sequence[str]) -> None:
     for line, caption in enumerate(captions):
-        write(band, caption, (MARGIN // 2, 20 * line + 18), 0.42)
-    return np.concatenate([picture, band])
+        write(foot, caption, (MARGIN, MARGIN + 14 + LINE * line), 0.5)

@@ -216,7 +216,8 @@ class BulletPhysics:
             world_to_eye,
             eye_to_clip,
             lightDirection=(1.0, -2.0, 4.0),
-            shadow=1,
+            lightAmbientCoeff=0.75,
+            shadow=0,  # its shadows end in the middle of stones, and double the time
             renderer=bullet.ER_TINY_RENDERER,
             flags=bullet.ER_NO_SEGMENTATION_MASK,
         )[2]

@@ -39,6 +39,13 @@ class MujocoConfig:
     contact_impedance: float = 0.9  # with 0.99 a standing robot trembles and creeps
 
 
+def white_sky(spec: mujoco.MjSpec) -> None:
+    """Put white behind everything that is drawn."""
+    white = [1.0, 1.0, 1.0]
+    kind, flat = mujoco.mjtTexture.mjTEXTURE_SKYBOX, mujoco.mjtBuiltin.mjBUILTIN_FLAT
+    spec.add_texture(type=kind, builtin=flat, rgb1=white, rgb2=white, width=16, height=96)
+
+
 class Painter:
     """Draws pictures of one model; it must be closed before that model goes."""
 
@@ -129,9 +136,15 @@ class MujocoPhysics:
                 contype=2,
                 conaffinity=1,
             )
+        spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
+        spec.visual.headlight.diffuse = [0.2, 0.2, 0.2]
         spec.worldbody.add_light(
-            pos=[0, -2, 4], dir=[0, 0.4, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+            pos=[0, -2, 4],
+            dir=[0.3, 0.5, -1],
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+            diffuse=[0.6, 0.6, 0.6],
         )
+        white_sky(spec)
         option = spec.option
         option.timestep = config.control_period / config.substeps
         option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
 from robopolicy.envs.physics.base import Array, View
-from robopolicy.envs.physics.mujoco import Painter, mujoco
+from robopolicy.envs.physics.mujoco import Painter, mujoco, white_sky
 
 ARM_JOINTS = 7
 ARMS = ("left_", "right_")
@@ -97,14 +97,7 @@ class MujocoArms:
             castshadow=0,
             diffuse=[0.5, 0.5, 0.5],
         )
-        spec.add_texture(
-            type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
-            builtin=mujoco.mjtBuiltin.mjBUILTIN_FLAT,
-            rgb1=[1.0, 1.0, 1.0],
-            rgb2=[1.0, 1.0, 1.0],
-            width=16,
-            height=96,
-        )
+        white_sky(spec)
         half = [*placement.table, 0.05]
         world.add_geom(type=box, size=half, pos=[0.0, 0.0, -half[2]], rgba=WOOD, **contact)
         for bowl in placement.bowls:

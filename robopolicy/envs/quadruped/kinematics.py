@@ -38,6 +38,18 @@ def foot_positions(joints: Array) -> Array:
     return feet
 
 
+def leg_lines(joints: Array) -> Array:
+    """Each leg from its hip over the leg's plane and the knee to the toe, [4, 4, 3] (m, base frame)."""
+    roll = SIDE * joints[:, 0]
+    thigh = joints[:, 1] + THIGH_ANGLE
+    across = np.stack([np.zeros(4), np.cos(roll), np.sin(roll)], axis=1)
+    down = np.stack([np.zeros(4), np.sin(roll), -np.cos(roll)], axis=1)
+    plane = HIPS + LEG_PLANE[:, None] * across
+    knees = plane + THIGH * np.cos(thigh)[:, None] * down
+    knees[:, 0] -= THIGH * np.sin(thigh)
+    return np.stack([HIPS, plane, knees, foot_positions(joints)], axis=1)
+
+
 @numba.njit(cache=True)
 def jacobians(joints: Array) -> Array:
     """d(toe)/d(joints), [4, 3, 3], in the base frame."""

@@ -6,6 +6,7 @@ and docs/stepping-stones.md gives the reason for each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 from robopolicy.envs.checks import check_number, check_pictures
 from robopolicy.envs.physics import ENGINES, default_engine, make_physics
 from robopolicy.envs.physics.base import Physics, View
-from robopolicy.envs.quadruped import oracle
+from robopolicy.envs.quadruped import drawn, oracle
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
+from robopolicy.envs.shapes import Shape
 from robopolicy.naming import one_of
 
 PROPRIOCEPTION = (
@@ -76,6 +78,11 @@ class SteppingStonesConfig:
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period)
 
+    @property
+    def ticks(self) -> int:
+        """Control periods in a step."""
+        return round(self.policy_period / self.walker.control_period)
+
 
 PRESETS = {
     "paper": SteppingStonesConfig(),
@@ -102,7 +109,8 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; a foot
     takes the action of the step in which it lifts off and keeps it for that swing. `info` holds `distance`
-    (m), `success` and `cause`, the reason why the episode ended ("" while it runs).
+    (m), `success` and `cause`, the reason why the episode ended ("" while it runs). `on_tick`, where it is
+    set, is called after each control period, of which a step has several.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (gymnasium's own)
@@ -128,6 +136,7 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         self._render_size = render_size
         self.physics: Physics = make_physics(engine, visible=render_mode is not None)
         self.walker = Walker(config.walker)
+        self.on_tick: Callable[[], None] | None = None
         self._running = False
         images = {
             name: gymnasium.spaces.Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
@@ -181,12 +190,14 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         lifting = walker.lifting()
         reward = -config.reward.effort * float(np.abs(walker.offsets[lifting]).sum())
         cause = ""
-        for _ in range(round(config.policy_period / config.walker.control_period)):
+        for _ in range(config.ticks):
             push = self._disturbances.force(walker.time)
             if push is not None:
                 self.physics.push(push)
             touched = walker.advance()
             self._look()
+            if self.on_tick is not None:
+                self.on_tick()
             if touched.any():
                 margins = self.terrain.margin(walker.reading.feet_world[touched])
                 lacking = (config.reward.edge_margin - margins) / config.reward.edge_margin
@@ -263,14 +274,23 @@ class SteppingStones(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         """The safe stop: from now on no further foot lifts off, whatever the actions; the robot stands."""
         self.walker.halt()
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
-        if self.render_mode is None:
-            return None
+    def view(self) -> View:
+        """The camera that follows the robot."""
         x, _, _ = self.walker.reading.position
         # Square to the row: PyBullet's software renderer garbles what reaches behind the eye.
-        view = View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.2), field_of_view=38.0)
-        return self.physics.render(view, *self._render_size)
+        return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
+        return None if self.render_mode is None else self.physics.render(self.view(), *self._render_size)
+
+    def footholds(self) -> NDArray[np.float64]:
+        """Where the feet that are in the air are going to land, [N, 3] (m, world)."""
+        return self.walker.landings[self.walker.swinging]
+
+    def shapes(self) -> dict[str, Shape]:
+        """Stones, robot and footholds as they are now, by name, for whoever draws them."""
+        return drawn.shapes(self.terrain, self.physics.state(), self.footholds())
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

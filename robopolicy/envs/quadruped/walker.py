@@ -93,6 +93,11 @@ class Walker:
         """Seconds since the reset."""
         return self.tick * self.config.control_period
 
+    @property
+    def swinging(self) -> NDArray[np.bool_]:
+        """Which feet are in the air, [4]."""
+        return ~self._standing
+
     def desired_velocity(self) -> Array:
         """Commanded velocity of the base, [2] (m/s), yaw frame."""
         if self._halting:

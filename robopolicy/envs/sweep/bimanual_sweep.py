@@ -18,7 +18,8 @@ from robopolicy.envs.checks import check_number, check_pictures
 from robopolicy.envs.physics import ENGINES, default_engine, make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
-from robopolicy.envs.sweep import kinematics
+from robopolicy.envs.shapes import Balls, Shape
+from robopolicy.envs.sweep import drawn, kinematics
 from robopolicy.envs.sweep.demonstrator import Demonstrator
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
 from robopolicy.naming import one_of
@@ -289,6 +290,22 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         if self._oracle is None:
             self._oracle = self.demonstrator()
         return self._oracle.act().executed
+
+    def view(self) -> View:
+        """The camera, which stands still."""
+        return CAMERA
+
+    def shapes(self) -> dict[str, Shape]:
+        """Table, bowls, balls and arms as they are now, by name, for whoever draws them."""
+        physics, config = self.physics, self.config
+        return drawn.shapes(
+            config.table,
+            config.bowls,
+            Balls(self.balls, config.ball_radius),
+            self.workspace.bases,
+            physics.joints(),
+            physics.tools(),
+        )
 
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] from the camera; None without a render mode."""

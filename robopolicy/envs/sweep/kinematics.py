@@ -71,6 +71,16 @@ def forward(joints: Array) -> Array:
     return np.asarray(_forward(joints, _LINKS, TOOL)[0])
 
 
+def line(joints: Array) -> Array:
+    """The arm from its base over its seven joints to the tool, [9, 3] (m)."""
+    pose, points = np.eye(4), [np.zeros(3)]
+    for link, angle in zip(_LINKS, joints, strict=True):
+        pose = pose @ link
+        points.append(pose[:3, 3])
+        pose = pose @ frame((0.0, 0.0, angle), (0.0, 0.0, 0.0))
+    return np.stack([*points, (pose @ TOOL)[:3, 3]])
+
+
 def jacobian(joints: Array) -> Array:
     """Linear (m/s) and angular (rad/s) velocity of the tool for each joint velocity, [6, 7]."""
     return np.asarray(_forward(joints, _LINKS, TOOL)[1])

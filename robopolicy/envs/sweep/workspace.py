@@ -54,11 +54,11 @@ class Workspace:
     """Left arm (index 0) at negative y and right arm at positive y, each looking at the other."""
 
     def __init__(self, config: WorkspaceConfig, bases: Array) -> None:
-        """`bases` [2, 3]: x, y (m) and yaw (rad) of each arm."""
+        """`bases` [2, 3]: x, y (m) and yaw (rad) of each arm; kept as transforms [2, 4, 4] to the world."""
         self.config = config
-        self._bases = np.stack([kinematics.frame((0.0, 0.0, yaw), (x, y, 0.0)) for x, y, yaw in bases])
-        self._home = Rotation.from_matrix(self._bases[:, :3, :3])
-        self._from_world = np.linalg.inv(self._bases)
+        self.bases = np.stack([kinematics.frame((0.0, 0.0, yaw), (x, y, 0.0)) for x, y, yaw in bases])
+        self._home = Rotation.from_matrix(self.bases[:, :3, :3])
+        self._from_world = np.linalg.inv(self.bases)
 
     def moved(self, target: Target, moves: Array, turns: Array) -> Target:
         """`target` shifted by `moves` [2, 3] (m) and turned by `turns` [2, 3] (rad), brought inside."""

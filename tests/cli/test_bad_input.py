@@ -84,6 +84,18 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("rollout", "oracle", "--video", "walk.avi"), ".mp4"),
         (("rollout", "oracle", "--video", "nowhere/walk.mp4"), "nowhere"),
         (("rollout", "oracle", "--video", "walk.mp4", "--size", "321", "240"), "size"),
+        (("rollout", "oracle"), "give --video, --sheet or --rerun"),
+        (("rollout", "--video", "walk.mp4"), "RUN is given 0 times"),
+        (("rollout", *["random"] * 10, "--video", "walk.mp4"), "RUN is given 10 times"),
+        (("rollout", "oracle", "--sheet", "walk.jpg"), ".png"),
+        (("rollout", "oracle", "--rerun", "walk.mp4"), ".rrd"),
+        (("rollout", "oracle", "--video", "walk.mp4", "--slow", "0.5"), "slow is 0.5"),
+        (("rollout", "oracle", "--video", "walk.mp4", "--slow", "nan"), "slow is nan"),
+        (("rollout", "oracle", "nobody", "--video", "walk.mp4"), "run is 'nobody'"),
+        (
+            ("rollout", "stepping-stones-softmax", "bimanual-sweep-angular", "--video", "walk.mp4"),
+            "task is 'stepping-stones'",
+        ),
         (("export", "nobody", "--out", "bundle"), "run is 'nobody'"),
         (
             ("export", "stepping-stones-softmax", "--out", "bundle", "--observations", "0"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import imageio.v2 as imageio
 import pytest
 
 from robopolicy.cli import main
@@ -145,12 +146,7 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path):
     assert main(["flops", run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["attention"] == "angular_hybrid(m=8, n=8)"
 
-    video = tmp_path / "walk.mp4"
-    assert (
-        main(["rollout", run, "--video", str(video), "--episode-seconds", "0.3", "--size", "320", "240"]) == 0
-    )
-    assert video.stat().st_size > 1000
-    capsys.readouterr()
+    films(capsys, tmp_path, run)
 
     assert main(["export", run, "--out", str(tmp_path / "bundle"), "--observations", "20", "--json"]) == 0
     parity = json.loads(capsys.readouterr().out)
@@ -270,8 +266,34 @@ def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_pat
     film = ["rollout", "oracle", "--episode-seconds", "1", "--size", "240", "240", "--engine", "bullet"]
     assert main([*film, "--video", str(tmp_path / "sweep.mp4"), *sweep]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["frames"], told["cause"]) == (10, "time")
+    (episode,) = told["episodes"]
+    assert (episode["steps"], episode["cause"], episode["flops"]) == (10, "time", None)
     assert (tmp_path / "sweep.mp4").stat().st_size > 1000
+
+
+def films(capsys, tmp_path, run):
+    """Two policies side by side, five times slower than life, on a sheet and in a recording, too."""
+    paths = [str(tmp_path / name) for name in ("walk.mp4", "walk.png", "walk.rrd")]
+    files = [word for pair in zip(("--video", "--sheet", "--rerun"), paths, strict=True) for word in pair]
+    short = ["--episode-seconds", "0.3", "--size", "320", "240", "--slow", "5", "--json"]
+    assert main(["rollout", run, "oracle", *files, *short]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [told[name] for name in ("video", "sheet", "rerun")] == paths
+    of_run, of_oracle = told["episodes"]
+    assert (of_run["policy"], of_run["steps"], of_oracle["policy"]) == (run, 6, "oracle")
+    assert of_run["flops"] > 1000
+    with imageio.get_reader(paths[0]) as video:
+        about = video.get_meta_data()
+        assert (about["size"], about["fps"], video.count_frames()) == ((640, 240), 20.0, 30)
+    height, width = imageio.imread(paths[1]).shape[:2]
+    assert width > 2 * height  # the six steps in two rows of four
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("rerun.RecordingStream.save", lambda *_: 1 / 0)
+        assert (
+            main(["rollout", "oracle", "--rerun", str(tmp_path / "lost.rrd"), "--episode-seconds", "0.1"])
+            == 1
+        )
+    assert sorted(path.name for path in tmp_path.glob("*.rrd")) == ["walk.rrd"]
 
 
 def clone(capsys, tmp_path, data):

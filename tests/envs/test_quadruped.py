@@ -7,7 +7,7 @@ from robopolicy.envs.physics import ENGINES, make_physics
 from robopolicy.envs.physics.base import Conditions
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.gait import Trot, TrotConfig
-from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles
+from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
 from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, StanceConfig
@@ -46,6 +46,16 @@ def test_inverse_kinematics_undo_forward_and_jacobians_differentiate_them():
             for d in np.eye(3)
         ]
         np.testing.assert_allclose(jacobians(joints), np.stack(numeric, axis=2), atol=1e-7)
+
+
+def test_legs_are_drawn_with_the_lengths_that_they_have():
+    for joints in random_joints(20):
+        lines = leg_lines(joints)
+        np.testing.assert_allclose(lines[:, -1], foot_positions(joints), atol=1e-12)
+        lengths = np.linalg.norm(np.diff(lines, axis=1), axis=2)
+        np.testing.assert_allclose(lengths[:, 0], [0.032875, 0.035165] * 2, atol=1e-9)
+        np.testing.assert_allclose(lengths[:, 1], np.hypot(0.20833, 0.1422), atol=1e-9)
+        np.testing.assert_allclose(lengths[:, 2], np.hypot(0.25, 0.022), atol=1e-9)
 
 
 def test_foot_out_of_reach_stretches_the_leg_towards_it():

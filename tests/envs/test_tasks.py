@@ -185,3 +185,16 @@ def test_stepping_outside_an_episode_is_refused(task, engine):
 def test_bad_settings_are_refused_by_name(task, settings, words):
     with pytest.raises(ValueError, match=f"^{words}.*$"):
         gymnasium.make(task.id, **settings)
+
+
+def test_shapes_follow_the_world(env):
+    env.reset(seed=3)
+    before = env.shapes()
+    for _ in range(4):
+        env.step(env.oracle_action())
+    after = env.shapes()
+    assert before.keys() == after.keys()
+    for name, shape in after.items():
+        assert all(np.isfinite(part).all() for part in shape)
+        moved = any(not np.array_equal(*parts) for parts in zip(before[name], shape, strict=True))
+        assert moved == (name not in ("stones", "table", "bowls")) or name in ("balls", "footholds")

@@ -290,3 +290,18 @@ def test_what_it_tells_of_its_attention_is_what_ranks_its_tokens(spec):
 def test_a_policy_without_images_attends_to_nothing():
     policy = iap(config("none"), LEVEL)
     assert policy.attended(policy.init(KEY), policy.init_features(KEY), observation()) == ()
+
+
+def test_tokens_are_ranked_as_the_mask_keeps_them():
+    """The pixels that are kept are those of the tokens that are attended to most."""
+    settings = config("softmax")
+    policy = iap(settings, LEVEL)
+    parameters, features = policy.init(KEY), policy.init_features(KEY)
+    seen = observation()
+    ranked, shown = policy.ranked(parameters, features, seen), policy.inspect(parameters, features, seen)
+    for camera in LEVEL:
+        assert ranked[camera].shape == settings.grid
+        assert ranked[camera].mean() == pytest.approx(1.0, abs=1e-5)
+        kept = shown[f"kept/{camera}"][::2, ::2]
+        assert ranked[camera][kept].min() >= ranked[camera][~kept].max()
+    assert iap(config("none"), LEVEL).ranked(parameters, features, seen) == {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robopolicy.viz.contact_sheet import GAP, contact_sheet
-from robopolicy.viz.overlay import BAND, MARGIN, compose, depth_picture
+from robopolicy.viz.overlay import BAND, MARGIN, centred, compose, depth_picture, heat_picture, projected
 from robopolicy.viz.video import open_video
 
 LEVEL = np.full((24, 32), 0.4, np.float32)
@@ -93,3 +93,32 @@ def test_a_contact_sheet_says_what_it_lacks(tmp_path, frames, captions, columns)
             tmp_path / "s.png", [np.zeros((50, 60, 3), np.uint8)] * frames, ["x"] * captions, columns
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_heat_stands_where_the_tokens_are_and_rises_with_their_rank():
+    rank = np.array([[0.1, 0.5, 1.0], [1.5, 2.0, 9.0]], np.float32)
+    heat = heat_picture(rank, np.full((20, 30, 3), 128, np.uint8)).astype(int)
+    cells = heat[5::10, 5::10]
+    np.testing.assert_array_equal(heat[:10, :10], np.broadcast_to(cells[0, 0], (10, 10, 3)))
+    np.testing.assert_array_equal(cells[0, 0], cells[0, 1])  # half of the mean or less
+    np.testing.assert_array_equal(cells[1, 1], cells[1, 2])  # twice or more
+    yellow = (cells[..., 0] - cells[..., 2]).ravel()[1:5]
+    assert (np.diff(yellow) > 0).all()
+
+
+def test_points_are_projected_as_a_pinhole_camera_sees_them():
+    view = ((0.0, -2.0, 1.0), (0.0, 0.0, 1.0), 90.0)
+    points = np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [0.0, 2.0, 3.0]])
+    places = projected(points, view, (400, 200))
+    np.testing.assert_allclose(places, [[200, 100], [300, 100], [200, 50]], atol=1e-9)
+
+
+def test_panels_stand_side_by_side_in_the_middle():
+    colours = {"camera": (90, 0, 0), "attention": (0, 200, 0)}
+    panels = {name: np.full((40, 40, 3), colour, np.uint8) for name, colour in colours.items()}
+    out = centred(panels, 200, 120)
+    assert out.shape == (120, 200, 3)
+    for name, colour in colours.items():
+        rows, columns = np.nonzero((out == colour).all(axis=2))
+        assert (rows.max() - rows.min() + 1, columns.max() - columns.min() + 1) == (40, 40)
+        assert (columns.mean() > 100) == (name == "attention")

@@ -5,8 +5,12 @@ Where gymnasium is installed, the tasks are registered with it; a robot does wit
 """
 
 import importlib.util
+import warnings
 
 __version__ = "0.1.0"
 
 if importlib.util.find_spec("gymnasium"):
-    import robopolicy.envs as _envs  # noqa: F401  (registers the tasks)
+    try:
+        import robopolicy.envs as _envs  # noqa: F401  (registers the tasks)
+    except ImportError as error:  # the runtime and `robopolicy doctor` do without
+        warnings.warn(f"the tasks are not registered, as gymnasium cannot be imported: {error}", stacklevel=2)

@@ -13,7 +13,19 @@ ROOT = Path(robopolicy.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINES = ("pybullet", "pybullet_data", "pybullet_utils", "mujoco")
 ROOMS = (
-    *("attention", "cli", "envs", "export", "flops", "memory", "plan", "policies", "runtime", "training"),
+    *(
+        "attention",
+        "cli",
+        "doctor",
+        "envs",
+        "export",
+        "flops",
+        "memory",
+        "plan",
+        "policies",
+        "runtime",
+        "training",
+    ),
     "viz",
 )
 
@@ -30,6 +42,7 @@ FORBIDDEN = {
     "training": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.export", "robopolicy.viz"),
     "export": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "plan": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training", "robopolicy.viz"),
+    "doctor": (*ENGINES, "robopolicy.cli"),
     "viz": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "flops.py": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
     "memory.py": ("flax", *ENGINES, *others("memory")),

@@ -22,6 +22,7 @@ from robopolicy.cli.bench_env import BenchEnv
 from robopolicy.cli.compare import Compare
 from robopolicy.cli.demos import Demos
 from robopolicy.cli.deploy import Deploy
+from robopolicy.cli.doctor import Doctor
 from robopolicy.cli.evaluate import Evaluate
 from robopolicy.cli.export import Export
 from robopolicy.cli.flops import Flops
@@ -62,6 +63,7 @@ Command = (
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Deploy, tyro.conf.subcommand("deploy")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[BenchEnv, tyro.conf.subcommand("bench env")]
     | Annotated[BenchAttention, tyro.conf.subcommand("bench attention")]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,7 +90,8 @@ def _row(name: str, path: Path) -> Row:
             part: getattr(stands, part)
             for part in ("trainer", "done", "total", "measure", "best", "status", "why", "written")
         }
-        row["flops"] = flops_of(config)
+        with suppress(ModuleNotFoundError):  # without JAX nothing can be counted, and nothing is damaged
+            row["flops"] = flops_of(config)
     except Exception as error:  # what a stranger has written may break any layer, and is one row of many
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
         written = os.path.getmtime(path) if os.path.exists(path) else 0.0

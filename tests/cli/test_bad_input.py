@@ -17,6 +17,7 @@ COMPLETE = (
     ("export", "run", "--out", "bundle"),
     ("verify", "bundle"),
     ("deploy", "bundle"),
+    ("doctor",),
     ("bench", "attention"),
     ("bench", "env"),
 )

@@ -26,6 +26,7 @@ COMMANDS = (
     ("export",),
     ("verify",),
     ("deploy",),
+    ("doctor",),
     ("bench", "attention"),
     ("bench", "env"),
 )

@@ -42,7 +42,13 @@ demo: $(STAMP)
 
 # Only the tests need these extras, which are as large as half of the rest.
 $(HEAVY): $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,ray,rerun,wandb]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  --editable '.[browser,docs,ray,rerun,wandb]'
+	@if command -v chromium && command -v chromedriver; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+	  echo "Installing a browser, for the tests of pages" && apt-get update -qq \
+	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver; \
+	else false; fi > /dev/null || echo "No browser: the tests of pages in one are skipped" >&2
 	@touch $@
 
 test: $(HEAVY)

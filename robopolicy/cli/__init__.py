@@ -30,6 +30,7 @@ from robopolicy.cli.inspect import Inspect
 from robopolicy.cli.list_runs import ListRuns
 from robopolicy.cli.plan import Plan
 from robopolicy.cli.plot import Plot
+from robopolicy.cli.report import Report
 from robopolicy.cli.rollout import Rollout
 from robopolicy.cli.train_bc import TrainBC
 from robopolicy.cli.train_es import TrainES
@@ -58,6 +59,7 @@ Command = (
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Plot, tyro.conf.subcommand("plot")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[ListRuns, tyro.conf.subcommand("runs")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Export, tyro.conf.subcommand("export")]

@@ -8,6 +8,7 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from robopolicy.cli.list_runs import flops_of
 from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
@@ -149,12 +150,12 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(json.dumps(_settings(run), sort_keys=True), []).append(run)
-    leaves = [dict(_leaves(json.loads(settings))) for settings in found]
+    told = [dict(leaves(json.loads(settings))) for settings in found]
     together = list(found.values())
     labels = [runs[0].attention for runs in together]
     alike = [[n for n, other in enumerate(labels) if other == label] for label in labels]
     return [
-        Group(label + _difference(leaves, number, same, together[number]), together[number])
+        Group(label + _difference(told, number, same, together[number]), together[number])
         for number, (label, same) in enumerate(zip(labels, alike, strict=True))
     ]
 
@@ -171,22 +172,29 @@ def _settings(run: Run) -> dict[str, Any]:
     return settings
 
 
-def _leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
+def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
+    """The settings of a config and their places in it, as people write them."""
+    if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):
+        return [(path, ", ".join(_plain(entry) for entry in tree))]
     if not isinstance(tree, dict):
-        return [(path, json.dumps(tree))]
-    return [leaf for name, branch in sorted(tree.items()) for leaf in _leaves(branch, f"{path}/{name}")]
+        return [(path, _plain(tree))]
+    return [leaf for name, branch in tree.items() for leaf in leaves(branch, f"{path}/{name}".strip("/"))]
 
 
-def _difference(leaves: list[dict[str, str]], number: int, alike: list[int], runs: list[Run]) -> str:
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _difference(told: list[dict[str, str]], number: int, alike: list[int], runs: list[Run]) -> str:
     """What tells a group from others with its mechanism, if there are any: settings, or the name of a run."""
     if len(alike) == 1:
         return ""
-    paths = sorted({path for other in alike for path in leaves[other]})
-    differ = [path for path in paths if len({leaves[other].get(path) for other in alike}) > 1]
+    paths = sorted({path for other in alike for path in told[other]})
+    differ = [path for path in paths if len({told[other].get(path) for other in alike}) > 1]
     if len(differ) > 2:
         return f" ({Path(runs[0].name).name})"
-    told = (f"{path.split('/')[-1]} {leaves[number].get(path, 'not set')}" for path in differ)
-    return f" ({', '.join(told)})"
+    words = (f"{path.split('/')[-1]} {told[number].get(path, 'not set')}" for path in differ)
+    return f" ({', '.join(words)})"
 
 
 def panels(grouped: Sequence[Group], along: str) -> dict[str, Panel]:
@@ -223,15 +231,8 @@ def _axis(run: Run, along: str) -> list[float]:
     if any(name not in record for record in played):
         raise ValueError(f"by is {along!r}: {run.name!r} has logged no {name}")
     each = [_number(run, record, name) or 0.0 for record in run.records]
-    price = _flops(run) if along == "flops" else 1
+    price = flops_of(run.config) if along == "flops" else 1
     return [price * total for total in accumulate(each)]
-
-
-def _flops(run: Run) -> int:
-    from robopolicy.flops import count_step
-    from robopolicy.policies.catalogue import restore, untold
-
-    return count_step(untold(restore(run.config["policy"]))).total
 
 
 def _number(run: Run, record: Record, name: str) -> float | None:

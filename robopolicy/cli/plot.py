@@ -83,11 +83,13 @@ def _summary(group: Any, number: int, drawn: dict[str, Any]) -> dict[str, Any]:
 
 def _words(told: dict[str, Any], drawn: dict[str, Any]) -> str:
     """The ends of all curves."""
+    from robopolicy.runtime.manifest import printable
+
     lines = [f"{told['out']}: learning curves over {told['by']}, {told['task']}"]
     width = max(len(panel.title) for panel in drawn.values())
     for curve in told["curves"]:
         count = len(curve["runs"])
-        lines.append(curve["label"] + (f", {count} seeds" if count > 1 else ""))
+        lines.append(printable(curve["label"]) + (f", {count} seeds" if count > 1 else ""))
         for name, ends in curve["series"].items():
             spread = "" if ends["last_spread"] is None else f" +- {ends['last_spread']:.3g}"
             title = drawn[name].title.ljust(width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,9 @@ Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # x [N], ascending, an
 
 COLOURS = 8  # of the style, after which dashes tell lines apart
 DASHES = ("-", "--", ":", "-.")
-PANEL = (3.5, 2.6)  # inches
+PANEL = (3.5, 2.7)  # inches
 COLUMNS = 3
+LETTERS, SAMPLE = 11, 6  # of the legend: letters in an inch, and in the room for the sample of a line
 TITLE, LINE = 0.4, 0.2  # inches: of the picture's title, of a line of the legend
 FEW = 25  # points of a line, which are marked one by one
 DECADES = 2  # that positive values must span to be drawn on a logarithmic axis
@@ -58,8 +60,10 @@ def mean_and_spread(runs: Sequence[Points]) -> tuple[NDArray[np.float64], Points
     return shared, (values.mean(axis=0), spread)
 
 
-def learning_curves(path: Path, panels: Sequence[Panel], along: str, title: str | None) -> None:
-    """Draw `panels` side by side to a .png or .svg that appears once it is whole.
+def learning_curves(
+    path: Path, panels: Sequence[Panel], along: str, title: str | None, columns: int = COLUMNS
+) -> None:
+    """Draw `panels` in `columns` to a .png or .svg that appears once it is whole.
 
     Of several seeds, the line is their mean and the band their standard deviation; every run is a thin line.
 
@@ -68,15 +72,19 @@ def learning_curves(path: Path, panels: Sequence[Panel], along: str, title: str 
       panels: one or more, of one or more curves each.
       along: what x is.
       title: over the picture; None for none.
+      columns: panels side by side, at most.
     """
-    columns = min(COLUMNS, len(panels))
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    entries = _entries(panels)
     width = PANEL[0] * columns
-    longest = max((len(entry.get_label()) for entry in entries), default=0)
-    beside = max(1, min(len(entries), int(11 * width) // (longest + 6)))
-    height = PANEL[1] * rows + (TITLE if title else 0) + LINE * -(-len(entries) // beside)
+    entries = _entries(panels, int(LETTERS * width) - SAMPLE)
+    labels = [entry.get_label() for entry in entries]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    beside = max(1, min(len(entries), int(LETTERS * width) // (longest + SAMPLE)))
+    lines = max((label.count("\n") + 1 for label in labels), default=0) * -(-len(entries) // beside)
+    height = PANEL[1] * rows + (TITLE if title else 0) + LINE * lines
     with picture(path, (width, height)) as figure:
+        figure.set_layout_engine("constrained", h_pad=0.08)
         for number, panel in enumerate(panels):
             _draw(figure, (rows, columns, number + 1), panel, along)
         if title:
@@ -89,8 +97,8 @@ def _look(number: int) -> dict[str, Any]:
     return {"color": f"C{number % COLOURS}", "linestyle": DASHES[number // COLOURS % len(DASHES)]}
 
 
-def _entries(panels: Sequence[Panel]) -> list[Any]:
-    """The legend: what tells several curves apart, and what bands and dotted lines mean."""
+def _entries(panels: Sequence[Panel], letters: int) -> list[Any]:
+    """The legend, in lines of so many letters: names of curves, and what bands and dotted lines mean."""
     curves = [curve for panel in panels for curve in panel.curves]
     labels = [curve.label for curve in panels[0].curves]
     entries: list[Any] = []
@@ -101,6 +109,8 @@ def _entries(panels: Sequence[Panel]) -> list[Any]:
         entries.append(Patch(color="#555555", alpha=0.3, linewidth=0, label=band))
     if any(curve.changes for curve in curves):
         entries.append(Line2D([], [], color="#555555", linestyle=":", linewidth=1, label="next environment"))
+    for entry in entries:
+        entry.set_label("\n".join(wrap(entry.get_label(), letters)))
     return entries
 
 

@@ -9,18 +9,24 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from robopolicy.viz.pictures import COLOURS, picture
 
 STYLES = (*((colour, "") for colour in COLOURS), ("#ffffff", "////"), ("#ffffff", "...."))
 BAR, LINE, MARGINS = 0.45, 0.19, 1.6  # inches: of one bar, of a line of its label, above and below all bars
-LETTERS = 110  # in a line of a label
-COLUMNS = 6  # of the legend
+WIDTH = 10.0  # inches
+LETTERS = 11  # in an inch of a label
+COLUMN = 1.6  # inches, of the legend
 
 
 def stacked_bars(
-    path: Path, bars: Sequence[tuple[str, Mapping[str, int]]], parts: Sequence[str], title: str, unit: str
+    path: Path,
+    bars: Sequence[tuple[str, Mapping[str, int]]],
+    parts: Sequence[str],
+    title: str | None,
+    unit: str,
+    width: float = WIDTH,
 ) -> None:
     """Draw `bars`, (label, size by part), to a .png or .svg that appears once it is whole.
 
@@ -28,15 +34,19 @@ def stacked_bars(
       path: what to write; its suffix says how.
       bars: from top to bottom; labels stand above them and may be of any length.
       parts: all there are, in order: a part looks the same in every picture of the same parts.
-      title: over the picture.
+      title: over the picture; None for none.
       unit: of sizes, below the axis.
+      width: of the picture, inches.
     """
-    labelled = [("\n".join(wrap(label, LETTERS)), sizes) for label, sizes in bars]
+    labelled = [("\n".join(wrap(label, int(LETTERS * width))), sizes) for label, sizes in bars]
     shown = [part for part in parts if any(sizes.get(part) for _, sizes in bars)]
     height = MARGINS + sum(BAR + LINE * (label.count("\n") + 1) for label, _ in labelled)
-    height += LINE * (len(shown) // COLUMNS)
-    with picture(path, (10, height)) as figure:
-        _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), shown, title, unit)
+    columns = int(width / COLUMN)
+    height += LINE * (len(shown) // columns)
+    with picture(path, (width, height)) as figure:
+        _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), shown, unit, columns)
+        if title:
+            figure.suptitle(title)
 
 
 def _draw(
@@ -44,8 +54,8 @@ def _draw(
     bars: Sequence[tuple[str, Mapping[str, int]]],
     styles: Mapping[str, tuple[str, str]],
     shown: Sequence[str],
-    title: str,
     unit: str,
+    columns: int,
 ) -> None:
     axes = figure.add_subplot()
     totals = [sum(sizes.values()) for _, sizes in bars]
@@ -67,10 +77,10 @@ def _draw(
         axes.annotate(label, (0, place - 0.3 * BAR), (0, 4), verticalalignment="bottom", **beside)
     axes.set_yticks([])
     axes.set_ylim(float(np.sum(heights)) + 0.3 * BAR, 0)
-    axes.set_xlim(0, 1.1 * max(totals))  # the totals stand beside the bars
+    axes.set_xlim(0, (1 + 1 / figure.get_figwidth()) * max(totals))  # the totals stand beside the bars
+    axes.xaxis.set_major_locator(MaxNLocator(min(8, 2 * columns)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_xlabel(unit)
     axes.grid(False)
     axes.spines["left"].set_visible(False)
-    figure.suptitle(title)
-    figure.legend(handles=handles, loc="outside lower center", ncols=COLUMNS)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import imageio_ffmpeg
 import numpy as np
 from numpy.typing import NDArray
@@ -64,3 +65,16 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
     finally:
         writer.close()
         partial.unlink(missing_ok=True)
+
+
+def still(video: Path) -> NDArray[np.uint8]:
+    """The picture [H, W, 3] in the middle of a video."""
+    capture = cv2.VideoCapture(str(video))
+    try:
+        capture.set(cv2.CAP_PROP_POS_FRAMES, capture.get(cv2.CAP_PROP_FRAME_COUNT) // 2)
+        read, frame = capture.read()
+    finally:
+        capture.release()
+    if not read:
+        raise RuntimeError(f"{str(video)!r} cannot be read")
+    return np.ascontiguousarray(frame[..., ::-1], np.uint8)

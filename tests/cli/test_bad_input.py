@@ -12,6 +12,7 @@ COMPLETE = (
     ("rollout", "oracle", "--video", "walk.mp4"),
     ("flops",),
     ("plot", "run", "--out", "curves.svg"),
+    ("report", "run", "--out", "report.html"),
     ("runs",),
     ("inspect", "run"),
     ("export", "run", "--out", "bundle"),

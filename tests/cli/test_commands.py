@@ -23,6 +23,7 @@ COMMANDS = (
     ("plan",),
     ("compare",),
     ("plot",),
+    ("report",),
     ("export",),
     ("verify",),
     ("deploy",),

@@ -1,0 +1,189 @@
+"""`robopolicy report`: a page about runs that needs nothing else."""
+
+import json
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from robopolicy.cli import main
+from robopolicy.cli.runs import find_run
+from robopolicy.flops import count_step
+from robopolicy.policies.catalogue import restore, untold
+
+ANGULAR, SOFTMAX, SWEEP = "stepping-stones-angular-8x8", "stepping-stones-softmax", "bimanual-sweep-angular"
+EVIL = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+QUICK = ("--no-video", "--episodes", "0")
+
+
+class Page(HTMLParser):
+    """The tags of a page, what they refer to, and its words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links, self.words = set(), [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.links += [v for name, v in attributes if name in ("src", "srcset", "href", "poster")]
+        assert not [name for name, _ in attributes if name.startswith("on")]
+
+    def handle_data(self, data):
+        self.words += data
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Copies a shipped policy under a name, its config changed; returns the folder."""
+
+    def copy(name, run, change=lambda config: None):
+        folder = tmp_path / run
+        shutil.copytree(find_run(name)[0], folder)
+        config = json.loads((folder / "config.json").read_text())
+        change(config)
+        (folder / "config.json").write_text(json.dumps(config))
+        return str(folder)
+
+    return copy
+
+
+@pytest.fixture
+def reported(capsys, tmp_path):
+    """Writes a report; returns its page, and what the command says as JSON."""
+
+    def run(*words):
+        capsys.readouterr()
+        out = tmp_path / "pages" / "report.html"
+        out.parent.mkdir(exist_ok=True)
+        assert main(["report", *words, "--out", str(out), "--json"]) == 0
+        assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+        return Page(out.read_text()), json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_page_holds_all_it_refers_to_and_what_is_known_of_a_run(reported):
+    page, said = reported(SWEEP, "--no-video")
+    assert page.links
+    assert all(link.startswith("data:") for link in page.links)
+    kept = json.loads((find_run(SWEEP)[0] / "evaluation.json").read_text())["bullet"]
+    (evaluation,) = said["evaluations"]
+    assert evaluation["returns"] == kept["returns"]
+    config = json.loads((find_run(SWEEP)[0] / "config.json").read_text())
+    price = f"{count_step(untold(restore(config['policy']))).total:,}"
+    for words in ("66.0%", "93.6%", "9000 to 9049", "cloning, 2000 steps", price, "bc/negatives",
+                  config["git"]["commit"][:12], config["versions"]["jax"]):  # fmt: skip
+        assert words in page.words, words
+
+
+@pytest.mark.slow
+def test_runs_stand_side_by_side_and_seeds_have_a_spread(reported, copied):
+    second = copied(ANGULAR, "second", lambda config: config["es"].update(seed=1))
+    page, said = reported(ANGULAR, SOFTMAX, second, "--no-video", "--engine", "mujoco")
+    assert [evaluation["policy"] for evaluation in said["evaluations"]] == [ANGULAR, SOFTMAX, second]
+    for words in (
+        "softmax",
+        "seeds of training",
+        "0, 1",
+        "99.0% ± 0.0%",
+        "Settings in which the runs differ",
+    ):
+        assert words in page.words, words
+
+
+def test_no_word_of_a_run_becomes_code(reported, copied):
+    def change(config):
+        config["es"]["shaping"] = config["versions"]["numpy"] = config["git"]["commit"] = EVIL
+        config["es"][EVIL] = [EVIL, {EVIL: EVIL}]
+        config["es"]["seed"] = EVIL
+
+    page, _ = reported(copied(ANGULAR, EVIL.replace("/", ""), change), *QUICK)
+    assert not page.tags & {"script", "iframe", "object", "link rel=stylesheet"}
+    assert all(link.startswith("data:") for link in page.links)
+    assert EVIL in page.words
+
+
+@pytest.mark.slow
+def test_the_same_runs_give_the_same_page(tmp_path):
+    pages = []
+    for _ in range(2):
+        assert main(["report", SOFTMAX, *QUICK, "--out", str(tmp_path / "report.html")]) == 0
+        pages.append((tmp_path / "report.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.slow
+def test_what_is_not_kept_is_played(reported, monkeypatch):
+    from robopolicy.cli import evaluate
+
+    asked = []
+
+    def play(policy, task, seeds, *, on_episode, **settings):
+        asked.append((policy, task, list(seeds), settings))
+        outcome = {"success_rate": 0.5, "distance_mean": 4.0, "returns": [1.0, 3.0], "causes": {"goal": 2}}
+        return outcome | {"seeds": list(seeds), "preset": "hard", "engine": "mujoco"}, 0.1
+
+    monkeypatch.setattr(evaluate, "evaluation", play)
+    page, said = reported(SOFTMAX, "--no-video", "--preset", "hard", "--seed", "7", "--engine", "mujoco")
+    page, said = reported(
+        SOFTMAX, "--no-video", "--episodes", "2", "--episode-seconds", "1", "--engine", "mujoco"
+    )
+    task, settings = "stepping-stones", {"engine": "mujoco"}
+    assert asked == [
+        (SOFTMAX, task, list(range(7, 27)), settings | {"preset": "hard", "episode_seconds": None}),
+        (SOFTMAX, task, [9000, 9001], settings | {"preset": "paper", "episode_seconds": 1.0}),
+    ]
+    assert said["evaluations"][0]["returns"] == [1.0, 3.0]
+    for words in ("50.0%", "2.00 ± 1.00", "9000 to 9001", "goal 2"):
+        assert words in page.words, words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "RUN"),
+        (("nobody",), "run is 'nobody'"),
+        ((ANGULAR, SWEEP), "trained by"),
+        ((ANGULAR, ANGULAR), "none may come twice"),
+        ((ANGULAR, "--episodes", "-1"), "episodes is -1"),
+        ((ANGULAR, "--seed", "-1"), "seed is -1"),
+        ((ANGULAR, "--size", "321", "240"), "size is (321, 240)"),
+        ((ANGULAR, "--engine", "havok"), "havok"),
+        ((ANGULAR, "--preset", "lava"), "lava"),
+        ((ANGULAR, "--out", "report.pdf"), "out is 'report.pdf': its name must end in .html"),
+        ((ANGULAR, "--out", "nowhere/report.html"), "does not exist"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused(refused, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused("report", *words, *(() if "--out" in words else ("--out", "report.html")))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda kept: kept.pop("returns"), "tells no 'returns'"),
+        (lambda kept: kept["returns"].pop(), "do not add up"),
+        (lambda kept: kept.update(success_rate="high"), "could not convert"),
+        (lambda kept: kept.update(causes=7), "is no evaluation"),
+    ],
+)
+def test_a_damaged_evaluation_is_refused(refused, tmp_path, copied, change, said):
+    run = copied(ANGULAR, "run")
+    path = tmp_path / "run" / "evaluation.json"
+    kept = json.loads(path.read_text())
+    change(kept["mujoco"])
+    path.write_text(json.dumps(kept))
+    out = str(tmp_path / "report.html")
+    line = refused("report", run, "--no-video", "--engine", "mujoco", "--out", out)
+    assert said in line
+    assert str(path) in line
+
+
+def test_a_run_without_a_policy_is_refused_before_any_work(refused, tmp_path, copied):
+    run = copied(SOFTMAX, "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert "no checkpoint" in refused("report", run, "--out", str(tmp_path / "report.html"))

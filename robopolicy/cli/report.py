@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json as json_format
 import shlex
 import tempfile
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from robopolicy.cli.evaluate import FIRST_SEED
+from robopolicy.cli.rollout import LEAST_SIDE
 from robopolicy.cli.tasks import TASKS, make_task
 from robopolicy.envs.physics import default_engine
 
@@ -69,8 +68,8 @@ class Report:
             raise ValueError(f"episodes is {self.episodes}: it must be 0 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        if min(self.size) < 240 or any(side % 2 for side in self.size):
-            raise ValueError(f"size is {self.size}: both sides must be even, and 240 or more")
+        if min(self.size) < LEAST_SIDE or any(side % 2 for side in self.size):
+            raise ValueError(f"size is {self.size}: both sides must be even, and {LEAST_SIDE} or more")
         runs = all_logged(self.runs)
         self._check_played(runs)
         played = self._evaluations(runs)
@@ -127,15 +126,15 @@ class Report:
             return None
         import cv2
 
+        from robopolicy.cli.filming import film
         from robopolicy.cli.progress import Lines
-        from robopolicy.cli.rollout import Rollout
         from robopolicy.viz.report import Film
         from robopolicy.viz.video import still
 
         Lines().say(f"filming {run.name}")
         task = run.config["task"]
-        rollout = Rollout(
-            run.name,
+        (told,) = film(
+            [run.name],
             video,
             task=task,
             seed=self.seed,
@@ -143,11 +142,7 @@ class Report:
             preset=self.preset,
             episode_seconds=self.episode_seconds,
             size=self.size,
-            json=True,
         )
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            rollout.run()
-        told = json_format.loads(said.getvalue())
         poster = video.with_suffix(".jpg")
         cv2.imwrite(str(poster), still(video)[..., ::-1])
         outcomes = ", ".join(outcome.said.format(told[outcome.name]) for outcome in TASKS[task].outcomes)

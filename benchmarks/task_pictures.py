@@ -39,6 +39,7 @@ def main() -> None:
             env.close()
             for panel in column:
                 panel.set(xticks=[], yticks=[])
+                panel.spines[:].set_visible(False)
         for panel, name in zip(axes[1:, 0], ("front", "belly"), strict=True):
             panel.set_ylabel(name)
         figure.colorbar(shown, ax=axes[1:], label="depth, m")

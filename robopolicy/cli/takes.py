@@ -123,7 +123,8 @@ class Take:
         info, outcome = step.info, TASKS[self.task].outcomes[0]
         told = [outcome.said.format(info[outcome.name]), f"return {step.total:.2f}"]
         if self.flops is not None:
-            told.append(f"{self.flops / 1e6:.3g} MFLOPs a step")
+            small = self.flops < 1e5
+            told.append(f"{self.flops} FLOPs a step" if small else f"{self.flops / 1e6:.3g} MFLOPs a step")
         if info["cause"]:
             told.append(f"ended: {info['cause']}")
         lines = [self.title, "    ".join(told)]

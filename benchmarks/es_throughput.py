@@ -9,6 +9,7 @@ Expected: with two workers at least 90 % of the wall time of a generation is ins
 take at most 1 / 1.85 of their time with one.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def generations(folder: Path, workers: int) -> list[dict]:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     walls: dict[int, list[float]] = {1: [], 2: []}
     shares: list[float] = []
     with tempfile.TemporaryDirectory() as scratch:

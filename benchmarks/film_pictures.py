@@ -6,6 +6,7 @@ Writes docs/images/rollout.png and rollout-sweep.png: the shipped hybrid policie
 steps after the start; and side-by-side.png: hybrid and no vision on stones, when the latter falls.
 """
 
+import argparse
 from pathlib import Path
 
 import imageio.v3 as imageio
@@ -29,6 +30,7 @@ STILLS = {
 
 def main() -> None:
     """Play, draw and write."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for name, (task, engine, policies, last) in STILLS.items():
         takes = [Take(policy, task, engine, "paper", None, SIZE) for policy in policies]
         for take in takes:

@@ -12,6 +12,7 @@ the usual scaling, trigonometric denominators may still be near zero, and a step
 undone and counted.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -41,8 +42,9 @@ def trained(data: str, spec: str, norm: str, rate: float, out: Path) -> dict | s
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: python benchmarks/finite_losses.py DATASET")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dataset")
+    dataset = parser.parse_args().dataset
     print(f"loss after {STEPS} steps (steps that were not finite)")
     print(f"{'':30}{'queries, keys':15}" + "".join(f"{rate:>14g}" for rate in RATES))
     broken = 0
@@ -51,7 +53,7 @@ def main() -> int:
             for norm in NORMS:
                 cells = []
                 for rate in RATES:
-                    found = trained(sys.argv[1], spec, norm, rate, Path(scratch) / f"{spec}-{norm}-{rate}")
+                    found = trained(dataset, spec, norm, rate, Path(scratch) / f"{spec}-{norm}-{rate}")
                     if isinstance(found, str):
                         cells.append("gave up")
                         print(found, file=sys.stderr)

@@ -5,6 +5,7 @@
 Draws with Bullet's software renderer, seed 9000, the oracle walking, after 3 seconds.
 """
 
+import argparse
 from pathlib import Path
 
 import gymnasium
@@ -17,6 +18,7 @@ OUT = Path(__file__).parent.parent / "docs" / "images" / "presets.png"
 
 def main() -> None:
     """Draw and write."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     OUT.parent.mkdir(exist_ok=True)
     with picture(OUT, (11, 6)) as figure:
         figure.set_layout_engine("compressed")  # pictures keep their sides

@@ -9,6 +9,7 @@ Expected, with patches of 10 x 10 pixels (2,500 tokens): angular_hybrid(m=8, n=8
 of exact softmax.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ ROUNDS = 15
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # JAX starts its threads only now
     rng = np.random.default_rng(0)
     seen = {

@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-PAGES: tuple[str, ...] = ()  # of the repository's top, and of the site's
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md")  # of the repository's top, and of the site's
 LINK = re.compile(r"(\]\()([^)\s#:]+)(?=[)#])")
 
 

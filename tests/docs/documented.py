@@ -1,0 +1,150 @@
+"""What the documentation says: its links, its Python, and its command lines."""
+
+import ast
+import inspect
+import re
+import shlex
+import sys
+import unicodedata
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "hooks"))
+
+from commands import commands, examples  # noqa: E402 (of the documentation's build)
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SCRIPTS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
+PROGRAMS = ("robopolicy", "python", "make")
+
+# What stands for something, and what it stands for here. "..." is more of the same.
+MEANT = {
+    "ADDRESS": "127.0.0.1",
+    "BUNDLE": "bundle",
+    "COMMAND": "flops",
+    "DATASET": "datasets/sweep-v0",
+    "ENGINE": "mujoco",
+    "NAME": "oracle",
+    "PORT": "8000",
+    "RUN": "runs/mine",
+    "SEED": "1",
+    "SPEC": "softmax",
+}
+# In front of a command: a prompt, variables, a scheduler.
+BEFORE = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ +)*(?:srun (?:--?\S+ +)*)?(?:\.venv/bin/)?")
+
+
+class Line(NamedTuple):
+    """A command line, and whether it is whole: in running text what is not spoken of is left out."""
+
+    where: str
+    words: tuple[str, ...]
+    whole: bool
+
+
+def command_lines() -> list[Line]:
+    """All of the pages, of the commands' examples and of the scripts' docstrings, each once."""
+    found = [line for page in PAGES for line in _of_markdown(named(page), page.read_text())]
+    for name, command in commands().items():
+        for text in examples(command):
+            found += _of_text(f"robopolicy {name} --help", text, whole=True)
+    for script in SCRIPTS:
+        about = ast.get_docstring(ast.parse(script.read_text()))
+        found += _of_markdown(named(script), about or "")
+    return list({(line.words, line.whole): line for line in reversed(found)}.values())[::-1]
+
+
+def of_program(*start: str) -> list[Line]:
+    """The command lines that start so, without that."""
+    return [
+        line._replace(words=line.words[len(start) :])
+        for line in command_lines()
+        if line.words[: len(start)] == start
+    ]
+
+
+def python_blocks(page: Path) -> list[str]:
+    """The Python of a page."""
+    return [token.content for token in _tokens(page) if token.type == "fence" and token.info == "python"]
+
+
+def links(page: Path) -> list[str]:
+    """Where the links and images of a page lead."""
+    return [
+        str(token.attrGet("href") or token.attrGet("src"))
+        for token in _flat(_tokens(page))
+        if token.type in ("link_open", "image")
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """What can be linked to in a page: its headings, as both the site and code hosts spell them."""
+    tokens = _tokens(page)
+    titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    if page.name == "commands.md":
+        titles += [f"robopolicy {name}" for name in commands()]
+    return {spelt for title in titles for spelt in [_anchor(title)] if spelt}
+
+
+def named(path: Path) -> str:
+    """A file's name in the repository."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def _anchor(title: str) -> str:
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+def _tokens(page: Path) -> list[Token]:
+    return MarkdownIt().enable("table").parse(page.read_text())
+
+
+def _flat(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from _flat(token.children or [])
+
+
+def _of_markdown(where: str, text: str) -> list[Line]:
+    found: list[Line] = []
+    for token in _flat(MarkdownIt().enable("table").parse(inspect.cleandoc(text))):
+        if token.type == "code_block" or (token.type == "fence" and token.info != "python"):
+            found += _of_text(where, token.content, whole=True)
+        elif token.type == "code_inline":
+            found += _of_text(where, " ".join(token.content.split()), whole=False)
+    return found
+
+
+def _of_text(where: str, text: str, *, whole: bool) -> list[Line]:
+    """The command lines of a block, or of a piece of code in running text."""
+    found = []
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        # An explanation stands some spaces behind.
+        said = re.split(r" {2,}", line.strip())[0]
+        for part in re.split(r" (?:&&|\|\|?|;|>|2>|&)(?: |$)", said):
+            part = part[BEFORE.match(part).end() :]  # type: ignore[union-attr] (it matches nothing, too)
+            if part.split(" ")[0].removesuffix("3") in PROGRAMS:
+                found.append(Line(where, tuple(_words(part)), whole))
+    return found
+
+
+def _words(part: str) -> Iterator[str]:
+    for word in shlex.split(part, comments=True):
+        if word in ("...", "…"):
+            continue
+        name, at, which = word.partition("@")
+        name = re.sub(r"\$\{?\w+\}?", "1", name)
+        yield MEANT.get(name, "python" if name == "python3" else name) + at + which
+
+
+def extras() -> set[str]:
+    """The parts of the package that pages tell to install."""
+    named = [n for page in PAGES for n in re.findall(r"robopolicy\[([\w,-]+)\]", page.read_text())]
+    return {extra for part in named for extra in part.split(",")}

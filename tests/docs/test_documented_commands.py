@@ -1,0 +1,236 @@
+"""Every command line of the documentation is one that there is, and does what it says, made small."""
+
+import argparse
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import MISSING, fields, replace
+from itertools import pairwise
+
+import documented
+import pytest
+from documented import ROOT, Line, commands, of_program
+
+from robopolicy.cli import main
+from robopolicy.runtime.__main__ import main as runtime
+
+# What makes a command small, behind its own words: of an option that is given twice, the last one holds.
+EPISODE = {"--episodes": "1", "--episode-seconds": "0.5"}
+SMALL = {
+    "train es": {
+        "--out": "runs/new",
+        "--population": "2",
+        "--generations": "1",
+        "--episode-seconds": "0.5",
+        "--workers": "1",
+        "--patch": "4",
+        "--held-out": "2",
+    },
+    "train es --resume": {"--generations": "2", "--workers": "1"},
+    "train bc": {
+        "--out": "runs/new",
+        "--preset": "tiny",
+        "--patch": "16",
+        "--samples": "16",
+        "--batch": "8",
+        "--validation": "0.5",
+        "--steps": "2",
+        "--validate-every": "2",
+        "--workers": "1",
+        "--episode-seconds": "0.5",
+    },
+    "train bc --resume": {"--workers": "1"},
+    "demos": {
+        "--out": "datasets/new-v0",
+        "--episodes": "1",
+        "--image-size": "64",
+        "--balls": "2",
+        "--workers": "1",
+    },
+    "evaluate": EPISODE,
+    "rollout": {"--video": "film.mp4", "--episode-seconds": "0.3", "--size": "320 240"},
+    "flops": {},
+    "plan": {"--budget": "671046"},
+    "compare": EPISODE,
+    "plot": {"--out": "curves.png"},
+    "runs": {},
+    "inspect": {},
+    "report": {"--out": "report.html", **EPISODE, "--size": "320 240"},
+    "doctor": {},
+    "export": {"--out": "bundle", "--observations": "5"},
+    "verify": {"--calls": "20"},
+    "deploy": {"--seconds": "0.5", "--misses": "1000"},
+    "bench env": {"--preset": "painted", "--seconds": "0.1"},
+    "bench attention": {
+        "--attention": "positive(m=8)",
+        "--tokens": "16",
+        "--dims": "4",
+        "--seconds": "0.001",
+    },
+}
+# And only where it is given.
+SMALLER = {
+    "train bc": {"--rollouts": "1"},
+    "plan": {"--verify": "1"},
+    "inspect": {"--episode": "0"},
+}
+# Commands that keep their process on one core, and so have one of their own.
+ALONE = ("bench env", "bench attention")
+# A busy machine may be too slow for it.
+MAY_FAIL = ("verify",)
+
+
+def split(line: Line) -> tuple[str, list[str]]:
+    """The name of a command, and what is said to it; a name is enough where the text only speaks of it."""
+    for name in commands():
+        size = len(name.split())
+        if " ".join(line.words[:size]) == name:
+            return name, list(line.words[size:])
+    return "", list(line.words)
+
+
+def small(name: str, words: list[str]) -> dict[str, str]:
+    which = f"{name} --resume" if "--resume" in words else name
+    return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
+
+
+def options(words: list[str]) -> frozenset[str]:
+    return frozenset(word for word in words if word.startswith("--"))
+
+
+def subjects(words: list[str]) -> tuple[str, ...]:
+    """What stands before all options, by its kind."""
+    first = [word.split("/")[0] for word in words]
+    return tuple(first[: next((i for i, word in enumerate(words) if word.startswith("--")), len(words))])
+
+
+def is_spoken_of(line: Line, name: str, words: list[str]) -> bool:
+    """Whether running text only names a command, or the first word of several."""
+    return (
+        not line.whole and not words
+        if name
+        else any(known.split()[: len(words)] == words for known in commands())
+    )
+
+
+def completed(line: Line, name: str, words: list[str]) -> list[str]:
+    """Running text leaves out what must be given."""
+    if line.whole or "--help" in words:
+        return words
+    needed = {f"--{f.name}" for f in fields(commands()[name]) if f.default is f.default_factory is MISSING}
+    missing = [(option, value) for option, value in SMALL[name].items() if option in needed.difference(words)]
+    return [*words, *(word for pair in missing for word in pair)]
+
+
+LINES = of_program("robopolicy")
+RUN: dict[tuple[object, ...], tuple[str, list[str]]] = {}
+for line in LINES:
+    name, words = split(line)
+    if name and "--help" not in words and not is_spoken_of(line, name, words):
+        words = completed(line, name, words)
+        task = "bimanual-sweep" if "bimanual-sweep" in words else ""
+        RUN.setdefault((name, options(words), subjects(words), task), (name, words))
+
+
+@pytest.fixture
+def accepted(monkeypatch):
+    """Commands do nothing but tell that they were understood."""
+    for command in commands().values():
+        monkeypatch.setattr(command, "run", lambda self: 0)
+        if hasattr(command, "begun"):
+            monkeypatch.setattr(command, "begun", lambda self: replace(self, resume=False))
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(line.words))
+def test_a_command_line_is_understood(accepted, capsys, line):
+    name, words = split(line)
+    if not is_spoken_of(line, name, words):
+        code = main([*name.split(), *completed(line, name, words)])
+        assert code == 0, f"{line.where}: {capsys.readouterr().err}"
+
+
+def test_every_command_is_made_small():
+    assert {name.removesuffix(" --resume") for name in SMALL} == set(commands())
+
+
+def test_every_command_is_documented():
+    assert {name for name, _ in RUN.values()} == set(commands())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "words"), RUN.values(), ids=[" ".join([n, *w]) for n, w in RUN.values()])
+def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
+    for option, folder in pairwise(words):
+        if option == "--out" and "--resume" not in words:  # what is made is not there before
+            shutil.rmtree(here / folder, ignore_errors=True)
+    less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
+    line = [*name.split(), *words, *less]
+    if name == "plan":
+        fewer_plans(monkeypatch)
+    if name in ALONE:
+        code = subprocess.run([sys.executable, "-m", "robopolicy", *line]).returncode
+    else:
+        code = main(line)
+    assert code in ((0, 1) if name in MAY_FAIL else (0,)), capsys.readouterr().err
+
+
+def fewer_plans(monkeypatch):
+    """A plan among a few mechanisms, of the many that it considers."""
+    from robopolicy.plan import families, verify
+
+    for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
+        monkeypatch.setattr(families, sizes, (8,))
+    monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
+    monkeypatch.setattr(families, "PHASES", ())
+    monkeypatch.setattr(verify, "DRAWS", 20)
+
+
+class Understood(Exception):  # noqa: N818 (no error)
+    """A parser has read all words."""
+
+
+@pytest.fixture
+def parsers_end(monkeypatch):
+    """Scripts end where they have understood what they were told."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_end(self, args=None, namespace=None):
+        parse(self, args, namespace)
+        raise Understood
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_end)
+
+
+@pytest.mark.parametrize("line", of_program("python"), ids=lambda line: " ".join(line.words))
+def test_a_script_takes_what_it_is_told(parsers_end, monkeypatch, line):
+    if line.words[:2] == ("-m", "robopolicy.runtime"):
+        if line.whole or len(line.words) > 3:
+            with pytest.raises(Understood):
+                runtime(line.words[2:])
+        return
+    script = ROOT / line.words[0]
+    assert script in documented.SCRIPTS, f"{line.where}: no such script"
+    assert re.search("argparse|import record|record import", script.read_text()), (
+        "it takes words, and reads none"
+    )
+    monkeypatch.setattr(sys, "argv", [str(script), *line.words[1:]])
+    monkeypatch.syspath_prepend(str(script.parent))
+    with pytest.raises(Understood):
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def test_there_is_what_is_to_be_made():
+    targets = sorted({line.words for line in of_program("make")})
+    assert targets
+    for words in targets:
+        made = subprocess.run(["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+
+
+def test_extras_that_are_to_be_installed_are_there():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert documented.extras()
+    assert documented.extras() <= set(extras)

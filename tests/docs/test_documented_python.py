@@ -1,0 +1,55 @@
+"""The Python of the documentation runs, each page from its beginning to its end, in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+from documented import PAGES, named, python_blocks
+
+# What a page takes for given.
+GIVEN = {
+    "docs/export.md": """
+import numpy as np
+with np.load("bundle/golden.npz") as golden:
+    front, belly, felt = (golden[n][0] for n in ("front_depth", "belly_depth", "proprioception"))
+""",
+}
+# Blocks that a page tells to save as a file.
+FILES = {("docs/guides/own-environment.md", 0): "spot.py"}
+# What makes a page small.
+SMALL = {
+    "docs/bimanual-sweep.md": [("image_size=500", "image_size=64")],
+    "docs/guides/own-environment.md": [
+        ("generations=30, population=24", "generations=1, population=2"),
+        ("workers=2, places=64", "workers=1, places=4"),
+    ],
+    "docs/guides/own-mechanism.md": [("range(500)", "range(3)")],
+}
+WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
+
+
+def test_what_is_said_of_pages_is_true_of_them():
+    told = {named(page): python_blocks(page) for page in WITH_PYTHON}
+    assert {*GIVEN, *SMALL, *(page for page, _ in FILES)} <= set(told)
+    for page, changes in SMALL.items():
+        for old, _ in changes:
+            assert old in "".join(told[page])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=named)
+def test_a_page_runs(here, page):
+    name = named(page)
+    script = GIVEN.get(name, "")
+    for number, block in enumerate(python_blocks(page)):
+        for old, new in SMALL.get(name, []):
+            block = block.replace(old, new)
+        if (name, number) in FILES:
+            (here / FILES[name, number]).write_text(block)
+        else:
+            script += block + "\n"
+    (here / "page.py").write_text(script)
+    # Not `python page.py`: other processes that a page starts would run all of it, too.
+    words = [sys.executable, "-c", "exec(compile(open('page.py').read(), 'page.py', 'exec'))"]
+    done = subprocess.run(words, cwd=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

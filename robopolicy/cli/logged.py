@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
@@ -25,6 +27,8 @@ AXES = {
     "seconds": "seconds of training",
     "flops": "FLOPs of all policy steps in training",
 }
+FURTHEST = 1e300  # of an axis, which takes some room beyond
+LARGEST = sys.float_info.max
 NOT_SETTINGS = ("versions", "git", "command", "flops")  # of a config: where a run was made, and its price
 
 
@@ -202,6 +206,9 @@ def panels(grouped: Sequence[Group], along: str) -> dict[str, Panel]:
     from robopolicy.viz.curves import Curve, Panel
 
     axes = {run.name: _axis(run, along) for group in grouped for run in group.runs}
+    for name, axis in axes.items():
+        if max(axis) > FURTHEST:
+            raise ValueError(f"by is {along!r}: {name!r} has logged numbers for it that cannot be")
     found = {}
     for series in SERIES[grouped[0].runs[0].kind]:
         curves = []
@@ -223,7 +230,7 @@ def along_of(runs: Sequence[Run], by: str | None) -> str:
 def _axis(run: Run, along: str) -> list[float]:
     """The place of each record. Raises ValueError where the run has not logged what it takes."""
     if along == KINDS[run.kind]:
-        return [float(record[along]) for record in run.records]
+        return [_number(run, record, along) or 0.0 for record in run.records]
     if run.kind == "bc":
         return list(accumulate((_number(run, r, "seconds") or 0.0 for r in run.records), max))
     name = {"episodes": "episodes", "seconds": "wall_seconds", "flops": "steps"}[along]
@@ -236,20 +243,23 @@ def _axis(run: Run, along: str) -> list[float]:
 
 
 def _number(run: Run, record: Record, name: str) -> float | None:
-    """A number of a record; None where it has none. Raises ValueError where something else stands there."""
+    """A number of a record, infinite where it is not finite; None where there is none.
+
+    Raises ValueError where something else stands there.
+    """
     value = record.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         where = f"{KINDS[run.kind]} {record[KINDS[run.kind]]}"
         raise ValueError(f"{name} is {value!r} in the log of {run.name!r}, {where}: it must be a number")
-    return float(value)
+    return float(value) if abs(value) <= LARGEST else math.inf
 
 
 def _values(run: Run, name: str) -> list[tuple[int, float]]:
     """Finite numbers that were logged, with the place of their record."""
     numbers = ((place, _number(run, record, name)) for place, record in enumerate(run.records))
-    return [(place, v) for place, v in numbers if v is not None and abs(v) < float("inf")]
+    return [(place, v) for place, v in numbers if v is not None and v < math.inf]
 
 
 def _points(run: Run, name: str, axis: Sequence[float]) -> Points | None:

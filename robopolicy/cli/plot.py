@@ -89,7 +89,7 @@ def _words(told: dict[str, Any], drawn: dict[str, Any]) -> str:
     width = max(len(panel.title) for panel in drawn.values())
     for curve in told["curves"]:
         count = len(curve["runs"])
-        lines.append(printable(curve["label"]) + (f", {count} seeds" if count > 1 else ""))
+        lines.append(printable(curve["label"]) + (f", {count} runs" if count > 1 else ""))
         for name, ends in curve["series"].items():
             spread = "" if ends["last_spread"] is None else f" +- {ends['last_spread']:.3g}"
             title = drawn[name].title.ljust(width)

@@ -83,7 +83,7 @@ class Report:
             "evaluations": [evaluation and evaluation | {"policy": run.name}
                             for run, evaluation in zip(runs, played, strict=True)],
         }  # fmt: skip
-        words = f"{self.out}: {len(runs)} runs, {result['bytes'] / 1e6:.1f} MB"
+        words = f"{self.out}: {len(runs)} run{'s' * (len(runs) > 1)}, {result['bytes'] / 1e6:.1f} MB"
         print(json_format.dumps(result) if self.json else words)
 
     def _check_played(self, runs: list[Run]) -> None:

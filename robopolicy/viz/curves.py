@@ -88,9 +88,11 @@ def learning_curves(
         for number, panel in enumerate(panels):
             _draw(figure, (rows, columns, number + 1), panel, along)
         if title:
-            figure.suptitle(title)
+            figure.suptitle(title, parse_math=False)
         if entries:
-            figure.legend(handles=entries, loc="outside lower center", ncols=beside)
+            legend = figure.legend(handles=entries, loc="outside lower center", ncols=beside)
+            for text in legend.get_texts():
+                text.set_parse_math(False)  # a run may be called anything
 
 
 def _look(number: int) -> dict[str, Any]:

@@ -72,7 +72,8 @@ def _draw(
         ends += widths
     engineering = EngFormatter(places=2, sep=" ")
     for place, total, (label, _) in zip(places, totals, bars, strict=True):
-        beside: dict[str, Any] = {"textcoords": "offset points"}
+        # A run may be called anything.
+        beside: dict[str, Any] = {"textcoords": "offset points", "parse_math": False}
         axes.annotate(engineering(total), (total, place), (6, 0), verticalalignment="center", **beside)
         axes.annotate(label, (0, place - 0.3 * BAR), (0, 4), verticalalignment="bottom", **beside)
     axes.set_yticks([])

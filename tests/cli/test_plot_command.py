@@ -110,6 +110,15 @@ def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
     assert stage > price * sum(painted)
 
 
+def test_a_run_may_be_called_anything(told, copied):
+    def change(config):
+        config["es"] |= {"sigma": 0.1, "decay": 0.9, "elite": 0.4}  # more than a label names
+
+    run = copied(ANGULAR, "$\\frac{$ <_a>", change=change)
+    curves = told(ANGULAR, run)["curves"]
+    assert curves[1]["label"] == "angular_hybrid(m=8, n=8) ($\\frac{$ <_a>)"
+
+
 def test_a_run_in_progress_is_drawn_as_far_as_it_is(told, copied):
     half = copied(ANGULAR, "half", log=lambda text: text[: len(text) // 2])
     ends = told(half)["curves"][0]["series"]["return_mean"]
@@ -171,6 +180,10 @@ def test_what_cannot_be_drawn_is_refused(refused, tmp_path, monkeypatch, words, 
         (
             lambda text: text.replace('"return_mean": ', '"return_mean": "high", "x": '),
             "return_mean is 'high'",
+        ),
+        (
+            lambda text: text.replace('"generation": 40', f'"generation": {10**400}'),
+            "numbers for it that cannot be",
         ),
         (lambda text: text.replace("painted", "\udcff"), "is no text"),
     ],

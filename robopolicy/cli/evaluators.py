@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robopolicy.naming import one_of
@@ -51,11 +49,9 @@ class Players(NamedTuple):
         """The evaluator for a policy whose parameters it is given with every candidate."""
         if self.evaluator == "vector":
             return self._lock_step(environments, policy, features)
-        from robopolicy.export.onnx import export_policy
+        from robopolicy.export.onnx import worker_graph
 
-        with tempfile.TemporaryDirectory() as scratch:
-            export_policy(config, features, Path(scratch) / "policy.onnx")
-            model = (Path(scratch) / "policy.onnx").read_bytes()
+        model = worker_graph(config, features)
         given = (environments, model, self.workers, self.deadline, policy.normalised)
         if self.evaluator == "ray":
             from robopolicy.training.ray_pool import RayPool

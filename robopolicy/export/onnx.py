@@ -33,6 +33,14 @@ def export_policy(
     _convert(config, features, path, parameters, None)
 
 
+def worker_graph(config: PolicyConfig, features: Any) -> bytes:
+    """The graph that evaluators hand to their workers, as `export_policy` writes it without parameters."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "policy.onnx"
+        export_policy(config, features, path)
+        return path.read_bytes()
+
+
 def export_with_units(
     config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike, units: Units
 ) -> None:

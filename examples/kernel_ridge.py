@@ -4,7 +4,7 @@
 
 A smooth function of three variables, from 1000 noisy points. Random features turn the kernel into a dot
 product of m numbers, so that ridge regression solves a system of m equations and not one of as many as there
-are points. The features of exp(x.y) give those of the Gaussian kernel once the points' own lengths are taken out.
+are points. The features of exp(x.y) give those of the Gaussian kernel once the points' lengths are taken out.
 
 Expected: test errors that fall to the exact one as features are added; "m = 512 is within 10 % of it".
 """

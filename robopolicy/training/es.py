@@ -23,6 +23,7 @@ from robopolicy.training.checkpoint import (
     RunFolder,
 )
 from robopolicy.training.evaluate import Evaluations, Evaluator
+from robopolicy.training.exploration import exploration
 from robopolicy.training.interrupt import asked_to_stop
 from robopolicy.training.metrics import HELD_OUT_RETURN, MetricsLog, Record, Sink
 from robopolicy.training.normaliser import Normaliser
@@ -208,6 +209,7 @@ def train(
             if progress.over(config.ends):
                 break
             stage = progress.stage
+            before = np.asarray(search.mean(state))
             population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
             _check_finite("a candidate", population, generation)
             candidates = _with(np.asarray(population, np.float32), normaliser)
@@ -225,6 +227,7 @@ def train(
                 "generation": generation,
                 "environment": evaluator.labels[stage],
                 **_record(played, returns, broken, seconds),
+                **exploration(population, before, returns),
             }
             progress = progress.played(config.curriculum, record["return_mean"], played.returns.size)
             progress = progress._replace(seconds=earlier + time.monotonic() - began)

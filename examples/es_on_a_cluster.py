@@ -9,7 +9,7 @@ robopolicy train es --evaluator ray --address ADDRESS --out runs/mine
 Expected: "generation 1" and "generation 2" with their mean returns, and "2 Ray workers played 16 episodes".
 """
 
-import sys
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -53,4 +53,6 @@ def main(address: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else None)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("address", nargs="?")
+    main(parser.parse_args().address)

@@ -8,6 +8,7 @@ It plays what was recorded with the bundle and compares commands, so any bundle 
 Expected: a line for each input and for the command, with units; then "commands as recorded", and "no JAX".
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from robopolicy.runtime import Policy
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bundle", type=Path)
+    folder = parser.parse_args().bundle
     policy = Policy.load(folder)  # every file is compared with its sum, and nothing is unpickled
     manifest = policy.manifest
     for value in [*manifest.inputs.values(), manifest.outputs["command"]]:

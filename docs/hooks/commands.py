@@ -13,13 +13,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NamedTuple
 
-import griffe
 import tyro
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from robopolicy.cli import Command  # noqa: E402 (this tree's, and not one that is installed beside)
+import robopolicy  # noqa: E402 (this tree's, where it has one, and not one that is installed beside)
+from robopolicy.cli import Command  # noqa: E402
 
 MARK = "<!-- commands -->"
 PAGE = "reference/commands.md"
@@ -85,7 +85,10 @@ def options(command: type) -> Iterator[Option]:
 
 @cache
 def _package() -> Any:
-    return griffe.load("robopolicy", search_paths=[ROOT])
+    # Imported here: who asks for names and examples alone may do without.
+    import griffe
+
+    return griffe.load("robopolicy", search_paths=[Path(robopolicy.__file__).parents[1]])
 
 
 def _section(name: str) -> str:

@@ -213,9 +213,9 @@ def test_a_script_takes_what_it_is_told(parsers_end, monkeypatch, line):
         return
     script = ROOT / line.words[0]
     assert script in documented.SCRIPTS, f"{line.where}: no such script"
-    assert re.search("argparse|import record|record import", script.read_text()), (
-        "it takes words, and reads none"
-    )
+    if not re.search("argparse|import record|record import", script.read_text()):
+        assert len(line.words) == 1, "it takes words, and reads none"
+        return
     monkeypatch.setattr(sys, "argv", [str(script), *line.words[1:]])
     monkeypatch.syspath_prepend(str(script.parent))
     with pytest.raises(Understood):

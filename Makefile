@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HEAVY := $(VENV)/.installed-heavy
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 DOCS := $(VENV)/.installed-docs
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
@@ -51,13 +52,12 @@ $(HEAVY): $(STAMP)
 	else false; fi > /dev/null || echo "No browser: the tests of pages in one are skipped" >&2
 	@touch $@
 
-test: $(HEAVY)
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+test: $(HEAVY) quick
+	$(PYTEST) -m slow
 
 # Most of its time would go into compiling well what runs for milliseconds.
-quick: export XLA_FLAGS := --xla_backend_optimization_level=0 $(XLA_FLAGS)
 quick: $(STAMP)
-	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not slow'
+	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(PYTEST) -m 'not slow'
 
 figures: $(STAMP)
 	@for script in $(sort $(filter-out benchmarks/papers/record.py,$(wildcard benchmarks/papers/*.py))); do \

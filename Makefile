@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 DOCS := $(VENV)/.installed-docs
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: install demo test quick figures docs lint types clean
+.PHONY: install demo test quick packages figures docs lint types clean
 
 install: $(STAMP)
 
@@ -58,6 +58,10 @@ test: $(HEAVY) quick
 # Most of its time would go into compiling well what runs for milliseconds.
 quick: $(STAMP)
 	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(PYTEST) -m 'not slow'
+
+# Wheel and sdist, each in an empty environment of its own, with the quick tests.
+packages: $(STAMP)
+	.ci/packages $(BIN)/python
 
 figures: $(STAMP)
 	@for script in $(sort $(filter-out benchmarks/papers/record.py,$(wildcard benchmarks/papers/*.py))); do \

@@ -5,7 +5,10 @@ import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
+import documented
+import jax
 import numpy as np
 import pytest
 
@@ -19,9 +22,6 @@ BC = (
     "--attention positive(m=4) --preset tiny --patch 16 --samples 16 --batch 8 --validation 0.5 --steps 2 "
     "--validate-every 2 --workers 1"
 )
-# What the documentation calls its runs; those of cloning besides.
-STONES = ("mine", "first", "seed-0", "seed-1", "softmax-0")
-CLONES = ("clone", "quick")
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,8 @@ def shared(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def converted_once(shared):
-    """Policies are converted to ONNX once each, which takes longer than all else that these tests do."""
+    """Policies are converted to ONNX once each, which takes longer than all else that these tests do, and JAX
+    does not optimise what it compiles."""
     convert = onnx._convert
 
     def remembered(config, features, path, parameters, units):
@@ -50,7 +51,9 @@ def converted_once(shared):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx, "_convert", remembered)
+        jax.config.update("jax_disable_most_optimizations", True)
         yield
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +62,12 @@ def world(shared, converted_once):
     folder = shared / "world"
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            making = shared / "making"
-            _make(making)
-            making.rename(folder)
+        if not (shared / "made").exists():
+            folder.mkdir()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)  # runs remember where their data is
+                _make()
+            (shared / "made").touch()
     return folder
 
 
@@ -75,18 +80,16 @@ def here(world, tmp_path, monkeypatch):
     return copy
 
 
-def _make(folder):
+def _make():
     def do(words):
         assert main(words.split()) == 0, words
 
-    runs, datasets = folder / "runs", folder / "datasets"
-    runs.mkdir(parents=True)
-    do(f"train es --out {runs / 'mine'} {ES}")
-    do(f"demos --out {datasets / 'sweep-v0'} {DEMOS}")
-    do(f"train bc --data {datasets / 'sweep-v0'} --out {runs / 'clone'} {BC}")
-    do(f"export {runs / 'mine'} --out {folder / 'bundle'} --observations 5")
-    for first, *others in (STONES, CLONES):
-        for name in others:
-            shutil.copytree(runs / first, runs / name)
-    shutil.copytree(datasets / "sweep-v0", datasets / "small-v0")
-    shutil.copytree(runs, folder / "experiments")
+    do(f"train es --out runs/mine {ES}")
+    do(f"demos --out datasets/sweep-v0 {DEMOS}")
+    do(f"train bc --data datasets/sweep-v0 --out runs/clone {BC}")
+    do("export runs/mine --out bundle --observations 5")
+    for name, cloned in documented.runs().items():
+        if not Path("runs", name).exists():
+            shutil.copytree(Path("runs", "clone" if cloned else "mine"), Path("runs", name))
+    shutil.copytree("datasets/sweep-v0", "datasets/small-v0")
+    shutil.copytree("runs", "experiments")

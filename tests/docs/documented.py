@@ -69,6 +69,23 @@ def of_program(*start: str) -> list[Line]:
     ]
 
 
+def runs() -> dict[str, bool]:
+    """What command lines call runs, and whether they are clones of the demonstrator."""
+    named: dict[str, bool] = {}
+    for line in of_program("robopolicy"):
+        cloned = line.words[:2] == ("train", "bc") or any(w.startswith("bimanual-sweep") for w in line.words)
+        for word in line.words:
+            name = word.partition("@")[0].removeprefix("runs/")
+            if ships(word) or word.startswith("runs/"):
+                named[name] = named.get(name, False) or cloned
+    return named
+
+
+def ships(word: str) -> bool:
+    """Whether a word is the name of a policy of the package."""
+    return word.startswith(("stepping-stones-", "bimanual-sweep-"))
+
+
 def python_blocks(page: Path) -> list[str]:
     """The Python of a page."""
     return [token.content for token in _tokens(page) if token.type == "fence" and token.info == "python"]

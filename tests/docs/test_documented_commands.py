@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import MISSING, fields, replace
+from importlib.resources import files
 from itertools import pairwise
 
 import documented
 import pytest
-from documented import ROOT, Line, commands, of_program
+from documented import ROOT, Line, commands, of_program, ships
 
+from robopolicy.attention import canonical
 from robopolicy.cli import main
 from robopolicy.runtime.__main__ import main as runtime
 
@@ -53,7 +55,8 @@ SMALL = {
     "evaluate": EPISODE,
     "rollout": {"--video": "film.mp4", "--episode-seconds": "0.3", "--size": "320 240"},
     "flops": {},
-    "plan": {"--budget": "671046"},
+    "plan": {"--budget": "671046", "--tokens": "96"},
+    "plan --task bimanual-sweep": {"--tokens": "400"},
     "compare": EPISODE,
     "plot": {"--out": "curves.png"},
     "runs": {},
@@ -63,7 +66,7 @@ SMALL = {
     "export": {"--out": "bundle", "--observations": "5"},
     "verify": {"--calls": "20"},
     "deploy": {"--seconds": "0.5", "--misses": "1000"},
-    "bench env": {"--preset": "painted", "--seconds": "0.1"},
+    "bench env": {},
     "bench attention": {
         "--attention": "positive(m=8)",
         "--tokens": "16",
@@ -73,12 +76,17 @@ SMALL = {
 }
 # And only where it is given.
 SMALLER = {
+    "train es": {"--attention": "angular_hybrid(m=8,n=8)", "--head-dim": "8"},  # which is converted already
     "train bc": {"--rollouts": "1"},
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
 }
-# Commands that keep their process on one core, and so have one of their own.
-ALONE = ("bench env", "bench attention")
+# A command that keeps its process on one core, and so has one of its own.
+ALONE = ("bench attention",)
+# Commands that another test runs as they stand, too slow to be run twice.
+ELSEWHERE = {"bench env": "tests/cli/test_commands.py", "doctor": "tests/doctor/test_doctor.py"}
+# Words that need what is not always installed.
+EXTRAS = {"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
 # A busy machine may be too slow for it.
 MAY_FAIL = ("verify",)
 
@@ -94,6 +102,8 @@ def split(line: Line) -> tuple[str, list[str]]:
 
 def small(name: str, words: list[str]) -> dict[str, str]:
     which = f"{name} --resume" if "--resume" in words else name
+    if name == "plan" and "bimanual-sweep" in words:
+        which = "plan --task bimanual-sweep"
     return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
 
 
@@ -101,10 +111,10 @@ def options(words: list[str]) -> frozenset[str]:
     return frozenset(word for word in words if word.startswith("--"))
 
 
-def subjects(words: list[str]) -> tuple[str, ...]:
-    """What stands before all options, by its kind."""
-    first = [word.split("/")[0] for word in words]
-    return tuple(first[: next((i for i, word in enumerate(words) if word.startswith("--")), len(words))])
+def kinds(words: list[str]) -> tuple[str, ...]:
+    """What a command is about, by its kind: runs that ship are runs."""
+    end = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    return tuple("runs" if ships(word) else word.split("/")[0] for word in words[:end])
 
 
 def is_spoken_of(line: Line, name: str, words: list[str]) -> bool:
@@ -126,13 +136,23 @@ def completed(line: Line, name: str, words: list[str]) -> list[str]:
 
 
 LINES = of_program("robopolicy")
-RUN: dict[tuple[object, ...], tuple[str, list[str]]] = {}
-for line in LINES:
-    name, words = split(line)
-    if name and "--help" not in words and not is_spoken_of(line, name, words):
-        words = completed(line, name, words)
-        task = "bimanual-sweep" if "bimanual-sweep" in words else ""
-        RUN.setdefault((name, options(words), subjects(words), task), (name, words))
+SAID = [
+    (name, completed(line, name, words))
+    for line in LINES
+    for name, words in [split(line)]
+    if name and "--help" not in words and not is_spoken_of(line, name, words)
+]
+# One of each kind.
+RUN = list(
+    {
+        (name, options(words), kinds(words), any(w.startswith("bimanual-sweep") for w in words)): (
+            name,
+            words,
+        )
+        for name, words in SAID
+        if name not in ELSEWHERE
+    }.values()
+)
 
 
 @pytest.fixture
@@ -152,22 +172,39 @@ def test_a_command_line_is_understood(accepted, capsys, line):
         assert code == 0, f"{line.where}: {capsys.readouterr().err}"
 
 
+def test_mechanisms_that_are_named_are_known():
+    specs = {after for _, words in SAID for word, after in pairwise(words) if word == "--attention"}
+    assert specs
+    for spec in specs - {"none"}:
+        canonical(spec)
+
+
+def test_policies_that_are_named_ship():
+    named = {word.partition("@")[0] for _, words in SAID for word in words if ships(word)}
+    assert named <= {folder.name for folder in (files("robopolicy.assets") / "policies").iterdir()}
+
+
 def test_every_command_is_made_small():
-    assert {name.removesuffix(" --resume") for name in SMALL} == set(commands())
+    assert {name.split(" --")[0] for name in SMALL} == set(commands())
 
 
 def test_every_command_is_documented():
-    assert {name for name, _ in RUN.values()} == set(commands())
+    assert {name for name, _ in RUN} | ELSEWHERE.keys() == set(commands())
+    for name, test in ELSEWHERE.items():
+        assert name in (ROOT / test).read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "words"), RUN.values(), ids=[" ".join([n, *w]) for n, w in RUN.values()])
+@pytest.mark.parametrize(("name", "words"), RUN, ids=[" ".join([n, *w]) for n, w in RUN])
 def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
+    for word in EXTRAS.keys() & set(words):
+        pytest.importorskip(EXTRAS[word])
     for option, folder in pairwise(words):
         if option == "--out" and "--resume" not in words:  # what is made is not there before
             shutil.rmtree(here / folder, ignore_errors=True)
     less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
-    line = [*name.split(), *words, *less]
+    # Those that ship are large; runs of their names are not.
+    line = [*name.split(), *(f"runs/{word}" if ships(word) else word for word in words), *less]
     if name == "plan":
         fewer_plans(monkeypatch)
     if name in ALONE:
@@ -178,12 +215,15 @@ def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
 
 
 def fewer_plans(monkeypatch):
-    """A plan among a few mechanisms, of the many that it considers."""
+    """A plan for few frames, among a few mechanisms of the many that it considers."""
+    from robopolicy.cli import plan
     from robopolicy.plan import families, verify
 
+    monkeypatch.setattr(plan, "FRAMES", 1)
     for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
         monkeypatch.setattr(families, sizes, (8,))
     monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
+    monkeypatch.setattr(families, "POSITIVE_BASES", ("positive_antithetic",))
     monkeypatch.setattr(families, "PHASES", ())
     monkeypatch.setattr(verify, "DRAWS", 20)
 

@@ -1,5 +1,6 @@
 """The Python of the documentation runs, each page from its beginning to its end, in a process of its own."""
 
+import os
 import subprocess
 import sys
 
@@ -51,5 +52,9 @@ def test_a_page_runs(here, page):
     (here / "page.py").write_text(script)
     # Not `python page.py`: other processes that a page starts would run all of it, too.
     words = [sys.executable, "-c", "exec(compile(open('page.py').read(), 'page.py', 'exec'))"]
-    done = subprocess.run(words, cwd=here, capture_output=True, text=True)
+    unoptimised = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }  # what is compiled runs once
+    done = subprocess.run(words, cwd=here, env=unoptimised, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -61,10 +61,23 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
         writer.close()
         if writer.frames == 0:
             raise RuntimeError(f"no frame was added to {str(path)!r}")
+        if (kept := _frames(partial)) != writer.frames:  # a full disk ends ffmpeg, which tells nobody
+            raise OSError(f"{str(path)!r} holds {kept} of {writer.frames} frames; is the disk full?")
         os.replace(partial, path)
     finally:
         writer.close()
         partial.unlink(missing_ok=True)
+
+
+def _frames(video: Path) -> int:
+    """The frames that a video says it has; 0 where it cannot be read."""
+    if not video.is_file():
+        return 0
+    capture = cv2.VideoCapture(str(video))
+    try:
+        return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT))) if capture.isOpened() else 0
+    finally:
+        capture.release()
 
 
 def still(video: Path) -> NDArray[np.uint8]:

@@ -1,5 +1,7 @@
 """Pictures and videos."""
 
+import resource
+
 import cv2
 import imageio_ffmpeg
 import numpy as np
@@ -59,6 +61,24 @@ def test_a_video_that_fails_leaves_nothing(tmp_path):
 
     with pytest.raises(ArithmeticError):
         film()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_video_for_which_the_disk_has_no_room_is_none(tmp_path):
+    """ffmpeg ends without a word to whoever writes its frames."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def film():
+        with open_video(tmp_path / "walk.mp4", 20) as video:
+            for seed in range(5):
+                video.add(np.random.default_rng(seed).integers(0, 255, (90, 160, 3), np.uint8))
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"walk\.mp4"):
+            film()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
 
 

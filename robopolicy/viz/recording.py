@@ -68,12 +68,12 @@ def open_recording(path: Path) -> Iterator[Recording]:
     """A recording that appears at `path`, an .rrd, once it is complete; on an error nothing is left."""
     partial = path.with_name(f".{path.stem}.{os.getpid()}.rrd")
     stream = rerun.RecordingStream(APPLICATION, recording_id=path.stem)
+    # Kept in memory until its end: on a full disk Rerun's own file writer ends, and is waited for for ever.
+    kept = stream.memory_recording()
     try:
-        stream.save(partial)
         stream.log("/", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
         yield Recording(stream)
-        stream.flush()
-        stream.disconnect()
+        partial.write_bytes(kept.drain_as_bytes())
         os.replace(partial, path)
     finally:
         stream.disconnect()

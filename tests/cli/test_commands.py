@@ -290,7 +290,7 @@ def films(capsys, tmp_path, run):
     height, width = imageio.imread(paths[1]).shape[:2]
     assert width > 2 * height  # the six steps in two rows of four
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("rerun.RecordingStream.save", lambda *_: 1 / 0)
+        patched.setattr("rerun.MemoryRecording.drain_as_bytes", lambda *_: 1 / 0)
         assert (
             main(["rollout", "oracle", "--rerun", str(tmp_path / "lost.rrd"), "--episode-seconds", "0.1"])
             == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.rollout import LEAST_SIDE
+from robopolicy.cli.rollout import check_size
 from robopolicy.cli.tasks import TASKS, make_task
 from robopolicy.envs.physics import default_engine
 
@@ -68,8 +68,7 @@ class Report:
             raise ValueError(f"episodes is {self.episodes}: it must be 0 or more")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        if min(self.size) < LEAST_SIDE or any(side % 2 for side in self.size):
-            raise ValueError(f"size is {self.size}: both sides must be even, and {LEAST_SIDE} or more")
+        check_size(self.size)
         runs = all_logged(self.runs)
         self._check_played(runs)
         played = self._evaluations(runs)
@@ -189,4 +188,4 @@ class Report:
             value = getattr(self, name)
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]
-        return [*words, *([] if self.video else ["--no-video"])]
+        return [*words, *(["--size", *map(str, self.size)] if self.video else ["--no-video"])]

@@ -16,7 +16,8 @@ from robopolicy.cli.tasks import STONES, TASKS, check_task
 from robopolicy.envs.physics import default_engine
 
 MOST = 9  # policies in a film
-LEAST_SIDE, SLOWEST = 240, 100.0
+LEAST_SIDE, MOST_SIDE = 240, 4096  # pixels; H.264 takes 16384, of which nine policies share a third each
+SLOWEST = 100.0
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,7 @@ class Rollout:
             raise ModuleNotFoundError(
                 "rerun is given: rerun-sdk is not installed; pip install 'robopolicy[rerun]'"
             )
-        if min(self.size) < LEAST_SIDE or any(side % 2 for side in self.size):
-            raise ValueError(f"size is {self.size}: both sides must be even, and {LEAST_SIDE} or more")
+        check_size(self.size)
         if not (math.isfinite(self.slow) and 1.0 <= self.slow <= SLOWEST):
             raise ValueError(f"slow is {self.slow}: it must be a number from 1 to {SLOWEST:g}")
         if self.seed < 0:
@@ -116,6 +116,12 @@ class Rollout:
         if self.task is not None or not runs:
             return self.task or STONES
         return task_of(runs[0], RunFolder(find_run(runs[0])[0]).config())
+
+
+def check_size(size: tuple[int, int]) -> None:
+    """Raise ValueError for pictures that cannot be filmed."""
+    if any(side % 2 or not LEAST_SIDE <= side <= MOST_SIDE for side in size):
+        raise ValueError(f"size is {size}: both sides must be even, and {LEAST_SIDE} to {MOST_SIDE}")
 
 
 def _words(result: dict[str, Any], files: list[str]) -> str:

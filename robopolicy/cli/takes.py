@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEGS = ("FR", "FL", "RR", "RL")
 SMALL = 160  # pixels of a picture's width for each pixel of a depth image
-SWEEP_LINES = 3  # of captions
+STONES_LINES, SWEEP_LINES = 4, 3  # of captions, at most
 
 Shown = dict[str, Any]
 
@@ -106,8 +106,9 @@ class Take:
         """Images of the cameras, and the attention over them."""
         panels: dict[str, Picture] = {}
         if self.task == STONES:
-            scale = max(1, self.size[0] // SMALL)
+            room = self.size[1] - overlay.foot_height(STONES_LINES) - overlay.BAND - overlay.MARGIN
             for camera, level in self._level.items():
+                scale = max(1, min(self.size[0] // SMALL, room // len(level)))
                 name, depth = camera.removesuffix("_depth"), step.observation[camera]
                 kept = shown.get(f"kept/{camera}")
                 panels[f"{name} camera"] = overlay.depth_picture(depth, level, kept, scale)

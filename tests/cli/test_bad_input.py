@@ -94,6 +94,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("rollout", *["random"] * 10, "--video", "walk.mp4"), "RUN is given 10 times"),
         (("rollout", "oracle", "--sheet", "walk.jpg"), ".png"),
         (("rollout", "oracle", "--rerun", "walk.mp4"), ".rrd"),
+        (("rollout", "oracle", "--sheet", "walk.png", "--size", "6000", "240"), "size is (6000, 240)"),
         (("rollout", "oracle", "--video", "walk.mp4", "--slow", "0.5"), "slow is 0.5"),
         (("rollout", "oracle", "--video", "walk.mp4", "--slow", "nan"), "slow is nan"),
         (("rollout", "oracle", "nobody", "--video", "walk.mp4"), "run is 'nobody'"),

@@ -25,12 +25,14 @@ ENGINE = "mujoco"  # of the crossing; the arms need Bullet, which draws without 
 
 
 def told(*words: str) -> dict:
-    """What a command prints as JSON, and how long it took."""
+    """What a command prints as JSON, but for the bundle's folder, and how long it took."""
     began = time.perf_counter()
     run = subprocess.run([sys.executable, "-m", "robopolicy", *words, "--json"], stdout=subprocess.PIPE)
     if run.returncode not in (0, 1):
         raise SystemExit(f"robopolicy {' '.join(words)} failed")
-    return {**json.loads(run.stdout), "wall_seconds": time.perf_counter() - began}
+    printed = json.loads(run.stdout)
+    printed.pop("bundle", None)
+    return {**printed, "wall_seconds": time.perf_counter() - began}
 
 
 def importing() -> float:

@@ -166,6 +166,8 @@ def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name:  # an import's own words name no remedy
+        return f"{error}; see what is missing, and what adds it, with: robopolicy doctor"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -98,9 +98,17 @@ def machine(folder: Path) -> Iterator[Finding]:
         yield _enough("memory", pages * size, LEAST_MEMORY, "end other programs, or give fewer --workers")
     except (ValueError, OSError):  # a system that does not tell
         yield Finding("machine", "memory", OK, "this system does not tell")
-    for name, where in (("disk", folder), ("temporary", Path(tempfile.gettempdir()))):
-        free = shutil.disk_usage(where).free
-        yield _enough(name, free, LEAST_DISK, f"free some space on the disk of {where}", f" at {where}")
+    yield _disk("disk", folder)
+    try:
+        yield _disk("temporary", Path(tempfile.gettempdir()))
+    except FileNotFoundError as error:
+        fix = "set TMPDIR to a folder that can be written to"
+        yield Finding("machine", "temporary", WRONG, error.strerror or str(error), fix)
+
+
+def _disk(name: str, where: Path) -> Finding:
+    free = shutil.disk_usage(where).free
+    return _enough(name, free, LEAST_DISK, f"free some space on the disk of {where}", f" at {where}")
 
 
 def _enough(name: str, found: float, least: float, fix: str, where: str = "") -> Finding:

@@ -84,6 +84,14 @@ def test_a_full_disk_is_wrong(tmp_path, monkeypatch):
     assert str(tmp_path) in found["disk"].fix
 
 
+def test_no_place_for_temporary_files_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
+    found = {one.name: one for one in machine(tmp_path)}
+    assert found["temporary"].state == "wrong"
+    assert "TMPDIR" in found["temporary"].fix
+
+
 def test_what_ends_the_process_is_what_its_check_found(spoilt, monkeypatch):
     for name, value in spoilt(DEADLY="imageio_ffmpeg").items():
         monkeypatch.setenv(name, value)
@@ -150,3 +158,12 @@ def test_other_commands_send_for_it(spoilt):
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].endswith("see what is missing with: robopolicy doctor")
     assert "Traceback" not in run.stderr
+
+
+def test_a_command_that_lacks_something_sends_for_it(spoilt, tmp_path):
+    out = str(tmp_path / "curves.png")
+    run = doctor(spoilt(HIDDEN="matplotlib"), "plot", "stepping-stones-softmax", "--out", out)
+    assert run.returncode == 2
+    (line,) = run.stderr.splitlines()
+    assert "'matplotlib'" in line
+    assert line.endswith("robopolicy doctor")

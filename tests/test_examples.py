@@ -52,6 +52,7 @@ def test_an_own_mechanism_comes_nearer_to_softmax_order_by_order():
     assert errors[-1] < 5e-3
 
 
+@pytest.mark.slow
 def test_features_of_a_kernel_are_as_good_as_the_kernel():
     out = shown("kernel_ridge.py")
     errors = [error for _, error in numbers(r"m = (\d+): test error (\S+) ", out)]

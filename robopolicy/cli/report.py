@@ -143,7 +143,8 @@ class Report:
             size=self.size,
         )
         poster = video.with_suffix(".jpg")
-        cv2.imwrite(str(poster), still(video)[..., ::-1])
+        if not cv2.imwrite(str(poster), still(video)[..., ::-1]):
+            raise OSError(f"the film's poster could not be written to {str(poster.parent)!r}")
         outcomes = ", ".join(outcome.said.format(told[outcome.name]) for outcome in TASKS[task].outcomes)
         caption = f"Seed {self.seed}: {outcomes}, return {told['return']:.2f}, ended by {told['cause']}"
         return Film(video, poster, caption)

@@ -88,6 +88,8 @@ class Rollout:
 
         if not 1 <= len(self.policies) <= MOST:
             raise ValueError(f"RUN is given {len(self.policies)} times: it must be once to {MOST} times")
+        if len(set(self.policies)) < len(self.policies):
+            raise ValueError(f"RUN is given as {', '.join(self.policies)}: none may be given twice")
         if self.video is self.sheet is self.rerun is None:
             raise ValueError("video is not given: give --video, --sheet or --rerun, or several of them")
         check_file("video", self.video, (".mp4",))
@@ -106,16 +108,20 @@ class Rollout:
             check_task(self.task, tuple(TASKS))
 
     def _task(self) -> str:
-        """The task that is asked for, or that the first run is for."""
+        """The task that is asked for, or that the first run is for; all runs must be for it."""
         from robopolicy.cli.runs import BASELINES, find_run, task_of
         from robopolicy.training.checkpoint import RunFolder
 
-        runs = [name for name in self.policies if name not in BASELINES]
-        for name in runs:
-            find_run(name)
-        if self.task is not None or not runs:
-            return self.task or STONES
-        return task_of(runs[0], RunFolder(find_run(runs[0])[0]).config())
+        tasks = {
+            name: task_of(name, RunFolder(find_run(name)[0]).config())
+            for name in self.policies
+            if name not in BASELINES
+        }
+        task = self.task or next(iter(tasks.values()), STONES)
+        for name, its in tasks.items():
+            if its != task:
+                raise ValueError(f"task is {task!r}: {name!r} was trained on {its!r}")
+        return task
 
 
 def check_size(size: tuple[int, int]) -> None:

@@ -34,12 +34,7 @@ class Take:
     ) -> None:
         """Load `policy`, RUN|oracle|blind|random; raises what `player` and the environment raise."""
         self.policy, self.task, self.size = policy, task, size
-        act_for, self.trained = player(policy, task)
-        room = 0 if task == STONES else overlay.foot_height(SWEEP_LINES)  # beneath the picture; else within
-        self._drawn_size = size[0], size[1] - room
-        pictures = {"render_mode": "rgb_array", "render_size": self._drawn_size}
-        self.env = make_task(task, engine, preset, seconds, **observed(task, self.trained), **pictures)
-        self._act_for = act_for
+        self._act_for, self.trained = player(policy, task)
         self._look = _looking(self.trained)
         self.flops: int | None = None
         self.title = policy
@@ -48,6 +43,10 @@ class Take:
 
             self.flops = count_step(self.trained.policy).total
             self.title = f"{Path(policy).name}: {self.trained.config.attention}"
+        room = 0 if task == STONES else overlay.foot_height(SWEEP_LINES)  # beneath the picture; else within
+        self._drawn_size = size[0], size[1] - room
+        pictures = {"render_mode": "rgb_array", "render_size": self._drawn_size}
+        self.env = make_task(task, engine, preset, seconds, **observed(task, self.trained), **pictures)
         self.over: Episode | None = None
         self.steps = 0
 
@@ -133,7 +132,9 @@ class Take:
             world: Any = self.env.unwrapped
             offsets = 100 * world.config.largest_offset * step.action
             feet = "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in zip(LEGS, offsets, strict=True))
-            lines.append(f"footholds (ringed)  {feet}")
+            lines.append(
+                f"footholds of feet that lift off now  {feet}    ringed: where those in the air land"
+            )
         if shown:
             masked = "red: masked out    " if any(name.startswith("kept/") for name in shown) else ""
             lines.append(f"{masked}attention: blue half of the mean, yellow twice")

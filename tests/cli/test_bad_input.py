@@ -92,6 +92,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("rollout", "oracle"), "give --video, --sheet or --rerun"),
         (("rollout", "--video", "walk.mp4"), "RUN is given 0 times"),
         (("rollout", *["random"] * 10, "--video", "walk.mp4"), "RUN is given 10 times"),
+        (("rollout", "random", "oracle", "random", "--video", "walk.mp4"), "none may be given twice"),
         (("rollout", "oracle", "--sheet", "walk.jpg"), ".png"),
         (("rollout", "oracle", "--rerun", "walk.mp4"), ".rrd"),
         (("rollout", "oracle", "--sheet", "walk.png", "--size", "6000", "240"), "size is (6000, 240)"),

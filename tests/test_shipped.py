@@ -8,6 +8,7 @@ import pytest
 from robopolicy.cli import main
 from robopolicy.cli.runs import load_run
 
+pytestmark = pytest.mark.usefixtures("converted_once")
 SHIPPED = sorted(folder.name for folder in (files("robopolicy.assets") / "policies").iterdir())
 EPISODES = {"stepping-stones": 100, "bimanual-sweep": 50}
 
@@ -42,7 +43,8 @@ def test_it_loads_and_says_what_it_was_trained_with(name):
     ("name", "engine"), [(name, engine) for name in SHIPPED for engine in recorded(name)]
 )
 def test_it_does_what_its_evaluation_says(capsys, name, engine):
-    words = ["evaluate", name, "--task", task_of(name), "--engine", engine, "--episodes", "2", "--json"]
+    few = "1" if task_of(name) == "bimanual-sweep" else "2"  # its episodes take half a minute
+    words = ["evaluate", name, "--task", task_of(name), "--engine", engine, "--episodes", few, "--json"]
     assert main(words) == 0
     played = json.loads(capsys.readouterr().out)
     whole = recorded(name)[engine]

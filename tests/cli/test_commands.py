@@ -11,6 +11,7 @@ import pytest
 from robopolicy.cli import main
 from robopolicy.training.datasets import open_dataset
 
+pytestmark = pytest.mark.usefixtures("converted_once")
 COMMANDS = (
     ("train", "es"),
     ("train", "bc"),

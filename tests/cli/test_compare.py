@@ -13,6 +13,7 @@ from robopolicy.policies.catalogue import untold
 from robopolicy.viz.trade_off import trade_off
 
 ANGULAR, EXACT = "stepping-stones-angular-8x8", "stepping-stones-softmax"
+pytestmark = pytest.mark.usefixtures("converted_once")
 SHORT = ("--episodes", "2", "--episode-seconds", "1.5")
 
 

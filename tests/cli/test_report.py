@@ -12,6 +12,7 @@ from robopolicy.flops import count_step
 from robopolicy.policies.catalogue import restore, untold
 
 ANGULAR, SOFTMAX, SWEEP = "stepping-stones-angular-8x8", "stepping-stones-softmax", "bimanual-sweep-angular"
+pytestmark = pytest.mark.usefixtures("converted_once")
 EVIL = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>$a_$'
 QUICK = ("--no-video", "--episodes", "0")
 

@@ -141,6 +141,7 @@ def descent(config=CONFIG, policy=POLICY, frames=None):
     return made, batch
 
 
+@pytest.mark.slow
 def test_a_batch_in_parts_is_the_batch():
     after = []
     for parts in (1, 4):
@@ -255,6 +256,7 @@ def test_without_comparison_the_best_is_the_last(tmp_path):
     np.testing.assert_array_equal(load_best(tmp_path / "run"), last)
 
 
+@pytest.mark.slow
 def test_what_was_learnt_outlives_a_simulator_that_fails(tmp_path):
     def rollout(parameters):
         raise RuntimeError("the simulator is gone")
@@ -337,6 +339,7 @@ def test_an_error_while_reading_is_raised_where_the_batch_is_wanted():
     prefetcher.close()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
     config = replace(CONFIG, validation=0.0)
     cloned(tmp_path / "run", config)

@@ -56,6 +56,7 @@ def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, st
     assert common[0] == common[1]
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(tmp_path):
     through = run(tmp_path / "through", generations=2)
     killed = run(tmp_path / "killed", generations=1)

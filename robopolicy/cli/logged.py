@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robopolicy.cli.list_runs import flops_of
 from robopolicy.naming import one_of
+from robopolicy.training.standing import TRAINERS
 
 if TYPE_CHECKING:
     from robopolicy.viz.curves import Panel, Points
 
 Record = dict[str, Any]
 
-KINDS = {"es": "generation", "bc": "step"}  # what numbers the records of each
+KINDS = {name: trainer.counter for name, trainer in TRAINERS.items()}  # what numbers the records of each
 ALONG = {"es": ("generation", "episodes", "seconds", "flops"), "bc": ("step", "seconds")}
 AXES = {
     "generation": "generation",

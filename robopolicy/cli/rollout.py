@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_format
 import math
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,10 +94,8 @@ class Rollout:
         check_file("video", self.video, (".mp4",))
         check_file("sheet", self.sheet, (".png",))
         check_file("rerun", self.rerun, (".rrd",))
-        if self.rerun is not None and find_spec("rerun") is None:
-            raise ModuleNotFoundError(
-                "rerun is given: rerun-sdk is not installed; pip install 'robopolicy[rerun]'"
-            )
+        if self.rerun is not None:
+            import robopolicy.viz.recording  # noqa: F401 (what is not installed is told before any work is done)
         check_size(self.size)
         if not (math.isfinite(self.slow) and 1.0 <= self.slow <= SLOWEST):
             raise ValueError(f"slow is {self.slow}: it must be a number from 1 to {SLOWEST:g}")

@@ -71,9 +71,9 @@ class Take:
         shown = self._look(self._playing.observation)
         step, self.over = self._playing.step(self._act(self._playing.observation))
         self.steps += 1
-        if log is not None:
-            self._note(log, step, shown)
         panels, lines = self._panels(step, shown), self._lines(step, shown)
+        if log is not None:
+            self._note(log, step, panels)
         if self.task == STONES:
             drawn = self._caught or [self._drawn()]
             return [overlay.compose(picture, panels, lines) for picture in drawn]
@@ -81,11 +81,11 @@ class Take:
         picture = overlay.centred(panels, width, height) if panels else self._drawn()
         return [overlay.captioned(picture, [*lines, ""][:SWEEP_LINES])]
 
-    def _note(self, log: Recording, step: Step, shown: Shown) -> None:
+    def _note(self, log: Recording, step: Step, panels: dict[str, Picture]) -> None:
         for name, seen in step.observation.items():
             if name.endswith("_depth"):
                 log.depth(self.policy, name, seen)
-        for title, panel in self._panels(step, shown).items():
+        for title, panel in panels.items():
             log.image(self.policy, title, panel)
         log.number(self.policy, "return", step.total)
         for outcome in TASKS[self.task].outcomes:

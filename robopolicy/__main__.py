@@ -1,7 +1,10 @@
 """`python -m robopolicy`, and the `robopolicy` command."""
 
+import signal
 import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
+from typing import NoReturn
 
 
 def main() -> int:
@@ -9,6 +12,10 @@ def main() -> int:
 
     `doctor` works even where what is installed is so broken that no other command can be imported.
     """
+    signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is a question mark, not an error
+            stream.reconfigure(errors="replace")
     asked = sys.argv[1:]
     try:
         if find_spec("tyro") is None and asked[:1] != ["doctor"]:
@@ -23,6 +30,11 @@ def main() -> int:
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
     return run()
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    """SIGTERM does what Ctrl-C does: robots are halted, and what is half written is taken away."""
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from robopolicy.cli import Command  # noqa: E402
 
 MARK = "<!-- commands -->"
 PAGE = "reference/commands.md"
+EXAMPLES, INDENT = "For example:", "    "
 POSITIONAL, APPENDED = (
     typing.get_args(kind[tuple[str, ...]])[1] for kind in (tyro.conf.Positional, tyro.conf.UseAppendAction)
 )
@@ -57,8 +58,7 @@ def commands() -> dict[str, type]:
 
 def examples(command: type) -> list[str]:
     """The command lines that a docstring shows."""
-    lines = inspect.cleandoc(command.__doc__ or "").splitlines()
-    return [line.removeprefix("Example: ") for line in lines if line.startswith("Example: ")]
+    return [line.strip() for line in _told(command) if line.startswith(INDENT)]
 
 
 def options(command: type) -> Iterator[Option]:
@@ -93,11 +93,7 @@ def _package() -> Any:
 
 def _section(name: str) -> str:
     command = commands()[name]
-    words = [
-        line
-        for line in inspect.cleandoc(command.__doc__ or "").splitlines()
-        if not line.startswith("Example: ")
-    ]
+    words = [line for line in _told(command) if line != EXAMPLES and not line.startswith(INDENT)]
     shown = "\n".join(["```", *examples(command), "```"])
     rows = ["| option | value | default | |", "|---|---|---|---|"]
     for option in options(command):
@@ -105,6 +101,10 @@ def _section(name: str) -> str:
         rows.append(f"| {' | '.join([*cells, _linked(option.meaning)])} |")
     about = re.sub(r"\n{3,}", "\n\n", "\n".join(words)).strip()
     return "\n\n".join([f"## robopolicy {name}", _linked(about), shown, "\n".join(rows)])
+
+
+def _told(command: type) -> list[str]:
+    return inspect.cleandoc(command.__doc__ or "").splitlines()
 
 
 def _linked(words: str) -> str:

@@ -6,14 +6,17 @@ A command's file imports nothing heavy at its top, so that `--help` answers at o
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import io
+import operator
 import os
 import re
 import select
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from functools import reduce
+from typing import Annotated, Any, get_args
 
 import tyro
 
@@ -93,6 +96,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         else:
             wanted = ", ".join(f"{words[0]} {name}" for name in names)
             return _complain(f"{words[0]} needs the name of {what}: {wanted}", BAD_INPUT)
+    if not words:
+        return _complain(f"a command is needed: {', '.join(_names())} (see --help)", BAD_INPUT)
+    if words[0] not in (*_names(), "--help", "-h"):
+        near = difflib.get_close_matches(words[0], [*_names(), *PAIRS], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
     parsed, code = _parse(words)
     if parsed is None:
         return code
@@ -132,7 +141,7 @@ def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[
     try:
         with contextlib.redirect_stderr(complaint):
             parsed: Any = tyro.cli(
-                Command,
+                Command if words[0] in _names() else _listed(),
                 prog="robopolicy",
                 args=words,
                 description="Vision policies for robots with linear-time attention, priced in FLOPs.",
@@ -144,6 +153,24 @@ def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[
         if not end.code:
             return None, DONE
         return None, _complain(_parser_words(complaint.getvalue()), BAD_INPUT)
+
+
+def _names() -> dict[str, type]:
+    return {
+        part.name: kind.__origin__
+        for kind in get_args(Command)
+        for part in kind.__metadata__
+        if hasattr(part, "prefix_name")
+    }
+
+
+def _listed() -> Any:
+    """The commands with one line each, for a list of them all; each tells the rest in its own help."""
+    kinds = []
+    for name, kind in _names().items():
+        about = " ".join(str(kind.__doc__).split("\n\n")[0].split())
+        kinds.append(Annotated[kind, tyro.conf.subcommand(name, description=about)])
+    return reduce(operator.or_, kinds)
 
 
 def _parser_words(box: str) -> str:

@@ -26,8 +26,9 @@ class BenchAttention:
     All mechanisms of one size are timed in turns, round after round, so that a slow spell of the machine
     meets them all; ratios are what to read, not milliseconds.
 
-    Example: robopolicy bench attention
-    Example: robopolicy bench attention --attention "angular_hybrid(m=8, n=8)" --tokens 768 --dims 8
+    For example:
+        robopolicy bench attention
+        robopolicy bench attention --attention "angular_hybrid(m=8, n=8)" --tokens 768 --dims 8
     """
 
     attention: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

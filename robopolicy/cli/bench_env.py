@@ -25,7 +25,8 @@ class BenchEnv:
     thrown away. Each episode is then repeated by the engine alone, from the commands that it was given: the
     same physics steps, bit for bit. Reset is not counted. Times are CPU seconds.
 
-    Example: robopolicy bench env --engine mujoco
+    For example:
+        robopolicy bench env --engine mujoco
     """
 
     task: str = "stepping-stones"

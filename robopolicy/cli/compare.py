@@ -23,8 +23,9 @@ class Compare:
     Runs whose policies have the same settings count as one policy trained with several seeds: a row tells
     their mean, and the spread between them. Several policies of one run stay apart.
 
-    Example: robopolicy compare stepping-stones-angular-8x8 stepping-stones-positive-256 --episodes 20
-    Example: robopolicy compare runs/seed-0 runs/seed-1 runs/softmax-0 --picture compared.svg
+    For example:
+        robopolicy compare stepping-stones-angular-8x8 stepping-stones-positive-256 --episodes 20
+        robopolicy compare runs/seed-0 runs/seed-1 runs/softmax-0 --picture compared.svg
     """
 
     runs: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN RUN [RUN ...]")]]

@@ -20,7 +20,8 @@ from robopolicy.naming import one_of
 class Demos:
     """Record demonstrations of a task into a Minari dataset.
 
-    Example: robopolicy demos --episodes 200 --out datasets/sweep-v0
+    For example:
+        robopolicy demos --episodes 200 --out datasets/sweep-v0
 
     The dataset appears once it is complete; the same command goes on with a recording that was interrupted.
     """

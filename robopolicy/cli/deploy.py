@@ -31,7 +31,8 @@ LONGEST_WAIT = 3600.0  # s
 class Deploy:
     """Let a bundle drive a robot in real time, from a process of its own that holds the runtime alone.
 
-    Example: robopolicy deploy bundle --robot sim
+    For example:
+        robopolicy deploy bundle --robot sim
 
     Robot and policy talk over a socket (docs/export.md). A step without a command in time is held, and after
     some of them in a row, or at anything that the protocol does not allow, the robot stops safely.

@@ -16,7 +16,8 @@ class Doctor:
     shipped policy, a video, memory and disks. Extras that are not installed are told, and are not wrong. Exit
     code 1 says that something is wrong.
 
-    Example: robopolicy doctor
+    For example:
+        robopolicy doctor
     """
 
     json: Annotated[bool, tyro.conf.arg(help="Print the findings as JSON on stdout.")] = False

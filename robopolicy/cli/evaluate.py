@@ -23,9 +23,10 @@ FIRST_SEED = 9000  # far from small seeds, which people try by hand
 class Evaluate:
     """Play unseen episodes and print how they went.
 
-    Example: robopolicy evaluate oracle --episodes 10
-    Example: robopolicy evaluate runs/first --episodes 100 --json
-    Example: robopolicy evaluate oracle --task bimanual-sweep --episodes 50
+    For example:
+        robopolicy evaluate oracle --episodes 10
+        robopolicy evaluate runs/first --episodes 100 --json
+        robopolicy evaluate oracle --task bimanual-sweep --episodes 50
     """
 
     policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|oracle|blind|random")]]

@@ -22,7 +22,8 @@ OBSERVATIONS = 1000
 class Export:
     """Write a run's policy as a bundle that a robot runs, checked against the JAX policy.
 
-    Example: robopolicy export runs/first --out bundle
+    For example:
+        robopolicy export runs/first --out bundle
 
     The folder holds the policy as ONNX and StableHLO, from raw readings to commands in physical units, a
     manifest of all that a robot has to know, recorded observations with their commands, and a page to read.

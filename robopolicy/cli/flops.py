@@ -29,10 +29,11 @@ OWN = {STONES: ("variant", "patch"), SWEEP: ("preset", "patch", "head")}  # sett
 class Flops:
     """Print the FLOPs of one policy step, part by part; exact softmax is always among the rows.
 
-    Example: robopolicy flops runs/first
-    Example: robopolicy flops runs/first bundle --attention "positive(m=64)" --per-second
-    Example: robopolicy flops --attention "angular_hybrid(m=8, n=8)" --csv flops.csv --picture flops.png
-    Example: robopolicy flops --task bimanual-sweep --patch 10
+    For example:
+        robopolicy flops runs/first
+        robopolicy flops runs/first bundle --attention "positive(m=64)" --per-second
+        robopolicy flops --attention "angular_hybrid(m=8, n=8)" --csv flops.csv --picture flops.png
+        robopolicy flops --task bimanual-sweep --patch 10
     """
 
     policies: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[RUN|BUNDLE ...]")]] = ()

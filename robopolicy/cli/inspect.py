@@ -23,9 +23,10 @@ class Inspect:
     bundle: inputs and outputs with units and limits, times, and that all files are as its sums list them. Of
     a dataset: episodes, what was seen and done, success, and the cache of its frames.
 
-    Example: robopolicy inspect runs/first
-    Example: robopolicy inspect bundle --json
-    Example: robopolicy inspect datasets/sweep-v0 --episode 3 --sheet episode.png --video episode.mp4
+    For example:
+        robopolicy inspect runs/first
+        robopolicy inspect bundle --json
+        robopolicy inspect datasets/sweep-v0 --episode 3 --sheet episode.png --video episode.mp4
     """
 
     what: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|BUNDLE|DATASET")]]

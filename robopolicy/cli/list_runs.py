@@ -29,8 +29,9 @@ class ListRuns:
     best is the highest return on held-out seeds; of a cloned policy that in the simulator, or where it was
     not played there, the lowest loss on frames set aside.
 
-    Example: robopolicy runs
-    Example: robopolicy runs experiments --json
+    For example:
+        robopolicy runs
+        robopolicy runs experiments --json
     """
 
     folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="[FOLDER]")]] = Path("runs")

@@ -34,9 +34,10 @@ class Plan:
     Errors are predicted for the queries and keys of a trained policy, prices are counted. Chosen are the most
     tokens whose attention is as exact as --error asks for, and of these the most exact.
 
-    Example: robopolicy plan --task stepping-stones --budget 671046
-    Example: robopolicy plan --task bimanual-sweep --budget 195000000 --tokens 400 --verify 4
-    Example: robopolicy plan --budget 500000 --norm 1.5
+    For example:
+        robopolicy plan --task stepping-stones --budget 671046
+        robopolicy plan --task bimanual-sweep --budget 195000000 --tokens 400 --verify 4
+        robopolicy plan --budget 500000 --norm 1.5
     """
 
     budget: int

@@ -17,8 +17,9 @@ class Plot:
     Runs that differ by their seeds alone are one curve: their mean, and the spread between them. There is a
     panel for everything that the runs have logged, and a run may still be in progress.
 
-    Example: robopolicy plot runs/first --out curves.svg
-    Example: robopolicy plot runs/seed-0 runs/seed-1 runs/softmax-0 --out curves.png --by flops
+    For example:
+        robopolicy plot runs/first --out curves.svg
+        robopolicy plot runs/seed-0 runs/seed-1 runs/softmax-0 --out curves.png --by flops
     """
 
     runs: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]]

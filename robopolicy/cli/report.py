@@ -31,8 +31,9 @@ class Report:
     runs of one task stand side by side. An evaluation that is kept beside a run, as for the shipped policies,
     is shown as it is; other runs are played.
 
-    Example: robopolicy report runs/first --out report.html
-    Example: robopolicy report runs/seed-0 runs/seed-1 stepping-stones-softmax --out report.html --no-video
+    For example:
+        robopolicy report runs/first --out report.html
+        robopolicy report runs/seed-0 runs/seed-1 stepping-stones-softmax --out report.html --no-video
     """
 
     runs: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]]

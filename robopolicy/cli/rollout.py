@@ -27,9 +27,10 @@ class Rollout:
     that the attention masked out, and how much each token is attended to. Of the bimanual sweep: what its
     camera sees, and the attention over it. Beneath: return, progress, and FLOPs of a policy step.
 
-    Example: robopolicy rollout runs/first --video walk.mp4
-    Example: robopolicy rollout stepping-stones-angular-8x8 random --video both.mp4 --slow 4
-    Example: robopolicy rollout bimanual-sweep-angular --sheet sweep.png --rerun sweep.rrd
+    For example:
+        robopolicy rollout runs/first --video walk.mp4
+        robopolicy rollout stepping-stones-angular-8x8 random --video both.mp4 --slow 4
+        robopolicy rollout bimanual-sweep-angular --sheet sweep.png --rerun sweep.rrd
     """
 
     policies: tyro.conf.Positional[

@@ -30,11 +30,12 @@ ROLLOUTS_FROM = 8000  # first seed of the episodes that are played in training; 
 class TrainBC:
     """Clone the behaviour of demonstrations.
 
-    Example: robopolicy demos --episodes 200 --out datasets/sweep-v0
-    Example: robopolicy train bc --data datasets/sweep-v0 --out runs/clone --rollouts 10
-    Example: robopolicy train bc --preset tiny --data datasets/small-v0 --out runs/quick --steps 600
+    For example:
+        robopolicy demos --episodes 200 --out datasets/sweep-v0
+        robopolicy train bc --data datasets/sweep-v0 --out runs/clone --rollouts 10
+        robopolicy train bc --preset tiny --data datasets/small-v0 --out runs/quick --steps 600
 
-    Ctrl-C stops after the step in progress; --resume goes on to the same bits as if it had not.
+    Ctrl-C or SIGTERM stops after the step in progress; --resume goes on to the same bits as if it had not.
     """
 
     out: Path

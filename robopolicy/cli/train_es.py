@@ -34,9 +34,11 @@ POLICY = ("variant", "patch", "head_dim", "keep", "normalise")  # settings of th
 class TrainES:
     """Train a policy by evolution strategies.
 
-    Example: robopolicy train es --attention "angular_hybrid(m=8, n=8)" --out runs/first --generations 40
+    For example:
+        robopolicy train es --attention "angular_hybrid(m=8, n=8)" --out runs/first --generations 40
 
-    Ctrl-C stops after the generation in progress; --resume goes on to the same bits as if it had not.
+    Ctrl-C or SIGTERM stops after the generation in progress; --resume goes on to the same bits as if it had
+    not.
     """
 
     out: Path

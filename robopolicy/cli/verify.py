@@ -17,7 +17,8 @@ CALLS = 10_000  # the runtime's, which is not imported for --help
 class Verify:
     """Check that a bundle does on this machine what it did where it was made, and in time.
 
-    Example: robopolicy verify bundle
+    For example:
+        robopolicy verify bundle
 
     It plays the golden vectors and times calls on one thread. Where the runtime alone is installed, as on a
     robot, the same command does the same. Exit code 1 says that outputs differ or that it is too slow.

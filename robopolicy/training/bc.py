@@ -198,10 +198,10 @@ def train(
       sinks: where records go besides the run folder.
 
     The best parameters, in every checkpoint, are those with the highest return in the simulator, or where
-    it is not asked, those with the lowest loss on frames set aside. Ctrl-C ends the run, saved, after the
-    step in progress; a second one ends it at once. Raises FloatingPointError where the loss is not finite and
-    the config says to stop, or twenty times in a row, CheckpointError where a checkpoint to resume from has
-    other shapes.
+    it is not asked, those with the lowest loss on frames set aside. Ctrl-C or SIGTERM ends the run, saved,
+    after the step in progress; a second one ends it at once. Raises FloatingPointError where the loss is not
+    finite and the config says to stop, or twenty times in a row, CheckpointError where a checkpoint to resume
+    from has other shapes.
     """
     if config.mirror and mirror is None:
         raise ValueError("mirror is True: this task does not tell what it looks like in a mirror")

@@ -164,7 +164,7 @@ def train(
       on_generation, on_episode: told of progress.
       sinks: where records go besides the run folder.
 
-    Ctrl-C ends the run after the generation in progress; a second one ends it at once. Raises
+    Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. Raises
     CheckpointError where a checkpoint to resume from has other shapes than this config.
     """
     if len(config.advance_at) != len(evaluator.labels) - 1:

@@ -1,4 +1,4 @@
-"""Ctrl-C while training: the first one asks for an end, the second one is one."""
+"""Ctrl-C or SIGTERM while training: the first one asks for an end, the second one is one."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# A cluster's scheduler and a service manager end what they started by SIGTERM.
+REQUESTS = (signal.SIGINT, signal.SIGTERM)
+
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Make the first Ctrl-C a request, which the function yielded tells of; the second one is as usual."""
+    """Make the first Ctrl-C or SIGTERM a request, which the function yielded tells of.
+
+    The second one does what it did before.
+    """
     asked = False
+    before = {request: signal.getsignal(request) for request in REQUESTS}
+
+    def restore() -> None:
+        for request, handler in before.items():
+            signal.signal(request, handler)
 
     def ask(signum: int, frame: object) -> None:
         nonlocal asked
         asked = True
-        signal.signal(signal.SIGINT, before)
+        restore()
 
     try:
-        before = signal.signal(signal.SIGINT, ask)
+        for request in REQUESTS:
+            signal.signal(request, ask)
     except ValueError:  # not in the main thread, where signals do not arrive
         yield lambda: False
         return
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()

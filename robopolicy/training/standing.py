@@ -2,7 +2,7 @@
 
 A trainer holds a lock on its run's config while it is at work, and leaves the words of an error that ends it
 in `failure.txt`. A run that neither is at work nor has failed has come to its end, which its log proves, or
-was stopped: by Ctrl-C, by being killed, or with the machine.
+was stopped: by Ctrl-C or SIGTERM, by being killed, or with the machine.
 """
 
 from __future__ import annotations

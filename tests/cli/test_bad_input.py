@@ -35,7 +35,10 @@ def test_an_unknown_option_is_one_line(refused, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("walk",), "walk"),
+        ((), "a command is needed: train es, train bc, demos"),
+        (("walk",), "'walk' is no command (see --help)"),
+        (("evlauate", "oracle"), "did you mean evaluate?"),
+        (("--json",), "'--json' is no command"),
         (("train",), "train es"),
         (("train", "es"), "--out"),
         (("evaluate", "oracle", "--episods", "3"), "did you mean --episodes?"),

@@ -1,8 +1,10 @@
 """All commands, on the whole path once, small."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -51,7 +53,16 @@ TINY = (
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_shows_an_example(capsys, command):
     assert main([*command, "--help"]) == 0
-    assert f"Example: robopolicy {' '.join(command)}" in " ".join(capsys.readouterr().out.split())
+    _, shown = " ".join(capsys.readouterr().out.split()).split("For example:")
+    assert f" robopolicy {' '.join(command)}" in shown
+
+
+def test_help_lists_the_commands_with_a_line_or_two_each(capsys):
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for command in COMMANDS:
+        assert any(f"• {' '.join(command)} " in line for line in lines)
+    assert len(lines) < 3 * len(COMMANDS)
 
 
 @pytest.mark.parametrize("words", ["--help", pytest.param("flops --json", marks=pytest.mark.slow)])
@@ -59,6 +70,27 @@ def test_a_reader_that_leaves_early_is_no_error(words):
     command = f"{sys.executable} -m robopolicy {words} | true"
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
     assert done.stderr == ""
+
+
+def test_a_terminal_that_knows_ascii_alone_is_no_error():
+    command = [sys.executable, "-m", "robopolicy", "--help"]
+    told = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "train es" in told.stdout
+
+
+@pytest.mark.slow
+def test_a_film_that_is_ended_by_sigterm_leaves_nothing(tmp_path):
+    video = str(tmp_path / "walk.mp4")
+    words = ["rollout", "oracle", "--video", video, "--size", "320", "240", "--slow", "20"]
+    with subprocess.Popen([sys.executable, "-m", "robopolicy", *words], stderr=subprocess.DEVNULL) as filming:
+        while not list(tmp_path.iterdir()) and filming.poll() is None:
+            time.sleep(0.05)
+        filming.terminate()
+        assert filming.wait() == 130
+    assert not list(tmp_path.iterdir())
 
 
 def test_flops_as_json(capsys):

@@ -134,16 +134,17 @@ def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
     assert log(folder) == before
 
 
-def test_ctrl_c_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path):
+@pytest.mark.parametrize("request_", [signal.SIGINT, signal.SIGTERM], ids=("Ctrl-C", "SIGTERM"))
+def test_ctrl_c_or_sigterm_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path, request_):
     def interrupt(record):
         if record["generation"] == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), request_)
 
-    before = signal.getsignal(signal.SIGINT)  # a test that runs in the background finds it ignored
+    before = signal.getsignal(request_)  # a test that runs in the background finds Ctrl-C ignored
     folder = run(tmp_path / "run", told=interrupt)
     assert log(folder)[-1]["generation"] == 3
     assert folder.generations()[-1] == 3
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(request_) is before
 
 
 @pytest.fixture(scope="module")

@@ -180,21 +180,20 @@ def table(kept: dict[str, dict]) -> bool:
     """Print what became of each run; whether the claims hold."""
     rates = json.loads((KEPT / SPEED).read_text())
     print(
-        f"{'':20}{'in bowls':>10}{'all of them':>13}{'return':>8}{'MFLOP a step':>14}{'images/s':>10}"
+        f"{'':20}{'in bowls':>10}{'all of them':>13}{'return':>12}{'MFLOP a step':>14}{'images/s':>10}"
         f"{'loss':>8}  finite"
     )
     for name, run in kept.items():
         played = run["evaluation"]
-        # Evaluated before heads looked along lines, which brings more: not to be compared with the others.
-        older = "  searched by sampling" if played.get("search") == "sampling" else ""
+        spread = float(np.std(played["returns"], ddof=1)) / len(played["returns"]) ** 0.5
         records = [r for r in run["curve"] if "loss" in r]
         skipped = records[-1]["skipped"]
         finite = f"not in {skipped} steps" if skipped else "always"
         print(
             f"{name:20}{played['fraction_in_bowls_mean']:10.1%}{played['success_rate']:13.0%}"
-            f"{played['return_mean']:8.0f}{run['flops_per_step'] / 1e6:14.1f}"
+            f"{played['return_mean']:8.0f} ± {spread:1.0f}{run['flops_per_step'] / 1e6:14.1f}"
             f"{rates[name]:10.0f}"
-            f"{records[-1]['validation/loss']:8.2f}  {finite}{older}"
+            f"{records[-1]['validation/loss']:8.2f}  {finite}"
         )
     claims = []
     if SHIPPED_RUN in kept:

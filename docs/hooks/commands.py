@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 import robopolicy  # noqa: E402 (this tree's, where it has one, and not one that is installed beside)
-from robopolicy.cli import Command  # noqa: E402
+from robopolicy.cli import commands  # noqa: E402
 
 MARK = "<!-- commands -->"
 PAGE = "reference/commands.md"
@@ -45,15 +45,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if page.file.src_uri == PAGE
         else markdown
     )
-
-
-def commands() -> dict[str, type]:
-    """The dataclasses of all commands, by name."""
-    return {
-        words: kind.__origin__
-        for kind in typing.get_args(Command)
-        for words in [part.name for part in kind.__metadata__ if hasattr(part, "prefix_name")]
-    }
 
 
 def examples(command: type) -> list[str]:

@@ -97,9 +97,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             wanted = ", ".join(f"{words[0]} {name}" for name in names)
             return _complain(f"{words[0]} needs the name of {what}: {wanted}", BAD_INPUT)
     if not words:
-        return _complain(f"a command is needed: {', '.join(_names())} (see --help)", BAD_INPUT)
-    if words[0] not in (*_names(), "--help", "-h"):
-        near = difflib.get_close_matches(words[0], [*_names(), *PAIRS], 1)
+        return _complain(f"a command is needed: {', '.join(commands())} (see --help)", BAD_INPUT)
+    if words[0] not in (*commands(), "--help", "-h"):
+        near = difflib.get_close_matches(words[0], [*commands(), *PAIRS], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
     parsed, code = _parse(words)
@@ -141,7 +141,7 @@ def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[
     try:
         with contextlib.redirect_stderr(complaint):
             parsed: Any = tyro.cli(
-                Command if words[0] in _names() else _listed(),
+                Command if words[0] in commands() else _listed(),
                 prog="robopolicy",
                 args=words,
                 description="Vision policies for robots with linear-time attention, priced in FLOPs.",
@@ -155,7 +155,8 @@ def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[
         return None, _complain(_parser_words(complaint.getvalue()), BAD_INPUT)
 
 
-def _names() -> dict[str, type]:
+def commands() -> dict[str, type]:
+    """The dataclasses of all commands, by name."""
     return {
         part.name: kind.__origin__
         for kind in get_args(Command)
@@ -167,7 +168,7 @@ def _names() -> dict[str, type]:
 def _listed() -> Any:
     """The commands with one line each, for a list of them all; each tells the rest in its own help."""
     kinds = []
-    for name, kind in _names().items():
+    for name, kind in commands().items():
         about = " ".join(str(kind.__doc__).split("\n\n")[0].split())
         kinds.append(Annotated[kind, tyro.conf.subcommand(name, description=about)])
     return reduce(operator.or_, kinds)

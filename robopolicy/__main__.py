@@ -12,7 +12,6 @@ def main() -> int:
 
     `doctor` works even where what is installed is so broken that no other command can be imported.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is a question mark, not an error
             stream.reconfigure(errors="replace")
@@ -29,7 +28,12 @@ def main() -> int:
             return report("--json" in asked)
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
-    return run()
+    signal.signal(signal.SIGTERM, _interrupt)  # not before: an import that is broken off says a page of words
+    try:
+        return run()
+    except KeyboardInterrupt:  # before the command had begun
+        print("robopolicy: interrupted", file=sys.stderr)
+        return 130
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:

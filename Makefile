@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 DOCS := $(VENV)/.installed-docs
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: install demo test quick packages figures docs lint types clean
+.PHONY: install demo test quick full packages figures docs lint types clean
 
 install: $(STAMP)
 
@@ -55,9 +55,13 @@ $(HEAVY): $(STAMP)
 test: $(HEAVY) quick
 	$(PYTEST) -m slow
 
+# Combinations of parts that the other tests check one by one.
+full: $(HEAVY) test
+	$(PYTEST) -m full
+
 # Most of its time would go into compiling well what runs for milliseconds.
 quick: $(STAMP)
-	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(PYTEST) -m 'not slow'
+	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(PYTEST) -m 'not slow and not full'
 
 # Wheel and sdist, each in an empty environment of its own, with the quick tests.
 packages: $(STAMP)

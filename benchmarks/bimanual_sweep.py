@@ -135,7 +135,7 @@ def speed() -> None:
     """Measure training steps of all, which take turns, and keep the images a second of each."""
     import jax
 
-    from robopolicy.cli.tasks import cloned_config
+    from robopolicy.experiments.default_policies import policy_config
     from robopolicy.policies.catalogue import KINDS
     from robopolicy.policies.vision_performer import vision_performer
     from robopolicy.training.batches import Batch
@@ -144,17 +144,17 @@ def speed() -> None:
 
     bc, keys, rng = BCConfig(), Keys.of(0), np.random.default_rng(0)
     seen = Batch(
-        rng.integers(0, 256, (bc.batch, 500, 500, 3), np.uint8),
-        rng.standard_normal((bc.batch, 14)).astype(np.float32),
+        {"image": rng.integers(0, 256, (bc.batch, 500, 500, 3), np.uint8)},
+        {"poses": rng.standard_normal((bc.batch, 14)).astype(np.float32)},
         rng.uniform(-1, 1, (bc.batch, 12)).astype(np.float32),
     )
     steps, states = {}, {}
     for name, words in RUNS.items():
         settings = dict(zip((w.removeprefix("--") for w in words[::2]), words[1::2], strict=True))
-        config = cloned_config(**settings)
+        config = policy_config(task="bimanual-sweep", **settings)
         shapes = KINDS["vision-performer"].shapes(config)
         known = {
-            n: np.full(s, 1.0 if n in ("pose_scale", "action_high") else -1.0) for n, s in shapes.items()
+            n: np.full(s, 1.0 if n in ("poses_scale", "action_high") else -1.0) for n, s in shapes.items()
         }
         learner = vision_performer(config, known)
         features = learner.policy.init_features(keys.features)

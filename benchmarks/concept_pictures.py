@@ -11,11 +11,8 @@ Expected: measured errors lie on the closed forms of `robopolicy.attention.theor
 """
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
-
-os.environ.setdefault("NPROC", "8")
 
 import jax
 import numpy as np
@@ -31,9 +28,9 @@ from robopolicy.attention.theory import (
     relative_error,
     trigonometric_mse,
 )
-from robopolicy.cli.runs import load_run
-from robopolicy.cli.tasks import STONES, make_task
-from robopolicy.flops import count
+from robopolicy.costs.flops import count
+from robopolicy.envs.registry import make
+from robopolicy.experiments.runs import load
 from robopolicy.policies.base import unflatten
 from robopolicy.viz.pictures import COLOURS, picture
 
@@ -200,26 +197,27 @@ def order(path: Path) -> None:
 
 def ranking(path: Path) -> None:
     """One depth image of a walking policy: what it sees, how tokens rank, what it keeps."""
-    trained = load_run(SHIPPED)
-    parameters = unflatten(trained.policy)(trained.parameters)
-    act = jax.jit(trained.policy.act)
-    env = make_task(STONES, "mujoco", "paper", None)
+    trained = load(SHIPPED)
+    parameters = unflatten(trained.functions)(trained.parameters)
+    act = jax.jit(trained.functions.act)
+    env = make("stepping-stones", engine="mujoco")
     observation, _ = env.reset(seed=SEED)
     for _ in range(STEPS):
-        seen = {name: observation[name] for name in trained.policy.observation_shapes}
+        seen = {name: observation[name] for name in trained.functions.observation_shapes}
         observation, *_ = env.step(np.asarray(act(parameters, trained.features, seen)))
     env.close()
-    seen = {name: observation[name] for name in trained.policy.observation_shapes}
-    head = trained.policy.attended(parameters, trained.features, seen)[0]
+    seen = {name: observation[name] for name in trained.functions.observation_shapes}
+    head = trained.functions.attended(parameters, trained.features, seen)[0]
     config = trained.config
+    grid = config.grid(config.readers[0].views[0])
     draw = trained.features["draws"]["front"]
     scores = attention(config.attention).rank(draw, head.q[0], head.k[0])
     exact = attention("softmax").rank((), head.q[0], head.k[0])
-    kept = trained.policy.inspect(parameters, trained.features, seen)["kept/front_depth"]
+    kept = trained.functions.inspect(parameters, trained.features, seen)["kept/front_depth"]
     shown = [
         ("depth, metres", seen["front_depth"], "Greys"),
-        ("rank by the hybrid", np.reshape(scores, config.grid), "cividis"),
-        ("rank by exact softmax", np.reshape(exact, config.grid), "cividis"),
+        ("rank by the hybrid", np.reshape(scores, grid), "cividis"),
+        ("rank by exact softmax", np.reshape(exact, grid), "cividis"),
         ("kept: the top half", np.asarray(kept, float), colormaps["Greys_r"].resampled(2)),
     ]
     with picture(path, (9, 2.6)) as figure:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import imageio.v3 as imageio
 
-from robopolicy.cli.filming import side_by_side
-from robopolicy.cli.takes import Take
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.filmed_episode import FilmedEpisode
+from robopolicy.experiments.films import side_by_side
 
 OUT = Path(__file__).parent.parent / "docs" / "images"
 SEED, SIZE = 9000, (960, 540)
@@ -32,15 +33,15 @@ def main() -> None:
     """Play, draw and write."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for name, (task, engine, policies, last) in STILLS.items():
-        takes = [Take(policy, task, engine, "paper", None, SIZE) for policy in policies]
-        for take in takes:
-            take.begin(SEED, ticks=False)
+        episodes = [FilmedEpisode(policy, Environment(task, engine), SIZE) for policy in policies]
+        for episode in episodes:
+            episode.begin(SEED, ticks=False)
         for _ in range(last):
-            pictures = [take.advance(None)[-1] for take in takes]
-            if any(take.over for take in takes):
+            pictures = [episode.advance(None)[-1] for episode in episodes]
+            if any(episode.over for episode in episodes):
                 break
-        for take in takes:
-            take.env.close()
+        for episode in episodes:
+            episode.env.close()
         imageio.imwrite(OUT / name, side_by_side(pictures))
         print(OUT / name)
 

@@ -42,21 +42,21 @@ SIZES = {
 
 def measure(task: str) -> dict:
     """What `robopolicy plan` works with, for the policy of a task at its own resolution."""
-    from robopolicy.cli.frames import recorded_heads
     from robopolicy.cli.plan import POLICIES
-    from robopolicy.cli.runs import load_run
     from robopolicy.envs.physics import default_engine
+    from robopolicy.experiments.recorded_heads import recorded_heads
+    from robopolicy.experiments.runs import load
     from robopolicy.plan.families import shapes
-    from robopolicy.plan.pairs import recorded
+    from robopolicy.plan.measure import measured_error
+    from robopolicy.plan.pairs import sample_pairs
     from robopolicy.plan.resolutions import resolutions
-    from robopolicy.plan.search import EXACT, Search, use_of
-    from robopolicy.plan.verify import measured
+    from robopolicy.plan.search import EXACT, Search, head_dim_of
 
-    trained = load_run(POLICIES[task])
+    trained = load(POLICIES[task])
     engine = default_engine()
     heads = recorded_heads(trained, task, frames=FRAMES, seed=FIRST, engine=engine)
     others = recorded_heads(trained, task, frames=HELD_OUT, seed=FIRST + 1000, engine=engine)
-    pairs, own = recorded(heads), use_of(trained.config).dim
+    pairs, own = sample_pairs(heads), head_dim_of(trained.config)
     search = Search(pairs, (own,))
     (resolution,) = [
         r for r in resolutions(trained.config) if (r.tokens, r.head_dim) == (trained.config.tokens, own)
@@ -65,7 +65,7 @@ def measure(task: str) -> dict:
     def row(choice) -> dict:
         told = {"attention": choice.spec, "flops": choice.flops, "error": choice.error}
         exact = choice.spec == EXACT
-        return told | {"measured": 0.0 if exact else measured(choice.spec, others, own)}
+        return told | {"measured": 0.0 if exact else measured_error(choice.spec, others, own)}
 
     curves = {name: [] for name in SIZES}
     for shape in shapes(pairs):
@@ -93,13 +93,13 @@ def readings(config) -> dict[str, dict[str, int]]:
     """FLOPs by mechanism: of the maps, of what they serve, and of a whole step."""
     from dataclasses import replace
 
-    from robopolicy.flops import count_step
+    from robopolicy.costs.flops import count_step
     from robopolicy.plan.search import REFERENCE
-    from robopolicy.policies.catalogue import untold
+    from robopolicy.policies.catalogue import blank_policy
 
     found = {}
     for spec in (REFERENCE.spec("orthogonal"), *RIVALS):
-        parts = count_step(untold(replace(config, attention=spec))).by_component
+        parts = count_step(blank_policy(replace(config, attention=spec))).by_component
         found[spec] = {
             "maps": sum(parts.get(name, 0) for name in MAPS),
             "operation": sum(parts.get(name, 0) for name in OPERATION),

@@ -17,9 +17,9 @@ import time
 import jax
 import numpy as np
 
-from robopolicy.flops import count_step
-from robopolicy.policies.catalogue import untold
-from robopolicy.policies.vision_performer import PRESETS, VisionPerformerConfig
+from robopolicy.costs.flops import count_step
+from robopolicy.experiments.default_policies import policy_config
+from robopolicy.policies.catalogue import blank_policy
 
 HYBRID, EXACT = "angular_hybrid(m=8, n=8)", "softmax"
 SPECS = (HYBRID, "positive_antithetic(m=128)", "trigonometric(m=256)", EXACT)
@@ -39,7 +39,7 @@ def main() -> int:
     for patch in PATCHES:
         steps, prices = {}, {}
         for spec in SPECS:
-            policy = untold(VisionPerformerConfig(spec, patch=patch, **PRESETS["small"]))
+            policy = blank_policy(policy_config(spec, "bimanual-sweep", patch=patch))
             parameters, features = policy.init(jax.random.key(0)), policy.init_features(jax.random.key(1))
             act = jax.jit(policy.act)
             steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen).block_until_ready()

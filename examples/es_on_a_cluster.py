@@ -3,7 +3,7 @@
     python examples/es_on_a_cluster.py [ADDRESS]
 
 ADDRESS is "auto" or host:port of a cluster that runs (ray start --head on one machine, ray start --address on
-the others, robopolicy[all,ray] on all); without it one is started here. As a command:
+the others, pip install '.[all,ray]' in a checkout on all); without it one is started here. As a command:
 robopolicy train es --evaluator ray --address ADDRESS --out runs/mine
 
 Expected: "generation 1" and "generation 2" with their mean returns, and "2 Ray workers played 16 episodes".
@@ -16,11 +16,12 @@ from pathlib import Path
 import gymnasium
 import jax
 
+from robopolicy.bundles.onnx import worker_graph
 from robopolicy.envs.quadruped.stepping_stones import PROPRIOCEPTION
-from robopolicy.export.onnx import worker_graph
 from robopolicy.policies.base import flatten
 from robopolicy.policies.catalogue import by_path
-from robopolicy.policies.iap import IAPConfig, iap
+from robopolicy.policies.iap import iap
+from robopolicy.policies.quadruped import quadruped
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig, train
 from robopolicy.training.ray_pool import RayPool
@@ -36,8 +37,8 @@ def told(record: dict) -> None:
 
 def main(address: str | None) -> None:
     env = gymnasium.make(STONES, **SETTINGS)
-    config = IAPConfig("angular_hybrid(m=8, n=8)", PROPRIOCEPTION, patch=4)
-    policy = iap(config, env.unwrapped.level_depth())
+    config = quadruped("angular_hybrid(m=8, n=8)", PROPRIOCEPTION, patch=4)
+    policy = iap(config, env.unwrapped.reference_images())
     env.close()
     start, draw = jax.random.split(jax.random.key(0))
     features, played = policy.init_features(draw), []

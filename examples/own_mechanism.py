@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from robopolicy.attention import FeatureMap, ScaledFeatures, attention, canonical
 from robopolicy.attention.catalogue import MECHANISMS, Mechanism
-from robopolicy.flops import count
+from robopolicy.costs.flops import count
 
 TOKENS, WIDTH = 1024, 4
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from robopolicy.runtime import Policy
+from robopolicy.runtime import BundlePolicy
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bundle", type=Path)
     folder = parser.parse_args().bundle
-    policy = Policy.load(folder)  # every file is compared with its sum, and nothing is unpickled
+    policy = BundlePolicy.load(folder)  # every file is compared with its sum, and nothing is unpickled
     manifest = policy.manifest
     for value in [*manifest.inputs.values(), manifest.outputs["command"]]:
         units = ", ".join(dict.fromkeys(value.units))

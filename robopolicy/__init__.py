@@ -1,16 +1,103 @@
 """Vision policies for robots with linear-time random-feature attention, priced in FLOPs.
 
-Importing this package starts neither JAX nor an engine; the rooms below it do, when they are used.
-Where gymnasium is installed, the tasks are registered with it; a robot does without.
+    walker = robopolicy.load("stepping-stones-angular-8x8")
+    env = robopolicy.make("stepping-stones")
+    robopolicy.evaluate(walker, env, seeds=range(9000, 9020)).success_rate
+
+Each name below is imported when it is first used: importing this package imports neither JAX nor an engine
+nor gymnasium. The tasks are registered with gymnasium once both packages are imported, in either order.
 """
 
-import importlib.util
-import warnings
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from robopolicy.costs.flops import flops
+    from robopolicy.envs.registry import make
+    from robopolicy.experiments.default_policies import new_policy
+    from robopolicy.experiments.evaluation import Evaluation, evaluate
+    from robopolicy.experiments.exporting import export
+    from robopolicy.experiments.films import film
+    from robopolicy.experiments.runs import load
+    from robopolicy.experiments.train_bc import train_bc
+    from robopolicy.experiments.train_es import train_es
+    from robopolicy.policies.policy import Policy
+    from robopolicy.training.bc import BCConfig
+    from robopolicy.training.es import ESConfig
 
 __version__ = "0.1.0"
 
-if importlib.util.find_spec("gymnasium"):
-    try:
-        import robopolicy.envs as _envs  # noqa: F401  (registers the tasks)
-    except ImportError as error:  # the runtime and `robopolicy doctor` do without
-        warnings.warn(f"the tasks are not registered, as gymnasium cannot be imported: {error}", stacklevel=2)
+__all__ = [
+    "BCConfig",
+    "ESConfig",
+    "Evaluation",
+    "Policy",
+    "evaluate",
+    "export",
+    "film",
+    "flops",
+    "load",
+    "make",
+    "new_policy",
+    "train_bc",
+    "train_es",
+]
+
+_MODULES = {
+    "BCConfig": "training.bc",
+    "ESConfig": "training.es",
+    "Evaluation": "experiments.evaluation",
+    "Policy": "policies.policy",
+    "evaluate": "experiments.evaluation",
+    "export": "experiments.exporting",
+    "film": "experiments.films",
+    "flops": "costs.flops",
+    "load": "experiments.runs",
+    "make": "envs.registry",
+    "new_policy": "experiments.default_policies",
+    "train_bc": "experiments.train_bc",
+    "train_es": "experiments.train_es",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'robopolicy' has no attribute {name!r}")
+    found = getattr(import_module(f"robopolicy.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
+
+
+class _Registration:
+    """A finder of modules that registers the tasks as soon as anyone imports gymnasium."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "gymnasium":
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                import robopolicy.envs  # noqa: F401
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if sys.modules.get("gymnasium"):
+    import robopolicy.envs as _envs  # noqa: F401
+else:
+    sys.meta_path.insert(0, _Registration())

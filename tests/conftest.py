@@ -1,20 +1,18 @@
 """For all tests."""
 
-import hashlib
-import json
+import atexit
+import fcntl
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
-# Two batched QR decompositions at once, as in draws for many keys, each wait for a thread of JAX's pool while
-# they hold one: with the two threads that it has on two cores, for ever. JAX reads the pool's size from here.
-os.environ.setdefault("NPROC", "8")
-
-
-import numpy as np
 import pytest
 
-from robopolicy.export import onnx
-from robopolicy.policies.catalogue import by_path, describe
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # What commands keep in the user's cache folder is new for every run of the tests, whose workers share it.
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -26,27 +24,18 @@ def shared(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
-def conversions(shared):
-    """A stand-in for the conversion to ONNX that converts each policy once, whoever asks."""
-    convert = onnx._convert
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Has files of a name written to /dev/full, which is as a full disk is."""
+    lock = fcntl.flock
 
-    def remembered(config, features, path, parameters, units):
-        told = hashlib.sha256(json.dumps([describe(config), units and units._asdict()], default=str).encode())
-        for name, array in sorted(by_path(features).items()):
-            told.update(name.encode() + np.asarray(array).tobytes())
-        told.update(b"" if parameters is None else np.asarray(parameters, np.float32).tobytes())
-        kept = shared / f"{told.hexdigest()}.onnx"
-        if not kept.exists():
-            convert(config, features, kept, parameters, units)
-        shutil.copy(kept, path)
+    def of(name):
+        def lock_and_fill(file, kind):
+            lock(file, kind)
+            folder = Path(file.name).parent
+            if folder.name.startswith(f".{name}."):
+                (folder / name).symlink_to("/dev/full")
 
-    return remembered
+        monkeypatch.setattr(fcntl, "flock", lock_and_fill)
 
-
-@pytest.fixture(scope="module")
-def converted_once(conversions):
-    """For tests of what is done with a policy, which spend most of their time on converting the same ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx, "_convert", conversions)
-        yield
+    return of

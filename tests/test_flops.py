@@ -1,4 +1,4 @@
-"""The FLOP counter against counts by hand and against XLA's."""
+"""FLOP counts against counts by hand and XLA's counts."""
 
 from dataclasses import replace
 
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from robopolicy.attention import attention
-from robopolicy.flops import COMPONENTS, count, count_step
-from robopolicy.policies.catalogue import untold
+from robopolicy.costs.flops import COMPONENTS, count, count_step
+from robopolicy.experiments.default_policies import policy_config
+from robopolicy.policies.catalogue import blank_policy
 from robopolicy.policies.energy import HEADS
-from robopolicy.policies.iap import VARIANTS, IAPConfig
-from robopolicy.policies.vision_performer import VisionPerformerConfig
+from robopolicy.policies.iap_config import VARIANTS
+from robopolicy.policies.quadruped import quadruped
 
 X = jax.ShapeDtypeStruct((10, 8), jnp.float32)
 W = jax.ShapeDtypeStruct((8, 16), jnp.float32)
@@ -88,7 +89,7 @@ def test_every_class_has_its_weight():
     assert counted.total == 320
 
 
-def test_reductions_and_sorts_cost_what_they_read():
+def test_reductions_and_sorts_count_their_inputs():
     vector = jax.ShapeDtypeStruct((1000,), jnp.float32)
     assert count(jnp.sum, vector).total == 1000
     assert count(jnp.max, vector).total == 1000
@@ -101,11 +102,11 @@ def test_reductions_and_sorts_cost_what_they_read():
 @pytest.mark.parametrize(
     ("power", "each"), [(1, 0), (2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2), (-3, 3)]
 )
-def test_powers_are_multiplied_out(power, each):
+def test_powers_count_repeated_squaring(power, each):
     assert count(lambda x: jax.lax.integer_pow(x, power), X).total == each * 80
 
 
-def test_a_scan_counts_as_often_as_it_runs():
+def test_a_scan_counts_its_body_as_often_as_it_runs():
     def scanned(x):
         return jax.lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=7)[0]
 
@@ -118,7 +119,7 @@ def test_a_scan_counts_as_often_as_it_runs():
     assert count(lambda x: jax.lax.fori_loop(0, 5, lambda i, c: jnp.sin(c), x), X).total == 5 * 80
 
 
-def test_a_conditional_counts_as_its_dearest_branch():
+def test_a_conditional_counts_as_its_most_expensive_branch():
     def either(x):
         return jax.lax.cond(x[0, 0] > 0, lambda y: jnp.sin(jnp.cos(y)), lambda y: y + 1, x)
 
@@ -139,7 +140,7 @@ def test_compiled_functions_count_once():
     assert count(jax.checkpoint(lambda x: jnp.sin(x)), X).total == 80
 
 
-def test_what_no_result_depends_on_counts_for_nothing():
+def test_unused_operations_count_nothing():
     def both(x):
         return jnp.sin(x), jnp.cos(x) + 1
 
@@ -157,7 +158,7 @@ def test_what_no_result_depends_on_counts_for_nothing():
         (lambda x: jax.lax.while_loop(lambda c: c[0, 0] < 0, lambda c: c + 1, x), "while"),
     ],
 )
-def test_what_cannot_be_counted_is_an_error_that_names_it(function, name):
+def test_an_uncountable_primitive_is_named_in_an_error(function, name):
     with pytest.raises(NotImplementedError, match=name):
         count(function, X)
 
@@ -166,7 +167,7 @@ def test_scopes_become_components_and_add_up():
     def parts(x, w):
         with jax.named_scope("projections"):
             y = x @ w
-        with jax.named_scope("head"), jax.named_scope("something else"):
+        with jax.named_scope("head"), jax.named_scope("no component"):
             return jnp.sin(y) + jnp.sum(y)
 
     counted = count(parts, X, W)
@@ -175,8 +176,10 @@ def test_scopes_become_components_and_add_up():
     assert count(jnp.sin, X).by_component == {"other": 80}
 
 
-STONES = IAPConfig("angular_hybrid(m=8, n=8)", ("velocity_x", "pitch"), leg_inputs=("pitch",))
-SWEEP = VisionPerformerConfig("angular_hybrid(m=8, n=8)", image=48, patch=12, samples=16)
+STONES = quadruped("angular_hybrid(m=8, n=8)", ("velocity_x", "pitch"), leg_inputs=("pitch",))
+SWEEP = policy_config(
+    "angular_hybrid(m=8, n=8)", "bimanual-sweep", images={"image": (48, 48)}, patch=12, samples=16
+)
 POLICIES = [
     *(replace(STONES, variant=variant) for variant in VARIANTS),
     replace(STONES, attention="softmax", normalise=True, hidden=8, head="tanh"),
@@ -187,8 +190,8 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("config", POLICIES, ids=str)
-def test_every_operation_of_a_policy_belongs_to_a_part(config):
-    counted = count_step(untold(config))
+def test_every_operation_of_a_policy_belongs_to_a_component(config):
+    counted = count_step(blank_policy(config))
     assert set(counted.by_component) <= set(COMPONENTS)
     assert set(counted.traffic_by_component) <= set(COMPONENTS)
     assert sum(counted.by_component.values()) == counted.total > 0
@@ -196,7 +199,7 @@ def test_every_operation_of_a_policy_belongs_to_a_part(config):
     assert counted.total == sum(n for kind, n in counted.by_class.items() if kind != "memory")
 
 
-def test_a_summary_is_all_of_a_count():
+def test_a_summary_holds_all_counts():
     counted = count(lambda x, w: jnp.sin(x @ w), X, W)
     assert counted.summary() == {
         "total": 2720,
@@ -225,7 +228,7 @@ def test_the_papers_claim_holds_for_ranking(dim):
     assert ranked("positive_antithetic(m=256)") > 3 * ranked("angular_hybrid(m=8, n=8)")
 
 
-def test_exact_attention_is_quadratic_and_the_linear_ones_are_linear():
+def test_exact_attention_is_quadratic_and_feature_maps_are_linear():
     def of(spec, tokens):
         mechanism = attention(spec)
         shape = jax.ShapeDtypeStruct((tokens, 8), jnp.float32)

@@ -1,6 +1,6 @@
-"""Every mechanism's price against a count by hand: its maps, its ranking and its attention.
+"""FLOPs of every mechanism against counts by hand: its maps, its ranking and its attention.
 
-Hand counts follow the formulas of the papers: a multiply-add is 2, all else 1 for each element it works on.
+Counts by hand follow the formulas of the papers: a multiply-add is 2, anything else 1 for each element.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,17 @@ import pytest
 
 from robopolicy.attention import attention, feature_map
 from robopolicy.attention.catalogue import COUPLINGS, MECHANISMS
-from robopolicy.flops import count
+from robopolicy.costs.flops import count
 
 QUERIES, KEYS, D, V = 40, 56, 8, 5
 KEY = jax.random.key(0)
 
 
 class Group(NamedTuple):
-    """Blocks of features that meet sums over tokens in one matrix product.
+    """Blocks of features that share one matrix product with sums over tokens.
 
-    Features are the products of `narrow` (None: there is one factor) and `wide` numbers; `blocks` counts the
-    kernels in it, and `mixed` says whether queries weigh each feature by a constant.
+    Features are the products of `narrow` (None: there is one factor) and `wide` numbers. `blocks` is the
+    number of kernels in the group, and `mixed` tells whether each feature of a query has a constant weight.
     """
 
     narrow: int | None
@@ -31,10 +31,14 @@ class Group(NamedTuple):
     mixed: bool = False
 
 
-class Price(NamedTuple):
-    """What a mechanism costs: the query map and the key map of a token, and how features are grouped; then
-    what either map needs once a call, what fits constants to T queries and S keys, and what of the query map,
-    a token and once, is a scale that cancels in its row and is never computed: that of a single block.
+class Cost(NamedTuple):
+    """The FLOPs of a mechanism.
+
+    Attributes:
+      query, key: the map of one token. groups: the groups of features. once: the part of the query map and of
+      the key map that runs once per call. adapt: fitting constants to T queries and S keys. scale: the part
+      of the query map, per token and once, that cancels in a row and is not computed if there is
+        a single block.
     """
 
     query: int
@@ -51,7 +55,7 @@ def projected(m):
 
 
 def exponential(m):
-    """The peak, which is taken off, and exp; then peak and scale in one sum."""
+    """The peak, its subtraction and exp; then the sum of peak and scale."""
     return 3 * m + 1
 
 
@@ -80,18 +84,18 @@ def complex_exponential(m):
 
 def plain(m, features, values, scale):
     token = projected(m) + values
-    return Price(token, token, [Group(None, features)], scale=(2 * D + 1 + scale, 0))
+    return Cost(token, token, [Group(None, features)], scale=(2 * D + 1 + scale, 0))
 
 
 def generalized(m):
     # Two affine functions of omega.x: a product and a sum for exponents, one sum more for phases; the scale.
     token = projected(m) + 2 * m + 3 * m + 3 + complex_values(m)
-    return Price(token, token, [Group(None, 2 * m)], (2 * m * D + 2 * m + 22,) * 2, scale=(2 * D + 5, 1))
+    return Cost(token, token, [Group(None, 2 * m)], (2 * m * D + 2 * m + 22,) * 2, scale=(2 * D + 5, 1))
 
 
 def mixed(m):
     token = 4 * D * D + complex_exponential(m)
-    return Price(token, token, [Group(None, 2 * m)], scale=(4 * D + 4, 0))
+    return Cost(token, token, [Group(None, 2 * m)], scale=(4 * D + 4, 0))
 
 
 def optimal(m):
@@ -102,46 +106,47 @@ def optimal(m):
         return lengths + cross + share + 3 + 12  # and A from the mean square
 
     token = projected(m) + 2 * m + 2 + exponential(m)
-    return Price(token, token, [Group(None, m)], (2 * m * D + m + 7,) * 2, adapt, (2 * D + 4, 4))
+    return Cost(token, token, [Group(None, m)], (2 * m * D + m + 7,) * 2, adapt, (2 * D + 4, 4))
 
 
 def discrete(m, shifted):
     # Logarithms and signs of the coordinates, two products with the powers, a remainder, sign times size.
     token = 7 * D + 4 * m * D + m + 7 * m + 2 * m + m + exponential(m) + 1
     if not shifted:
-        return Price(token, token, [Group(None, m)], (1, 1), scale=(2, 0))
+        return Cost(token, token, [Group(None, m)], (1, 1), scale=(2, 0))
     token += D + 4 * D + 2
-    return Price(token, token, [Group(None, m)], (1, 1), lambda T, S: 2 * (T + S) * D + 6 * D, (4 * D + 4, 0))
+    return Cost(token, token, [Group(None, m)], (1, 1), lambda T, S: 2 * (T + S) * D + 6 * D, (4 * D + 4, 0))
 
 
 def angular(m, n, base, features):
     # Signs of tau.x over sqrt(2n), which queries take with a minus.
     token = 2 * n * D + 2 * n + projected(m) + base + trigonometric(m)
-    return Price(token + n, token, [Group(n + 1, features + 2 * m, blocks=2, mixed=True)])
+    return Cost(token + n, token, [Group(n + 1, features + 2 * m, blocks=2, mixed=True)])
 
 
 def gaussian(m, n):
     token = D + 2 * n * D + 4 * n + projected(m) + antithetic(m) + trigonometric(m)
-    return Price(token + 2 * n, token, [Group(2 * m, 2 * n + 1, mixed=True)] * 2)
+    return Cost(token + 2 * n, token, [Group(2 * m, 2 * n + 1, mixed=True)] * 2)
 
 
 def clustered(m, P, Q, features, estimate):
-    """Distances to the centres, the nearest; for each centre of the other side a diagonal and features; for
-    each pair whether a token is of its cluster.
+    """Distances to the centres, and the nearest one.
+
+    For each centre of the other side a diagonal and features, for each pair the membership of a token.
     """
 
     def side(own, other):
         return D + 2 * own * D + 2 * own + other * (3 + estimate) + 2 * P * Q
 
     once = 2 * P * D, 2 * Q * D  # squared lengths of the centres
-    return Price(side(P, Q), side(Q, P), [Group(None, features)] * (P * Q), once)
+    return Cost(side(P, Q), side(Q, P), [Group(None, features)] * (P * Q), once)
 
 
 def mixture(m, n, P, Q):
     pairs = P * Q
     key = pairs * (2 * D + 2 * n * D + 4 * n + 2 * D + complex_exponential(m)) + projected(m) + antithetic(m)
     groups = [Group(2 * n, 2 * m)] * pairs + [Group(2 * m, 1 + 2 * n * pairs)]
-    return Price(key + 2 * n * pairs, key, groups, once=(3 * D * pairs,) * 2)
+    return Cost(key + 2 * n * pairs, key, groups, once=(3 * D * pairs,) * 2)
 
 
 BY_HAND = {
@@ -169,7 +174,7 @@ BY_HAND = {
 }
 
 
-def test_every_mechanism_is_counted_by_hand():
+def test_every_mechanism_has_a_count_by_hand():
     assert {spec.partition("(")[0] for spec in BY_HAND} == set(MECHANISMS)
     assert {mechanism.example for mechanism in MECHANISMS.values()} <= set(BY_HAND)
 
@@ -186,13 +191,13 @@ def of_map(spec, side, tokens):
 
 
 def summed(group, values):
-    """A token's part in the sums of `values` numbers times features, in FLOPs."""
+    """FLOPs of a token's part in the sums of `values` numbers times features."""
     outer = 0 if group.narrow is None else values * group.narrow
     return outer + 2 * values * (group.narrow or 1) * group.wide
 
 
 def read(groups, values):
-    """Features of a token dotted with such sums, and the sum over groups."""
+    """FLOPs of a token's features times such sums, and of the sum over groups."""
     total = values * (len(groups) - 1)
     for group in groups:
         total += 2 * values * (group.narrow or 1) * group.wide
@@ -201,45 +206,46 @@ def read(groups, values):
 
 
 def on_scale(groups):
-    """Relative to the largest of its blocks, each block's share, in a group of several at once."""
+    """FLOPs of the scales of several blocks relative to the largest one."""
     blocks = sum(group.blocks for group in groups)
     return blocks - 1 + 2 * blocks + sum(group.wide for group in groups if group.blocks > 1)
 
 
 def mixing(groups):
-    """Constants of queries, on the sums of one number times features: both those of keys, which queries read,
-    and their own. In a group of several blocks keys have constants as well, all of them one.
+    """FLOPs of the queries' constant weights, on the sums of one number times features.
+
+    In a group of several blocks keys have weights too, all of them one.
     """
     mixed = [group for group in groups if group.mixed]
     return sum(group.narrow * group.wide * (1 if group.blocks == 1 else 2) for group in mixed)
 
 
-def maps(price):
-    """Both maps of all tokens, with their features on scales of their own."""
-    (once_q, once_k), groups = price.once, price.groups
+def maps(cost):
+    """FLOPs of both maps of all tokens, with the scales of their features."""
+    (once_q, once_k), groups = cost.once, cost.groups
     alone = sum(group.blocks for group in groups) == 1
-    query = price.query + (-price.scale[0] if alone else on_scale(groups))
-    total = QUERIES * query + once_q - price.scale[1] + KEYS * (price.key + on_scale(groups) + 1) + once_k
-    return total + price.adapt(QUERIES, KEYS)
+    query = cost.query + (-cost.scale[0] if alone else on_scale(groups))
+    total = QUERIES * query + once_q - cost.scale[1] + KEYS * (cost.key + on_scale(groups) + 1) + once_k
+    return total + cost.adapt(QUERIES, KEYS)
 
 
 def weights(groups, values):
-    """The share of each block, where it has not been taken along in its group."""
+    """FLOPs of the scales of single blocks; those of several blocks are part of their group."""
     return values * sum(group.blocks == 1 for group in groups)
 
 
-def ranking_by_hand(price):
-    groups = price.groups
+def ranking_by_hand(cost):
+    groups = cost.groups
     each = sum(summed(group, 1) for group in groups) + read(groups, 1)
     shares = weights(groups, 1)
     query_shares = 0 if shares == len(groups) == 1 else shares
-    guard = 4 + 1  # two comparisons, a sign, a choice; one over it
+    guard = 4 + 1  # two comparisons, a sign and a selection; a reciprocal
     total = QUERIES * (each + 2 * query_shares + guard) + KEYS * (each + 2 * shares)
     return total + 2 * mixing(groups)
 
 
-def attention_by_hand(price):
-    groups, values = price.groups, V + 1  # the last is a one, for the denominator
+def attention_by_hand(cost):
+    groups, values = cost.groups, V + 1  # the last is a one, for the denominator
     shares = weights(groups, values)
     query_shares = 0 if len(groups) == 1 else shares
     total = KEYS * (sum(summed(group, values) for group in groups) + shares)
@@ -256,23 +262,23 @@ def of_attention(spec, operation, *widths):
 
 
 @pytest.mark.parametrize("spec", BY_HAND)
-def test_a_map_costs_what_it_costs_by_hand(spec):
-    price = BY_HAND[spec]
-    assert of_map(spec, "q", QUERIES) == QUERIES * price.query + price.once[0]
-    assert of_map(spec, "k", KEYS) == KEYS * price.key + price.once[1]
+def test_the_cost_of_a_map_equals_the_count_by_hand(spec):
+    cost = BY_HAND[spec]
+    assert of_map(spec, "q", QUERIES) == QUERIES * cost.query + cost.once[0]
+    assert of_map(spec, "k", KEYS) == KEYS * cost.key + cost.once[1]
 
 
 @pytest.mark.parametrize("spec", BY_HAND)
-def test_ranking_and_attention_cost_what_they_cost_by_hand(spec):
-    price = BY_HAND[spec]
+def test_the_cost_of_ranking_and_attention_equals_the_count_by_hand(spec):
+    cost = BY_HAND[spec]
     ranked, attended = of_attention(spec, "rank", D, D), of_attention(spec, "apply", D, D, V)
-    assert ranked.by_component["ranking"] == ranking_by_hand(price)
-    assert attended.by_component["contraction"] == attention_by_hand(price)
-    assert ranked.total - ranking_by_hand(price) == maps(price)
-    assert attended.total - attention_by_hand(price) == maps(price)
+    assert ranked.by_component["ranking"] == ranking_by_hand(cost)
+    assert attended.by_component["contraction"] == attention_by_hand(cost)
+    assert ranked.total - ranking_by_hand(cost) == maps(cost)
+    assert attended.total - attention_by_hand(cost) == maps(cost)
 
 
-def test_exact_softmax_costs_what_it_costs_by_hand():
+def test_the_cost_of_exact_softmax_equals_the_count_by_hand():
     # The peak of a row, a difference, exp, the sum; sums are at least one.
     rows = QUERIES * KEYS * (2 * D + 4) + QUERIES
     assert of_attention("softmax", "rank", D, D).total == rows + QUERIES + 2 * QUERIES * KEYS
@@ -284,7 +290,7 @@ def test_exact_softmax_costs_what_it_costs_by_hand():
 # the place of two of the three operations a feature; a feature's negative exponent is an operation, a
 # trigonometric feature needs no scale; products with the n signs are not written out, 4mn or 3mn of them.
 @pytest.mark.parametrize(("m", "n", "d"), [(8, 8, 8), (64, 16, 4), (256, 3, 32)])
-def test_maps_cost_what_the_formulas_of_the_papers_say(m, n, d):
+def test_the_cost_of_maps_equals_the_formulas_of_the_papers(m, n, d):
     def a_key(spec):
         mapped = feature_map(spec)
         features = jax.eval_shape(lambda: mapped.init(KEY, d))
@@ -305,7 +311,7 @@ def test_maps_cost_what_the_formulas_of_the_papers_say(m, n, d):
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
-def test_a_coupling_changes_the_projection_alone(coupling):
+def test_a_coupling_changes_the_cost_of_the_projection_only(coupling):
     m, blocks = 24, 3  # of eight directions each
     by_hand = 2 * m * D
     if coupling in ("hadamard", "fast_simplex"):

@@ -1,11 +1,11 @@
-"""Memory traffic and peak live bytes against counts by hand."""
+"""Memory traffic and peak memory against counts by hand."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from robopolicy.flops import count
+from robopolicy.costs.flops import count
 
 X = jax.ShapeDtypeStruct((10, 8), jnp.float32)  # 320 bytes
 W = jax.ShapeDtypeStruct((8, 16), jnp.float32)  # 512
@@ -25,8 +25,8 @@ def test_a_product_equals_xlas_count():
     def dense(x, w):
         return x @ w
 
-    told = jax.jit(dense).lower(X, W).compile().cost_analysis()["bytes accessed"]
-    assert traffic(dense, X, W) == 320 + 512 + 640 == told
+    by_xla = jax.jit(dense).lower(X, W).compile().cost_analysis()["bytes accessed"]
+    assert traffic(dense, X, W) == 320 + 512 + 640 == by_xla
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_product_equals_xlas_count():
         (lambda x: x[None], 2 * 320),  # broadcast
         (lambda x: x.T, 2 * 320),
         (lambda x: x > 0, 320 + 80),
-        (lambda x: jax.lax.slice(x, (2, 0), (4, 8)), 64 + 64),  # only what is taken is read
+        (lambda x: jax.lax.slice(x, (2, 0), (4, 8)), 64 + 64),  # only the slice is read
         (lambda x: jax.lax.concatenate([x, x], 0), 320 + 640),
         (lambda x: jax.lax.top_k(x, 2), 320 + 80 + 80),
     ],
@@ -53,39 +53,39 @@ def test_bytes_are_counted_by_width():
     assert peak(lambda x: x.astype(jnp.float32), BYTE) == 80 + 320
 
 
-def test_places_that_are_taken_are_read():
+def test_a_slice_reads_its_index_and_its_elements():
     assert traffic(lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (1, 8)), X, INDEX) >= 2 * 32 + 4
     update = jax.ShapeDtypeStruct((1, 8), jnp.float32)
     put = count(lambda x, u: jax.lax.dynamic_update_slice(x, u, (2, 0)), X, update)
     assert put.summary()["traffic_bytes"] == 320 + 32 + 320
 
 
-def test_a_loop_moves_what_its_body_moves_and_its_slices():
+def test_a_loop_counts_its_body_and_its_slices():
     def summed(x):
         return jax.lax.scan(lambda carry, row: (carry + row, jnp.sin(row)), jnp.zeros(8), x)
 
-    # Zeros; ten times an addition and a sine of rows; ten rows taken and ten stacked.
+    # Zeros; ten times an addition and a sine of rows; ten rows read and ten stacked.
     assert traffic(summed, X) == 32 + 10 * (96 + 64) + 2 * 320 + 2 * 320
     # Argument, zeros, results; in a pass a row, the new carry and the sine of the row.
     assert peak(summed, X) == 320 + 32 + (32 + 320) + 32 + 32 + 32
 
 
-def test_a_conditional_moves_what_its_dearest_branch_moves_and_holds_what_its_largest_holds():
-    def dear(x):
+def test_a_conditional_counts_traffic_of_its_costliest_branch_and_memory_of_its_largest():
+    def costly(x):
         return jnp.sin(jnp.sin(jnp.sin(x)))
 
     def large(x):
         return jnp.concatenate([x, x, x])[:10]
 
     def either(x, i):
-        return jax.lax.switch(i, [dear, large], x)
+        return jax.lax.switch(i, [costly, large], x)
 
-    # The index is read and clamped, and stands beside its clamped copy.
+    # The index is read and clamped; it is alive together with its clamped copy.
     assert traffic(either, X, INDEX) == 6 * 320 + 8
     assert peak(either, X, INDEX) == 320 + 4 + 4 + 3 * 320 + 320
 
 
-def test_branches_of_one_price_move_what_the_heavier_one_moves():
+def test_among_branches_with_equal_flops_the_one_with_more_traffic_counts():
     def either(x, i):
         return jax.lax.cond(i, lambda x: x, lambda x: x.T.T.T.T, x)
 
@@ -93,14 +93,14 @@ def test_branches_of_one_price_move_what_the_heavier_one_moves():
     assert traffic(either, X, yes) >= 4 * 640
 
 
-def test_what_is_alive_at_a_time():
+def test_arrays_live_until_they_are_last_read():
     assert peak(lambda x: x, X) == 320
     assert peak(jnp.sin, X) == 640
-    # The first sine is gone when the third is made.
+    # The first sine is dead when the third is created.
     assert peak(lambda x: jnp.sin(jnp.sin(jnp.sin(x))), X) == 3 * 320
-    # It waits until it is read.
+    # The sine lives until the sum reads it.
     assert peak(lambda x: jnp.sin(x) + jnp.cos(jnp.cos(jnp.cos(x))), X) == 4 * 320
-    # A view keeps alive what it is a view of, and is nothing by itself.
+    # A view keeps its array alive, and needs no memory itself.
     assert peak(lambda x: jnp.sin(x).reshape(-1), X) == 640
 
     def viewed(x):
@@ -108,16 +108,16 @@ def test_what_is_alive_at_a_time():
         return view[:4] + other
 
     assert peak(viewed, X) == 4 * 320
-    # An unused argument is an argument.
+    # An unused argument counts.
     assert peak(lambda x, w: jnp.sin(x), X, W) == 640 + 512
 
 
-def test_calls_hold_what_they_hold_on_top_of_what_is_alive_around_them():
+def test_the_memory_of_a_call_adds_to_the_memory_around_it():
     inner = jax.jit(lambda x: jnp.sum(jnp.sin(x) * jnp.cos(x)))
 
     def outer(x):
-        kept = jnp.exp(x)
-        return kept + inner(x)
+        alive = jnp.exp(x)
+        return alive + inner(x)
 
     assert peak(outer, X) == 320 + 320 + 3 * 320
     assert traffic(outer, X) == 640 + (640 + 640 + 960 + 324) + 644
@@ -132,11 +132,11 @@ def test_constants_are_counted_once():
     assert peak(lambda x: looped(lambda c, _: (c + table, None), x, length=3)[0], X) == 4 * 320
 
 
-def test_a_peak_is_no_less_than_what_goes_in_and_out():
+def test_the_peak_of_attention_holds_two_matrices_of_weights():
     def attended(x):
         weights = jax.nn.softmax(x @ x.T)
         return weights @ x
 
     weights = 4 * 10 * 10
-    # Differences, their exponentials and sums, the quotient: two matrices of weights at a time, and a column.
+    # Differences, their exponentials and sums, the quotient: two matrices at any time, and a column.
     assert peak(attended, X) >= 320 + 2 * weights

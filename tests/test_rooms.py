@@ -13,20 +13,8 @@ ROOT = Path(robopolicy.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINES = ("pybullet", "pybullet_data", "pybullet_utils", "mujoco")
 ROOMS = (
-    *(
-        "attention",
-        "cli",
-        "doctor",
-        "envs",
-        "export",
-        "flops",
-        "memory",
-        "plan",
-        "policies",
-        "runtime",
-        "training",
-    ),
-    "viz",
+    *("attention", "bundles", "cli", "costs", "doctor", "envs", "experiments", "plan", "policies", "runtime"),
+    *("training", "viz"),
 )
 
 
@@ -34,18 +22,19 @@ def others(*mine: str) -> tuple[str, ...]:
     return tuple(f"robopolicy.{room}" for room in ROOMS if room not in mine)
 
 
+ABOVE = ("robopolicy.cli", "robopolicy.experiments")
 FORBIDDEN = {
     "attention": ("flax", *ENGINES, *others("attention")),
     "envs": ("jax", "flax", *others("envs")),
     "policies": (*ENGINES, *others("policies", "attention")),
     "runtime": ("jax", "flax", "gymnasium", *ENGINES, *others("runtime")),
-    "training": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.export", "robopolicy.viz"),
-    "export": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
-    "plan": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training", "robopolicy.viz"),
-    "doctor": (*ENGINES, "robopolicy.cli"),
-    "viz": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
-    "flops.py": (*ENGINES, "robopolicy.cli", "robopolicy.envs", "robopolicy.training"),
-    "memory.py": ("flax", *ENGINES, *others("memory")),
+    "training": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.bundles", "robopolicy.viz"),
+    "bundles": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.training"),
+    "plan": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.training", "robopolicy.viz"),
+    "experiments": (*ENGINES, "robopolicy.cli", "tyro", "rich"),
+    "doctor": (*ENGINES, *ABOVE),
+    "viz": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.training"),
+    "costs": (*ENGINES, *others("costs", "policies")),
 }
 
 
@@ -84,10 +73,10 @@ def test_nobody_imports_the_commands():
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("robopolicy", ("jax", "flax", *ENGINES, "onnxruntime")),
+        ("robopolicy", ("jax", "flax", *ENGINES, "onnxruntime", "gymnasium", "numpy")),
         ("robopolicy.runtime.graph", ("jax", "flax", *ENGINES)),
         ("robopolicy.training.worker", ("jax", "flax", *ENGINES)),
-        ("robopolicy.cli", ("jax", "flax", *ENGINES, "matplotlib", "cv2")),
+        ("robopolicy.cli", ("jax", "flax", *ENGINES, "matplotlib", "cv2", "numpy", "gymnasium")),
     ],
 )
 def test_importing_it_starts_nothing_heavy(module, absent):
@@ -95,3 +84,24 @@ def test_importing_it_starts_nothing_heavy(module, absent):
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     loaded = {name.split(".")[0] for name in out.split()}
     assert not loaded & set(absent)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import gymnasium, robopolicy",
+        "import robopolicy, gymnasium",
+        "import robopolicy.envs, gymnasium",
+        "import importlib.util, robopolicy; importlib.util.find_spec('gymnasium'); import gymnasium",
+    ],
+)
+def test_the_tasks_are_registered_whatever_is_imported_first(imports):
+    code = f"{imports}; print(gymnasium.spec('robopolicy/SteppingStones-v0').entry_point)"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert run.stdout.endswith(":SteppingStones\n"), run.stderr
+
+
+def test_without_gymnasium_the_rest_of_the_package_works():
+    code = "import sys; sys.modules['gymnasium'] = None; import robopolicy.runtime.manifest"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

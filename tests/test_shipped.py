@@ -6,9 +6,8 @@ from importlib.resources import files
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.cli.runs import load_run
+from robopolicy.experiments.runs import load
 
-pytestmark = pytest.mark.usefixtures("converted_once")
 SHIPPED = sorted(folder.name for folder in (files("robopolicy.assets") / "policies").iterdir())
 EPISODES = {"stepping-stones": 100, "bimanual-sweep": 50}
 
@@ -28,7 +27,7 @@ def test_the_mechanisms_that_are_compared_are_shipped():
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_loads_and_says_what_it_was_trained_with(name):
-    trained = load_run(name)
+    trained = load(name)
     assert trained.run["task"] == task_of(name)
     assert trained.run["environment"]["engine"] in recorded(name)
     assert trained.run["git"]["commit"]

@@ -11,10 +11,6 @@ Expected: optimal positive features have the best average of the positive maps (
 worse than orthogonal, and those no worse than independent ones, for `positive` (SimRF).
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

@@ -10,10 +10,6 @@ Expected: at every length the largest error of the hybrid over all angles is bel
 Closed forms are drawn as lines, measured errors as points.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -22,7 +18,7 @@ from matplotlib.figure import Figure
 from record import COLOURS, Result, run
 
 from robopolicy.attention import feature_map, kernel_estimate, theory
-from robopolicy.flops import count
+from robopolicy.costs.flops import count
 
 DIM, BASELINE, N, ESTIMATES = 64, 128, 8, 10_000
 RADII = (1.0, 1.25, 1.5)

@@ -36,10 +36,6 @@ where all methods work, trigonometric features are best but for 512 features in 
 hybrids gain fastest with m, for theirs are 8 to 64 at equal m * n.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 import re
 from collections import Counter
 from functools import cache

@@ -30,10 +30,6 @@ entries, and how its entries were drawn, is not known. With complex A, which mak
 error is 2 to 6 times less again.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 from typing import Any
 
 import jax

@@ -13,10 +13,6 @@ Also the bias of `positive(m=d)` with our structured couplings, relative to the 
 in units of 1e-3 with standard errors.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

@@ -9,10 +9,6 @@ draws. Bases: `positive_antithetic` (the paper's, 4m(n + 1) features), `positive
 No paper has these, so there is nothing to expect; the claims hold each to the paper's angular hybrid.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

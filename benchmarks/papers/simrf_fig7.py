@@ -8,10 +8,6 @@ given). Error as published: Frobenius norm over d^2.
 Expected: simplex < orthogonal < independent at every number of features.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "8")
-
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

@@ -5,13 +5,16 @@
     kernel_estimate(map, features, x, y)       the kernel it estimates, exp(x.y), unnormalised
     fit(map, key, x, y)                        features drawn for data like x and y
     canonical(spec)                            the one way to write a spec
+    dot_product_attention(..., mechanism=spec) jax.nn.dot_product_attention with any mechanism
+    attention_fn(spec)                         the same for flax's MultiHeadAttention
 
-JAX only. Everything takes one head without a batch; `jax.vmap` does the rest.
+JAX only. All but the last two take one head without a batch; `jax.vmap` does the rest.
 """
 
 from robopolicy.attention.algebra import kernel_estimate
 from robopolicy.attention.base import Attention, Block, FeatureMap, ScaledFeatures, fit
 from robopolicy.attention.catalogue import attention, canonical, feature_map
+from robopolicy.attention.drop_in import attention_fn, dot_product_attention
 
 __all__ = [
     "Attention",
@@ -19,7 +22,9 @@ __all__ = [
     "FeatureMap",
     "ScaledFeatures",
     "attention",
+    "attention_fn",
     "canonical",
+    "dot_product_attention",
     "feature_map",
     "fit",
     "kernel_estimate",

@@ -1,9 +1,9 @@
 """Kernels add and multiply, and so do their features and their maps.
 
-Two levels. On the features of one side, drawn already, `concatenate`, `outer` and `signed` do the
-arithmetic and cost next to nothing: products stay factored and sums keep a block each. On maps, `add`,
-`multiply`, `scale` and `warp` lift them, and every map draws from a key of its own. Maps that must share a
-draw (hybrid.py) use the first level.
+There are two levels. `concatenate`, `outer` and `signed` work on the features of one side and cost almost
+nothing: products stay factored, and every term of a sum is a block. `add`, `multiply`, `scale` and `warp` do
+the same with maps, and every map draws from a key of its own. Maps that share a draw (hybrid.py) use the
+first level.
 """
 
 from collections.abc import Callable, Sequence

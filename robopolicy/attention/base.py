@@ -1,4 +1,4 @@
-"""The types every attention mechanism is made of.
+"""The types of every attention mechanism.
 
 Shape letters used throughout this room, for one head without a batch (`jax.vmap` adds both):
 
@@ -25,13 +25,13 @@ Features = Any
 
 
 class Block(NamedTuple):
-    """Features exp(log_scale) * outer(factors), with the outer product taken per token and left undone.
+    """Features exp(log_scale) * outer(factors), where the outer product of a token is not computed.
 
     Attributes:
       factors: arrays [..., R_f], bounded; the block holds the product of their widths in features.
       log_scale: [...], one per token, or None for features that carry no scale.
-      weights: for each factor, constants [R_f] that multiply its features, or None. Blocks may then share a
-        factor and differ in what they make of it; queries alone have weights.
+      weights: for each factor, constants [R_f] that multiply its features, or None. Blocks with
+        weights of their own can share a factor. Only queries have weights.
     """
 
     factors: tuple[Array, ...]
@@ -52,8 +52,8 @@ class Block(NamedTuple):
 class ScaledFeatures(NamedTuple):
     """Features of the tokens of one side: `values * exp(log_scale)`, held as one or more blocks.
 
-    Kernels add by putting blocks side by side, each on its own scale, and multiply by putting factors side by
-    side, so that neither costs anything until the features are summed over tokens (see linear.py).
+    A sum of kernels has the blocks of all of them, each on its own scale. A product of kernels has the
+    factors of all of them. Neither costs anything until features are summed over tokens (see linear.py).
     """
 
     blocks: tuple[Block, ...]
@@ -110,8 +110,8 @@ Fit = Callable[[Array, Array, Array], Features]
 """(key, x[T, D], y[S, D]) -> features drawn for queries and keys like x and y."""
 
 
-def kept(features: Features, x: Array, y: Array, mask: Array | None) -> Features:
-    """The `adapt` of maps that need not know their data."""
+def unchanged(features: Features, x: Array, y: Array, mask: Array | None) -> Features:
+    """The `adapt` of maps whose constants do not depend on data."""
     return features
 
 
@@ -123,20 +123,20 @@ class FeatureMap(NamedTuple):
       apply_q: (features, x[T, D]) -> ScaledFeatures of the queries.
       apply_k: (features, y[S, D]) -> ScaledFeatures of keys, in blocks and factors as wide as queries'.
       adapt: (features, x[T, D], y[S, D], mask) -> features with the constants that suit these tokens. Part of
-        attention and cheap; unbiased with or without. Masked keys have no say.
-      fit: (key, x[T, D], y[S, D]) -> features drawn for data like these, by any means that take their time;
-        None for maps that gain nothing by it. See `fit`.
+        attention and cheap; the map is unbiased with and without it. Masked keys do not count.
+      fit: (key, x[T, D], y[S, D]) -> features drawn for data like these, which may be slow; None for maps
+        that do not improve with data. See `fit`.
     """
 
     init: Callable[[Array, int], Features]
     apply_q: Callable[[Features, Array], ScaledFeatures]
     apply_k: Callable[[Features, Array], ScaledFeatures]
-    adapt: Callable[[Features, Array, Array, Array | None], Features] = kept
+    adapt: Callable[[Features, Array, Array, Array | None], Features] = unchanged
     fit: Fit | None = None
 
 
 def fit(feature_map: FeatureMap, key: Array, x: Array, y: Array) -> Features:
-    """Draw features for data like x [T, D] and y [S, D]; as `init` does where data change nothing.
+    """Draw features for data like x [T, D] and y [S, D]; maps that do not depend on data do as in `init`.
 
     Not to be compiled: it may run k-means or an optimiser. Raises ValueError for data of the wrong shape.
     """
@@ -167,7 +167,7 @@ class Attention(NamedTuple):
       rank: (features, q[T, D], k[S, D], mask=None) -> [S]; column sums of the row-normalised matrix.
       causal: like `apply` with T = S, but query i attends to keys 0 to i only.
       denominators: (features, q[T, D], k[S, D], mask=None) -> [T]; what rows are divided by, each on a
-        positive scale of its own. One that is not above zero tells of an estimate that has failed.
+        positive scale of its own. A value that is not above zero means that the estimate has failed.
       fit: (key, q[T, D], k[S, D]) -> features drawn for data like these.
 
     `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With

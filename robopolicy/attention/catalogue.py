@@ -78,6 +78,9 @@ class Mechanism(NamedTuple):
     example: str
 
 
+LARGEST_COUNT = 2**20
+"""The most vectors, or clusters, of a spec: more make features of an image that 32 bits cannot index."""
+
 COUPLINGS: dict[str, Coupling] = {
     "iid": iid,
     "orthogonal": orthogonal,
@@ -255,8 +258,11 @@ def _arguments(spec: str, inside: str) -> dict[str, str]:
 def _count(name: str, argument: str, value: str | None, example: str) -> int:
     if value is None:
         raise ValueError(f"{name} needs {argument}, a positive integer, as in {example}")
-    if not re.fullmatch(r"[0-9]+", value) or int(value) == 0:
-        raise ValueError(f"{name}: {argument} is {value!r}; it must be a positive integer, as in {example}")
+    if not re.fullmatch(r"[0-9]{1,99}", value) or not 1 <= int(value) <= LARGEST_COUNT:
+        raise ValueError(
+            f"{name}: {argument} is {value!r}; it must be a positive integer of at most {LARGEST_COUNT}, "
+            f"as in {example}"
+        )
     return int(value)
 
 

@@ -1,8 +1,8 @@
 """Causal attention in time linear in tokens: sums of features over the past, carried from chunk to chunk.
 
 Within a chunk of tokens the weights are written out, chunk by chunk in size; across chunks the past is one
-matrix [R, V]. Keys are taken relative to the largest scale so far, never to one that comes later, so that
-nothing a query gets depends on the future: neither its value nor how it is rounded.
+matrix [R, V]. Keys are scaled by the largest scale so far, never by a later one. So the result of a query
+does not depend on later tokens, and neither does its rounding.
 """
 
 import jax
@@ -28,7 +28,7 @@ def causal_sums(queries: ScaledFeatures, keys: ScaledFeatures, values: Array, ma
     tokens = len(values)
     chunks = -(-tokens // CHUNK)
     scales = keys.log_scale if mask is None else jnp.where(mask, keys.log_scale, -jnp.inf)
-    # What rows are divided by cancels when they are normalised, so it needs no derivative.
+    # The scale of a row cancels when it is normalised, so it needs no derivative.
     largest = jax.lax.cummax(jax.lax.stop_gradient(scales))
 
     def chunked(array: Array, filling: float = 0.0) -> Array:

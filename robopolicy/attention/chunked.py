@@ -1,7 +1,7 @@
-"""Linear attention over more tokens than whose features fit in a cache: a chunk of them at a time.
+"""Linear attention over tokens whose features do not fit in a cache, a chunk of them at a time.
 
-Sums over tokens are carried from chunk to chunk on the largest scale so far. Ranking makes the features of
-keys twice, once to sum them and once to read the scores, which costs less than to keep them all.
+Sums over tokens are carried from chunk to chunk on the largest scale so far. Ranking computes the features
+of keys twice, once to sum them and once for the scores, which costs less than to store them all.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from robopolicy.attention.contraction import (
 )
 
 BUDGET = 2**20
-"""How many numbers of one side's features are worked on at a time: four megabytes, what caches hold."""
+"""How many numbers of one side's features are processed at a time: four megabytes, which fit in a cache."""
 
 
 class Layout(NamedTuple):
-    """How a map's blocks are put together, and what that takes.
+    """How a map's blocks are grouped, and their widths.
 
     Attributes:
       groups: which blocks share a narrow factor on both sides.

@@ -5,7 +5,7 @@ A r = -s / A has no variance at (r, s) and little near it (HRF section 2.4 and A
 estimators counts is decided by which clusters query and key belong to, or by Gaussian coefficients around
 the pairs.
 
-Before `fit`, centres are random: unbiased like all else, and nothing gained.
+Before `fit`, centres are random: the estimate is unbiased, and no better than others.
 """
 
 import math
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from robopolicy.attention.base import Block, FeatureMap, ScaledFeatures, kept
+from robopolicy.attention.base import Block, FeatureMap, ScaledFeatures, unchanged
 from robopolicy.attention.estimator import project
 from robopolicy.attention.exponential import complex_features
 from robopolicy.attention.hybrid import combine_k, combine_q
@@ -118,8 +118,8 @@ def clustered_hybrid(
 ) -> FeatureMap:
     """One estimator a pair of clusters, chosen by the clusters nearest to query and key (HRF Definition H.2).
 
-    All pairs share omega, since only one of them counts for any query and key. m features a pair with REAL
-    matrices, 2m with COMPLEX ones. The choice of a cluster has no derivative.
+    All pairs share omega, since one pair has all the weight for any query and key. There are m features a
+    pair with REAL matrices, 2m with COMPLEX ones. The choice of a cluster has no derivative.
 
     `fit` finds the centres by k-means, and raises ValueError for fewer tokens than clusters.
     """
@@ -153,7 +153,7 @@ def clustered_hybrid(
         blocks = [_where(own == j, by_query[i]) for i in range(query_clusters) for j in range(key_clusters)]
         return ScaledFeatures(tuple(blocks))
 
-    return FeatureMap(init, apply_q, apply_k, kept, fit)
+    return FeatureMap(init, apply_q, apply_k, unchanged, fit)
 
 
 def gaussian_mixture_hybrid(
@@ -213,7 +213,7 @@ def gaussian_mixture_hybrid(
     def apply_k(features: Mixture, y: Array) -> ScaledFeatures:
         return combine_k([0.0] * len(pairs), *side(features, features.clusters.keys, -1.0, y, -1.0))
 
-    return FeatureMap(init, apply_q, apply_k, kept, fit)
+    return FeatureMap(init, apply_q, apply_k, unchanged, fit)
 
 
 def _clusters(centres: Sequence[Array], matrices: Matrices) -> Clusters:
@@ -227,7 +227,7 @@ def _clusters(centres: Sequence[Array], matrices: Matrices) -> Clusters:
 def _drawn(keys: Sequence[Array], counts: Sequence[int], dim: int) -> list[Array]:
     """Random corners of a cube, at distance one, [count, dim] each.
 
-    Coordinates of one size give matrices of one size: nothing is bet on centres that mean nothing.
+    Coordinates of one size give matrices of one size, so that random centres favour no token.
     """
     corners = [jax.random.rademacher(k, (c, dim), jnp.float32) for k, c in zip(keys, counts, strict=True)]
     return [corner / math.sqrt(dim) for corner in corners]

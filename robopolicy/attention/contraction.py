@@ -1,4 +1,4 @@
-"""Sums of features over tokens, and features reading such sums: what linear attention is made of.
+"""The two operations of linear attention: sums of features over tokens, and their products with features.
 
 A block of factors R and Phi sums to the matrix R^T Phi, so that no outer product of factors is ever written
 out for a token.
@@ -114,14 +114,14 @@ def sums(blocks: list[Weighted], values: Array) -> list[Array]:
 def _sum(block: Weighted, values: Array) -> Array:
     weighed = values if block.weight is None else block.weight[:, None] * values
     narrow = weighed if block.narrow is None else outer_values(weighed, block.narrow)
-    # Spelt out here and in `_dot`: written with transposes, XLA turns the two products into one order that it
+    # An einsum here and in `_dot`: two products written with transposes reach XLA in an order that it
     # computes two to three times slower.
     total = jnp.einsum("sn,sw->nw", narrow, block.wide)
     return total if block.mixing is None else total * np.tile(block.mixing, (values.shape[1], 1))
 
 
 def read(blocks: list[Weighted], sums: list[Array]) -> Array:
-    """Features dotted with the sums of `sums`, over all blocks: [T, V]."""
+    """Products of features with the result of `sums`, over all blocks: [T, V]."""
     return reduce(jnp.add, [_dot(block, total) for block, total in zip(blocks, sums, strict=True)])
 
 
@@ -137,11 +137,10 @@ def _dot(block: Weighted, total: Array) -> Array:
 
 
 def guarded(row_sums: Array) -> Array:
-    """Row sums kept away from zero, sign and all.
+    """Row sums at a least distance from zero, with their signs.
 
-    Features that are not positive can sum to a negative denominator, which is an honest failure of the
-    estimate and stays visible. Only what would overflow when divided by, or when squared by a derivative,
-    is moved.
+    Features that are not positive can sum to a negative denominator. Then the estimate has failed, which
+    stays visible. Only values change whose inverse, or the square of it in a derivative, would overflow.
     """
     floor = float(jnp.finfo(row_sums.dtype).tiny) ** 0.5
     return jnp.where(row_sums < 0, jnp.minimum(row_sums, -floor), jnp.maximum(row_sums, floor))

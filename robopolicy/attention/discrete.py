@@ -18,7 +18,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 from numpy.typing import NDArray
 
-from robopolicy.attention.base import FeatureMap, ScaledFeatures, kept
+from robopolicy.attention.base import FeatureMap, ScaledFeatures, unchanged
 from robopolicy.attention.projections import Dense, along, check_counts, check_width
 
 # The logarithm that stands for that of zero: a coordinate of zero then takes part as e^-80 of one.
@@ -97,7 +97,7 @@ def _signed(m: int, distribution: Distribution, parameter: float | None) -> Feat
     def apply(features: Powers, x: Array) -> ScaledFeatures:
         return _raised(features, x, jnp.zeros(len(x)))
 
-    return FeatureMap(init, apply, apply, kept, fit)
+    return FeatureMap(init, apply, apply, unchanged, fit)
 
 
 def _shifted(m: int, distribution: Distribution, parameter: float | None) -> FeatureMap:

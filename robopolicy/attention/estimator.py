@@ -1,7 +1,7 @@
 """Base estimators: how one set of projection vectors becomes an estimator of exp(x.y).
 
-An estimator sees a token only through the projection, so that several can share one. What it needs to know
-about the data besides (an exponent fitted to it, say) are its constants.
+An estimator depends on a token only through the projection, so that several can share one. Its constants
+hold everything else that depends on data, such as a fitted exponent.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.base import FeatureMap, Features, Fit, ScaledFeatures, kept
+from robopolicy.attention.base import FeatureMap, Features, Fit, ScaledFeatures, unchanged
 from robopolicy.attention.projections import Coupling, Projection, along, check_counts
 
 
 class Projected(NamedTuple):
-    """Tokens as seen by projection vectors, computed once for all the estimators that share them.
+    """Projections of tokens, computed once for all estimators that share the vectors.
 
     Attributes:
       omega: the m projection vectors.
@@ -35,14 +35,14 @@ class Estimator(NamedTuple):
       q: (projected, constants) -> features of the queries.
       k: the same for keys.
       constants: dim -> constants for tokens of unit length, before any data are seen.
-      adapt: (constants, x[T, D], y[S, D], mask) -> constants for these tokens; cheap, part of attention.
-      fit: (x[T, D], y[S, D]) -> constants for data like these; at leisure, never part of attention.
+      adapt: (constants, x[T, D], y[S, D], mask) -> constants for these tokens; cheap, a part of attention.
+      fit: (x[T, D], y[S, D]) -> constants for data like these; slow, never a part of attention.
     """
 
     q: Callable[[Projected, Features], ScaledFeatures]
     k: Callable[[Projected, Features], ScaledFeatures]
     constants: Callable[[int], Features] = lambda dim: ()
-    adapt: Callable[[Features, Array, Array, Array | None], Features] = kept
+    adapt: Callable[[Features, Array, Array, Array | None], Features] = unchanged
     fit: Callable[[Array, Array], Features] | None = None
 
 
@@ -79,7 +79,7 @@ class Estimators(NamedTuple):
 
 
 def shared(estimators: Sequence[Estimator], m: int, coupling: Coupling) -> Estimators:
-    """Estimators that see a token through the same m vectors, drawn and projected on once."""
+    """Estimators that share m vectors, which are drawn once and projected on once."""
     check_counts(m=m)
 
     def init(key: Array, dim: int) -> Drawn:

@@ -87,7 +87,7 @@ def combine_q(
     """The query side of Eq. 8, from lambda_k = constants[k] + rhos[k] and features of the base estimators."""
     tokens = estimates[0].tokens
     if _bipolar(constants):
-        # lambda and 1 - lambda are weights of the same features [1, rho], and so are summed but once.
+        # lambda and 1 - lambda are weights of the same features [1, rho], which are summed once.
         (a,), (rho,) = constants, rhos
         joined = _affine(constant_q(1.0, tokens), rho)
         ones = [1.0] * (joined.blocks[0].factors[0].shape[-1] - 1)

@@ -5,12 +5,12 @@ With row-normalised attention A = diag(1/D) Q' K'^T, where Q' and K' are feature
     apply  A V    = (Q' (K'^T V)) / D
     rank   A^T 1  = K' (Q'^T (1/D))
 
-so both are made of two operations, a sum of features over tokens and a reading of that sum by features
-(contraction.py). Where the features of all tokens would be more than caches hold, both work through the
-tokens in chunks (chunked.py).
+so both consist of two operations, a sum of features over tokens and its product with features
+(contraction.py). Where the features of all tokens do not fit in a cache, both process the tokens in chunks
+(chunked.py).
 
-Two scalings cancel in A and are all that keeps it finite: one per query row, one for all keys and all
-blocks at once. Nothing is added to a feature. D may be negative for features that are not positive; see
+Two scalings cancel in A and keep it finite: one for each query row, and one for all keys and all blocks.
+Nothing is added to a feature. D may be negative for features that are not positive; see
 `contraction.guarded`.
 """
 
@@ -38,7 +38,7 @@ def linear(feature_map: FeatureMap) -> Attention:
 
     def adapted(features: Features, q: Array, k: Array, mask: Array | None) -> tuple[Features, Array]:
         with jax.named_scope("key map"):
-            # Padding may hold anything, NaN included: it stops here.
+            # Padding may be anything, NaN included, and is replaced here.
             k = k if mask is None else jnp.where(mask[:, None], k, 0)
             return feature_map.adapt(features, q, k, mask), k
 
@@ -90,7 +90,7 @@ def linear(feature_map: FeatureMap) -> Attention:
 
     def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_causal(q, k, v, mask)
-        # Constants that follow the data would carry news of the future: those of the draw stay.
+        # Constants adapted to the data would leak later tokens: use those of the draw.
         with jax.named_scope("query map"):
             queries = feature_map.apply_q(features, q)
         with jax.named_scope("key map"):
@@ -107,6 +107,6 @@ def linear(feature_map: FeatureMap) -> Attention:
 
 
 def _with_ones(v: Array, mask: Array | None) -> Array:
-    """Values, and a column of ones that sums the features themselves: D comes with the numerators."""
+    """Values and a column of ones, which sums the features themselves: numerators and D in one product."""
     v = v if mask is None else jnp.where(mask[:, None], v, 0)
     return jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1)

@@ -1,7 +1,7 @@
 """Draws of projection vectors: m vectors, each marginally N(0, I_D), coupled in a stated way.
 
-A coupling draws a Projection, which is known by what it does to tokens: most hold their vectors, those made
-of Hadamard transforms (structured.py) hold signs alone.
+A coupling draws a Projection, an object that projects tokens. Most store their vectors; those made of
+Hadamard transforms (structured.py) store signs.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ Coupling = Callable[[Array, int, int], Projection]
 
 
 class Dense(NamedTuple):
-    """A projection that holds its vectors [m, D]."""
+    """A projection that stores its vectors [m, D]."""
 
     vectors: Array
 
@@ -97,7 +97,7 @@ def orthogonal(key: Array, m: int, dim: int) -> Dense:
 def simplex(key: Array, m: int, dim: int) -> Dense:
     """Blocks of `dim` vectors to the corners of a simplex, turned at random: D(S(R)), SimRF Eq. 8 and 9.
 
-    Obtuse angles explore space better than right ones: the lowest error of all positive features whose
+    Obtuse angles cover space better than right ones: the lowest error of all positive features whose
     directions do not depend on their norms (SimRF Theorem 3.4), from no more work than `orthogonal`.
     """
     direction_key, norm_key = jax.random.split(key)
@@ -115,18 +115,9 @@ def simplex_plus(key: Array, m: int, dim: int, passes: int = 12) -> Dense:
     rotations = _rotations(direction_key, m, dim)
     corners = to_simplex(rotations.swapaxes(-1, -2)).swapaxes(-1, -2)
     drawn = norms(norm_key, m, dim)
-    # A block that is not full is arranged as the vectors it has: the others get no length, and no say.
+    # A block that is not full is arranged as the vectors it has: the others have length zero and no effect.
     lengths = jnp.pad(drawn, (0, len(corners) * dim - m)).reshape(len(corners), dim)
-
-    def turn(step: Array, block: Array) -> Array:
-        i = step % dim
-        others = jnp.sum(block, axis=1) - block[:, i]
-        size = jnp.linalg.norm(others, axis=-1, keepdims=True)
-        away = jnp.where(size > 0, -others / jnp.maximum(size, 1e-30) * lengths[:, i, None], block[:, i])
-        return block.at[:, i].set(away)
-
-    block = jax.lax.fori_loop(0, passes * dim, turn, corners * lengths[..., None])
-    return Dense(_rows(block, m))
+    return Dense(_rows(_turn_away(corners * lengths[..., None], lengths, passes), m))
 
 
 def halton(key: Array, m: int, dim: int) -> Dense:
@@ -176,9 +167,39 @@ def norms(key: Array, m: int, dim: int) -> Array:
 
 def _rotations(key: Array, m: int, dim: int) -> Array:
     """Haar-distributed orthogonal matrices [blocks, dim, dim], as many as hold m rows."""
-    q, r = jnp.linalg.qr(jax.random.normal(key, (-(-m // dim), dim, dim)))
-    # QR fixes the signs of R's diagonal by convention; undoing that is what makes Q Haar.
-    return q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[:, None, :]
+    return _gram_schmidt(jax.random.normal(key, (-(-m // dim), dim, dim)))
+
+
+# Loops are compiled, and a jitted function of the module is compiled once for all draws of one shape.
+@jax.jit
+def _gram_schmidt(gaussian: Array) -> Array:
+    """The Q of each block's QR decomposition, [blocks, dim, dim]; each column is orthogonalised twice.
+
+    LAPACK's QR will not do: two batched calls in one program deadlock on a machine of two cores.
+    """
+
+    def place(column: Array, q: Array) -> Array:
+        v = gaussian[:, :, column]
+        for _ in range(2):  # the second pass removes the rounding errors of the first
+            v = v - jnp.einsum("bij,bj->bi", q, jnp.einsum("bij,bi->bj", q, v))
+        return q.at[:, :, column].set(v / jnp.linalg.norm(v, axis=1, keepdims=True))
+
+    return jax.lax.fori_loop(0, gaussian.shape[-1], place, jnp.zeros_like(gaussian))
+
+
+@partial(jax.jit, static_argnames="passes")
+def _turn_away(block: Array, lengths: Array, passes: int) -> Array:
+    """Each vector of a block [blocks, dim, dim] turned away from the sum of the others, `passes` times."""
+    dim = block.shape[-1]
+
+    def turn(step: Array, block: Array) -> Array:
+        i = step % dim
+        others = jnp.sum(block, axis=1) - block[:, i]
+        size = jnp.linalg.norm(others, axis=-1, keepdims=True)
+        away = jnp.where(size > 0, -others / jnp.maximum(size, 1e-30) * lengths[:, i, None], block[:, i])
+        return block.at[:, i].set(away)
+
+    return jax.lax.fori_loop(0, passes * dim, turn, block)
 
 
 def _rows(blocks: Array, m: int) -> Array:

@@ -38,17 +38,29 @@ def softmax() -> Attention:
     return Attention(init, apply, rank, causal, denominators, lambda key, q, k: ())
 
 
+def softmax_of_pairs(q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None) -> Array:
+    """Exact attention [T, V] of one head, with logits q.k + bias and keys that each query sees by `mask`.
+
+    q is [T, D], k [S, D] and v [S, V]; bias and mask, bool, broadcast to [T, S]. A query that sees no key
+    gets 0.
+    """
+    return _average(*_rows(q, k, None, True if mask is None else mask, bias), v, None)
+
+
 def _average(weights: Array, row_sums: Array, v: Array, mask: Array | None) -> Array:
     return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0)) / row_sums
 
 
-def _rows(q: Array, k: Array, mask: Array | None, pairs: Array | bool = True) -> tuple[Array, Array]:
-    """exp(q.k) [T, S] and its row sums [T, 1], on a scale per row that cancels between them.
+def _rows(
+    q: Array, k: Array, mask: Array | None, pairs: Array | bool = True, bias: Array | None = None
+) -> tuple[Array, Array]:
+    """exp(q.k + bias) [T, S] and its row sums [T, 1], on a scale per row that cancels between them.
 
     Masked keys, and `pairs` [T, S] that are False, weigh nothing.
     """
     logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0)).T
-    whole = mask is None and pairs is True
+    logits = logits if bias is None else logits + bias
+    whole = mask is None and pairs is True and bias is None
     if whole:
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
     else:
@@ -59,4 +71,5 @@ def _rows(q: Array, k: Array, mask: Array | None, pairs: Array | bool = True) ->
     weights = jnp.exp(logits - peak)
     row_sums = jnp.sum(weights, axis=1, keepdims=True)
     # At least one where any key is left; without keys, the numerators are zero and so is the result.
-    return weights, jnp.maximum(row_sums, 1)
+    # A maximum with one itself would halve the derivative of a row whose sum is one.
+    return weights, jnp.maximum(row_sums, 0.5)

@@ -1,6 +1,6 @@
 """The `robopolicy` command. Each command is a frozen dataclass of its settings with a `run`, in its own file.
 
-A command's file imports nothing heavy at its top, so that `--help` answers at once.
+Only the file of the command that runs is imported, so its imports stand at its top.
 """
 
 from __future__ import annotations
@@ -9,35 +9,20 @@ import contextlib
 import difflib
 import errno
 import io
-import operator
 import os
 import re
 import select
 import sys
 from collections.abc import Sequence
-from functools import reduce
-from typing import Annotated, Any, get_args
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import tyro
 
-from robopolicy.cli.bench_attention import BenchAttention
-from robopolicy.cli.bench_env import BenchEnv
-from robopolicy.cli.compare import Compare
-from robopolicy.cli.demos import Demos
-from robopolicy.cli.deploy import Deploy
-from robopolicy.cli.doctor import Doctor
-from robopolicy.cli.evaluate import Evaluate
-from robopolicy.cli.export import Export
-from robopolicy.cli.flops import Flops
-from robopolicy.cli.inspect import Inspect
-from robopolicy.cli.list_runs import ListRuns
-from robopolicy.cli.plan import Plan
-from robopolicy.cli.plot import Plot
-from robopolicy.cli.report import Report
-from robopolicy.cli.rollout import Rollout
-from robopolicy.cli.train_bc import TrainBC
-from robopolicy.cli.train_es import TrainES
-from robopolicy.cli.verify import Verify
+from robopolicy import __version__
+from robopolicy.naming import one_line
+from robopolicy.writing import AGAIN, FULL
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -49,29 +34,39 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
-BAD_PLACES = (errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG)
+BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc")), "bench": ("what to time", ("env", "attention"))}
 
-Command = (
-    Annotated[TrainES, tyro.conf.subcommand("train es")]
-    | Annotated[TrainBC, tyro.conf.subcommand("train bc")]
-    | Annotated[Demos, tyro.conf.subcommand("demos")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Rollout, tyro.conf.subcommand("rollout")]
-    | Annotated[Flops, tyro.conf.subcommand("flops")]
-    | Annotated[Plan, tyro.conf.subcommand("plan")]
-    | Annotated[Compare, tyro.conf.subcommand("compare")]
-    | Annotated[Plot, tyro.conf.subcommand("plot")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[ListRuns, tyro.conf.subcommand("runs")]
-    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Verify, tyro.conf.subcommand("verify")]
-    | Annotated[Deploy, tyro.conf.subcommand("deploy")]
-    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
-    | Annotated[BenchEnv, tyro.conf.subcommand("bench env")]
-    | Annotated[BenchAttention, tyro.conf.subcommand("bench attention")]
-)
+
+class Entry(NamedTuple):
+    """Where a command is: its file in this package and its class there; and what it does, in a line."""
+
+    file: str
+    name: str
+    about: str
+
+
+COMMANDS = {
+    "train es": Entry("train_es", "TrainES", "Train a policy by evolution strategies."),
+    "train bc": Entry("train_bc", "TrainBC", "Clone the behaviour of demonstrations."),
+    "demos": Entry("demos", "Demos", "Record demonstrations of a task into a Minari dataset."),
+    "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print how they went."),
+    "rollout": Entry("rollout", "Rollout", "Film an episode of one policy or of several side by side."),
+    "flops": Entry("flops", "Flops", "Print the FLOPs of one policy step, part by part."),
+    "plan": Entry("plan", "Plan", "Find the attention that a budget of FLOPs buys."),
+    "compare": Entry("compare", "Compare", "Play runs on the same unseen episodes."),
+    "plot": Entry("plot", "Plot", "Draw the learning curves of runs."),
+    "report": Entry("report", "Report", "Write a page about runs, to send to someone."),
+    "runs": Entry("list_runs", "ListRuns", "List the runs in a folder."),
+    "inspect": Entry("inspect", "Inspect", "Show what a run, a bundle or a dataset holds."),
+    "export": Entry("export", "Export", "Write a run's policy as a bundle that a robot runs."),
+    "verify": Entry("verify", "Verify", "Check that a bundle works on this machine, and in time."),
+    "deploy": Entry("deploy", "Deploy", "Let a bundle drive a robot in real time."),
+    "doctor": Entry("doctor", "Doctor", "Check what works on this machine."),
+    "bench env": Entry("bench_env", "BenchEnv", "Time an environment's steps."),
+    "bench attention": Entry("bench_attention", "BenchAttention", "Time attention mechanisms."),
+}
+ABOUT = "Vision policies for robots with linear-time attention, priced in FLOPs."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,15 +75,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # Whoever was reading has gone, as in `robopolicy --help | head`. What is left to be written at exit
-        # must not fail again.
+    except OSError as error:
+        # What is left to be written at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        if isinstance(error, BrokenPipeError):  # its reader has gone, as in `robopolicy --help | head`
+            return FAILED
+        full = f"the disk is full; {AGAIN}"
+        return _complain(f"standard output: {full if error.errno in FULL else error.strerror}", FAILED)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where the module of --env module:Name-v0 may be
     if words and words[0] in PAIRS:  # two words to a person, one name to the parser
         what, names = PAIRS[words[0]]
         if words[1:2] and words[1] in names:
@@ -97,25 +96,34 @@ def _run(arguments: Sequence[str] | None) -> int:
             wanted = ", ".join(f"{words[0]} {name}" for name in names)
             return _complain(f"{words[0]} needs the name of {what}: {wanted}", BAD_INPUT)
     if not words:
-        return _complain(f"a command is needed: {', '.join(commands())} (see --help)", BAD_INPUT)
-    if words[0] not in (*commands(), "--help", "-h"):
-        near = difflib.get_close_matches(words[0], [*commands(), *PAIRS], 1)
+        return _complain(f"a command is needed: {', '.join(COMMANDS)} (see --help)", BAD_INPUT)
+    if words[0] == "--version":
+        print(f"robopolicy {__version__}")
+        return DONE
+    if words[0] in ("--help", "-h"):
+        print(_listed())
+        return DONE
+    if words[0] not in COMMANDS:
+        near = difflib.get_close_matches(words[0], [*COMMANDS, *PAIRS], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
-    parsed, code = _parse(words)
-    if parsed is None:
-        return code
     try:
-        if isinstance(parsed, TrainES | TrainBC) and parsed.resume:
-            # What the command line does not say is as the run began, and not the default of a new one.
+        parsed, code = _parse(words)
+        if parsed is None:
+            return code
+        if getattr(parsed, "resume", False) or getattr(parsed, "resume_from", None) is not None:
+            # What the command line leaves out is as the run began, and not the default of a new run.
             parsed, code = _parse(words, parsed.begun())
             if parsed is None:
                 return code
+            parsed = replace(parsed, resume=True)
         return parsed.run() or DONE
     except BAD_INPUT_ERRORS as error:
         return _complain(_words(error), BAD_INPUT)
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
+            raise
+        if error.errno in FULL and error.filename is None:  # of what is printed: files are told by name
             raise
         return _complain(_words(error), BAD_INPUT if error.errno in BAD_PLACES else FAILED)
     except (RuntimeError, ArithmeticError, MemoryError) as error:
@@ -131,20 +139,21 @@ def _reader_has_left() -> bool:
     return any(event & select.POLLERR for _, event in watched.poll(0))
 
 
-def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[Any, int]:
+def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
     """The command that `words` spell, or None and the exit code; the parser's complaint becomes one line.
 
-    `default` says what they leave out.
+    `default` holds the settings that `words` leave out.
     """
+    name, *options = words
+    kind = command(name)
     complaint = io.StringIO()
-    given: Any = {} if default is None else {"default": default}
+    given = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(complaint):
-            parsed: Any = tyro.cli(
-                Command if words[0] in commands() else _listed(),
-                prog="robopolicy",
-                args=words,
-                description="Vision policies for robots with linear-time attention, priced in FLOPs.",
+            parsed = tyro.cli(
+                kind,
+                prog=f"robopolicy {name}",
+                args=options,
                 config=(tyro.conf.FlagCreatePairsOff,),
                 **given,
             )
@@ -155,23 +164,33 @@ def _parse(words: list[str], default: TrainES | TrainBC | None = None) -> tuple[
         return None, _complain(_parser_words(complaint.getvalue()), BAD_INPUT)
 
 
-def commands() -> dict[str, type]:
+def command(name: str) -> type[Any]:
+    """The dataclass of a command; its file is imported."""
+    entry = COMMANDS[name]
+    found: type[Any] = getattr(import_module(f"robopolicy.cli.{entry.file}"), entry.name)
+    return found
+
+
+def commands() -> dict[str, type[Any]]:
     """The dataclasses of all commands, by name."""
-    return {
-        part.name: kind.__origin__
-        for kind in get_args(Command)
-        for part in kind.__metadata__
-        if hasattr(part, "prefix_name")
-    }
+    return {name: command(name) for name in COMMANDS}
 
 
-def _listed() -> Any:
-    """The commands with one line each, for a list of them all; each tells the rest in its own help."""
-    kinds = []
-    for name, kind in commands().items():
-        about = " ".join(str(kind.__doc__).split("\n\n")[0].split())
-        kinds.append(Annotated[kind, tyro.conf.subcommand(name, description=about)])
-    return reduce(operator.or_, kinds)
+def _listed() -> str:
+    """All commands with a line each."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {entry.about}" for name, entry in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: robopolicy COMMAND [OPTIONS]",
+            "",
+            ABOUT,
+            "",
+            *lines,
+            "",
+            "robopolicy COMMAND --help shows the options of a command; --version prints the version.",
+        ]
+    )
 
 
 def _parser_words(box: str) -> str:
@@ -196,9 +215,9 @@ def _words(error: BaseException) -> str:
         return f"{where}{error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name:  # an import's own words name no remedy
         return f"{error}; see what is missing, and what adds it, with: robopolicy doctor"
-    return " ".join(str(error).split()) or type(error).__name__
+    return str(error).strip() or type(error).__name__
 
 
 def _complain(words: str, code: int) -> int:
-    print(f"robopolicy: {words}", file=sys.stderr)
+    print(f"robopolicy: {one_line(words)}", file=sys.stderr)
     return code

@@ -112,7 +112,7 @@ def _cases(
 def _measured(specs: list[str], tokens: int, dim: int, seconds: float) -> list[dict[str, Any]]:
     import jax
 
-    from robopolicy.flops import count
+    from robopolicy.costs.flops import count
 
     rows: list[dict[str, Any]] = []
     timed = []

@@ -11,8 +11,12 @@ from typing import Annotated, Any
 import tyro
 
 from robopolicy.cli.bench_attention import one_core
-from robopolicy.cli.tasks import Rollouts, check_task, level_depth, make, policy_config
 from robopolicy.envs.physics import default_engine
+from robopolicy.envs.task import task_of
+from robopolicy.experiments.default_policies import new_policy
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.players import player
+from robopolicy.naming import one_of
 
 PARTS = ("physics", "policy", "cameras", "MPC", "control", "task")
 
@@ -29,7 +33,7 @@ class BenchEnv:
         robopolicy bench env --engine mujoco
     """
 
-    task: str = "stepping-stones"
+    task: Annotated[str, tyro.conf.arg(aliases=("--env",))] = "stepping-stones"
     """Task to time."""
     engine: str = field(default_factory=default_engine)
     """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
@@ -47,16 +51,16 @@ class BenchEnv:
 
     def run(self) -> None:
         """Time and print."""
-        check_task(self.task)
+        one_of("task", self.task, ("stepping-stones",))
         if not 0 < self.seconds < float("inf"):
             raise ValueError(f"--seconds is {self.seconds}: it must be a finite number above 0")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: it must be 0 or more")
-        rollouts = Rollouts(self.engine)
-        env = make(rollouts, self.preset)
-        policy_config(self.attention, patch=self.patch)
+        environment = Environment.of(Environment(self.task, self.engine, self.preset))
+        policy = new_policy(environment, self.attention, patch=self.patch)
+        env = environment.make()
         one_core()
-        act = _policy(self.attention, self.patch, rollouts)
+        act = player(policy, self.task).act_in(env, self.seed)
         simulated, whole, bare = 0.0, 0.0, 0.0
         shares = dict.fromkeys(PARTS, 0.0)
         _episode(env, act, self.seed)  # compiled code is loaded, memory touched
@@ -85,33 +89,16 @@ class BenchEnv:
         print(json_format.dumps(result) if self.json else _table(result))
 
 
-def _policy(attention: str, patch: int, rollouts: Rollouts) -> Callable[[Any], Any]:
-    """The task's policy with random parameters, as rollout workers run it."""
-    import tempfile
-    from pathlib import Path
-
-    import jax
-    import numpy as np
-
-    from robopolicy.export.onnx import export_policy
-    from robopolicy.policies.base import flatten
-    from robopolicy.policies.iap import iap
-    from robopolicy.runtime.graph import OnnxPolicy
-
-    config = policy_config(attention, patch=patch)
-    policy = iap(config, level_depth(rollouts))
-    parameters = np.asarray(flatten(policy.init(jax.random.key(0))))
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "policy.onnx"
-        export_policy(config, policy.init_features(jax.random.key(1)), path, parameters)
-        return OnnxPolicy(path)
+def _stones(env: Any) -> Any:
+    """The task, whose engine, walker and sensors are timed one by one."""
+    return task_of(env)
 
 
 def _episode(env: Any, act: Callable[[Any], Any], seed: int) -> tuple[float, float, list[Any]]:
     """Simulated seconds, CPU seconds, and every command that the engine was given."""
     from time import process_time
 
-    task, commands = env.unwrapped, []
+    task, commands = _stones(env), []
     give = task.physics.command
 
     def noted(*command: Any) -> None:
@@ -138,7 +125,7 @@ def _replayed(env: Any, commands: list[Any], seed: int) -> float:
     """CPU seconds of the engine's steps alone."""
     from time import process_time
 
-    task = env.unwrapped
+    task = _stones(env)
     task.reset(seed=seed)
     physics, spent = task.physics, 0.0
     for command in commands:
@@ -153,7 +140,7 @@ def _parts(env: Any, act: Callable[[Any], Any], seed: int) -> dict[str, float]:
     """CPU seconds of every part of an episode, each without the parts that it calls."""
     from time import process_time
 
-    task = env.unwrapped
+    task = _stones(env)
     observation, _ = task.reset(seed=seed)
     walker, spent, running = task.walker, dict.fromkeys(PARTS, 0.0), ["task"]
     last = process_time()

@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.provenance import git_revision, versions
-from robopolicy.cli.tasks import SWEEP, TASKS, check_task, make_task
-from robopolicy.envs.physics import ENGINES, default_engine, renderer
+from robopolicy.envs.physics import ENGINES, renderer
+from robopolicy.envs.registry import chosen, gymnasium_id, make, task_class
+from robopolicy.envs.task import Outcome
+from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
+
+SUCCESS = Outcome("success", "success", "{:7.1%}", "{:.0%} success")  # score of a task without outcomes
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class Demos:
 
     out: Path
     """Folder of the dataset; its name must end in a version, as in sweep-v0."""
-    task: str = SWEEP
-    """Task to demonstrate."""
+    task: Annotated[str, tyro.conf.arg(aliases=("--env",))] = "bimanual-sweep"
+    """Task to demonstrate: bimanual-sweep, or module:Name-v0 whose environment has a demonstrator."""
     episodes: int = 200
     """Episodes to keep."""
     seed: int = 0
@@ -38,53 +41,61 @@ class Demos:
     """Standard deviation of noise on the actions, which are kept as executed and as intended."""
     keep_failed: bool = False
     """Keep episodes that left a ball on the table; without it another seed is played for each."""
-    engine: str = field(default_factory=default_engine)
+    engine: str | None = None
     """Physics engine, bullet or mujoco, and what draws the images. Default: bullet where it is installed."""
-    image_size: int = 500
-    """Pixels a side of the camera's image."""
-    balls: int = 20
-    """Balls on the table."""
+    image_size: int | None = None
+    """Pixels a side of the camera's image; default: the task's, 500 of the bimanual sweep."""
+    balls: int | None = None
+    """Balls on the table of the bimanual sweep; default: 20."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that record; the dataset does not depend on their number."""
     json: Annotated[bool, tyro.conf.arg(help="Print what was recorded as JSON on stdout.")] = False
 
     def run(self) -> None:
         """Record."""
-        check_task(self.task, (SWEEP,))
+        contract = task_class(self.task)
+        if contract.demonstrator is None:
+            raise ValueError(f"task is {self.task!r}: it has no demonstrator")
         from robopolicy.cli.progress import RecordingProgress
         from robopolicy.training.datasets import FORMAT
         from robopolicy.training.recording import RecordingConfig, check_recording, record
         from robopolicy.training.worker import EnvironmentSpec
 
-        config = RecordingConfig(self.episodes, self.seed, self.noise, self.keep_failed)
-        one_of("engine", self.engine, ENGINES)
+        outcomes = tuple(outcome.name for outcome in contract.outcomes)
+        score = contract.outcomes[0] if contract.outcomes else SUCCESS
+        config = RecordingConfig(self.episodes, self.seed, self.noise, self.keep_failed, outcomes)
+        if self.engine is not None:
+            one_of("engine", self.engine, ENGINES)
+        engine, _ = chosen(self.task, self.engine)
         check_recording(self.out, self.workers)
-        settings = {"engine": self.engine, "balls": self.balls, "image_size": self.image_size}
-        make_task(self.task, self.engine, "paper", None, balls=self.balls, image_size=self.image_size).close()
-        environment = EnvironmentSpec(TASKS[self.task].id, settings, self.task)
+        given = {"engine": engine, **contract.demo_settings}
+        given |= {n: value for n in ("balls", "image_size") if (value := getattr(self, n)) is not None}
+        settings = {name: value for name, value in given.items() if value is not None}
+        make(self.task, **settings).close()
+        environment = EnvironmentSpec(gymnasium_id(self.task), settings, self.task)
         about = {
             "task": self.task,
             "format": FORMAT,
             "environment": {"id": environment.id, **settings},
             "recording": asdict(config),
-            "renderer": renderer(self.engine),
+            "renderer": self.task if engine is None else renderer(engine),
             "versions": versions(),
             "git": git_revision(),
         }
-        with RecordingProgress(self.episodes, self.task) as progress:
+        with RecordingProgress(self.episodes, self.task, score.said) as progress:
             kept = record(config, environment, self.out, about, self.workers, progress.episode)
         result: dict[str, Any] = {
             "dataset": str(self.out),
             "episodes": len(kept),
             "steps": sum(episode.steps for episode in kept),
-            "fraction_in_bowls_mean": sum(episode.score for episode in kept) / len(kept),
+            score.mean: sum(episode.score for episode in kept) / len(kept),
             "seeds": [episode.seed for episode in kept],
         }
-        print(json_format.dumps(result) if self.json else _words(result))
+        print(json_format.dumps(result) if self.json else _words(result, score))
 
 
-def _words(result: dict[str, Any]) -> str:
+def _words(result: dict[str, Any], score: Outcome) -> str:
     return (
         f"{result['dataset']}: {result['episodes']} episodes, {result['steps']} steps, "
-        f"{result['fraction_in_bowls_mean']:.1%} of the balls in bowls"
+        f"{score.title} {score.shown.format(result[score.mean]).strip()}"
     )

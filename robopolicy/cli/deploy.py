@@ -6,19 +6,21 @@ import json as json_format
 import math
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.robots import SimulatedRobot
-from robopolicy.cli.tasks import SWEEP, TASKS, make_task
-from robopolicy.envs.physics import ENGINES, default_engine
+from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.registry import chosen, make, task_class
+from robopolicy.envs.task import check_ending, task_of
+from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.simulated_robot import SimulatedRobot
 from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
+    from robopolicy.envs.task import Task
     from robopolicy.runtime.link import Link
     from robopolicy.runtime.manifest import Manifest
 
@@ -48,10 +50,10 @@ class Deploy:
     """Whole episodes in place of --seconds."""
     seed: int = FIRST_SEED
     """Seed of the first episode."""
-    engine: str = field(default_factory=default_engine)
+    engine: str | None = None
     """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
-    preset: str = "paper"
-    """Variant of the task."""
+    preset: str | None = None
+    """Variant of the task; default: its first one, paper."""
     misses: int = MISSES
     """Steps in a row without a command in time that stop the robot."""
     wait: Annotated[bool, tyro.conf.arg(help="Wait for a policy that is started by somebody else.")] = False
@@ -64,7 +66,8 @@ class Deploy:
     def run(self) -> int:
         """Drive and print; the exit code."""
         one_of("robot", self.robot, ROBOTS)
-        one_of("engine", self.engine, ENGINES)
+        if self.engine is not None:
+            one_of("engine", self.engine, ENGINES)
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"seconds is {self.seconds}: it must be a number above 0")
         for name, least in (("episodes", 1), ("seed", 0), ("misses", 1)):
@@ -75,20 +78,23 @@ class Deploy:
             raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
         if not 0 <= self.port < 2**16:
             raise ValueError(f"port is {self.port}: it must be from 0 to 65535")
-        from robopolicy.cli.runs import task_of
+        from robopolicy.experiments import runs
         from robopolicy.runtime.bundle import open_bundle
-        from robopolicy.runtime.policy import Policy
+        from robopolicy.runtime.policy import BundlePolicy
 
         bundle = open_bundle(self.bundle)
-        Policy(bundle)  # what would fail in the other process is told by this one, before anything moves
+        BundlePolicy(bundle)  # raises here, before anything moves, what would fail in the other process
         manifest = bundle.manifest
-        task = task_of(str(self.bundle), manifest.data, "bundle")
-        env = make_task(task, self.engine, self.preset, None, **_observed(manifest, task))
+        task = runs.task_of(str(self.bundle), manifest.data, "bundle")
+        engine, preset = chosen(task, self.engine, self.preset)
+        shown = task_class(task).settings_for({name: value.shape for name, value in manifest.inputs.items()})
+        env = make(task, engine=engine, preset=preset, **shown)
         try:
             robot = SimulatedRobot(env, manifest.data)
             robot.rehearse(self.seed)
             with self._linked(manifest) as link:
-                result = self._drive(robot, link, manifest, task)
+                result = self._drive(robot, link, manifest, task_of(env))
+                result |= {"engine": engine, "preset": preset}
         finally:
             env.close()
         print(json_format.dumps(result) if self.json else _words(result))
@@ -96,14 +102,14 @@ class Deploy:
 
     def _linked(self, manifest: Manifest) -> AbstractContextManager[Link]:
         """The connection to a policy, which is started here unless it is waited for."""
-        from robopolicy.runtime.process import awaited_policy, policy_process
+        from robopolicy.runtime.process import policy_process, remote_policy
 
         def told(why: str) -> None:
             print(f"robopolicy: {why}", file=sys.stderr)
 
         if not self.wait:
             return policy_process(self.bundle, manifest, told)
-        return awaited_policy(
+        return remote_policy(
             self.host,
             self.port,
             manifest,
@@ -112,11 +118,10 @@ class Deploy:
             told,
         )
 
-    def _drive(self, robot: SimulatedRobot, link: Link, manifest: Manifest, task: str) -> dict[str, Any]:
+    def _drive(self, robot: SimulatedRobot, link: Link, manifest: Manifest, task: Task) -> dict[str, Any]:
         from robopolicy.runtime.robot import Driver
 
         driver = Driver(link, manifest, self.misses)
-        outcomes = TASKS[task].outcomes
         played: list[dict[str, Any]] = []
         left = math.inf if self.episodes else self.seconds
         while left > 1e-9 and len(played) < (self.episodes or math.inf) and driver.record.stopped is None:
@@ -125,15 +130,17 @@ class Deploy:
             before = driver.record.steps
             driver.run(robot, left)
             left -= (driver.record.steps - before) * manifest.control_period
+            if robot.finished() and not robot.stopped:
+                check_ending(task, robot.info)
             played.append(
                 {
                     "seed": seed,
                     "steps": driver.record.steps - before,
                     "return": robot.total,
-                    "success": bool(robot.info["success"]),
+                    "success": bool(robot.info.get("success")),
                     "cause": robot.info["cause"],
                     "whole": not robot.stopped,
-                    **{outcome.name: robot.info[outcome.name] for outcome in outcomes},
+                    **{outcome.name: robot.info[outcome.name] for outcome in task.outcomes},
                 }
             )
             if not self.json:
@@ -141,25 +148,18 @@ class Deploy:
         whole = [episode for episode in played if episode["whole"]]
         return {
             "bundle": str(self.bundle),
-            "task": task,
-            "engine": self.engine,
-            "preset": self.preset,
+            "task": manifest.data["task"],
             "control_period": manifest.control_period,
             "deadline": manifest.deadline,
-            **driver.record.told(),
+            **driver.record.summary(),
             "episodes": len(whole),
             "success_rate": sum(e["success"] for e in whole) / len(whole) if whole else None,
             "played": played,
         }
 
 
-def _observed(manifest: Manifest, task: str) -> dict[str, Any]:
-    """Settings of an environment that shows the policy what it was made for."""
-    return {"image_size": manifest.inputs["image"].shape[0]} if task == SWEEP else {}
-
-
-def _line(played: dict[str, Any], task: str) -> str:
-    told = ", ".join(outcome.said.format(played[outcome.name]) for outcome in TASKS[task].outcomes)
+def _line(played: dict[str, Any], task: Task) -> str:
+    told = ", ".join(outcome.said.format(played[outcome.name]) for outcome in task.outcomes)
     return f"seed {played['seed']}: {told}, {played['steps']} steps, {played['cause']}"
 
 

@@ -10,12 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.provenance import versions
-from robopolicy.cli.robots import described
-from robopolicy.cli.tasks import TASKS, make_task
-from robopolicy.envs.physics import ENGINES, default_engine
-
-OBSERVATIONS = 1000
+from robopolicy.experiments.exporting import OBSERVATIONS, export
 
 
 @dataclass(frozen=True)
@@ -39,39 +34,14 @@ class Export:
 
     def run(self) -> None:
         """Convert, record, compare, write."""
-        if self.out.exists():
-            raise FileExistsError(f"out is {str(self.out)!r}: it exists, and nothing is overwritten")
-        if self.observations < 1:
-            raise ValueError(f"observations is {self.observations}: it must be 1 or more")
-        from robopolicy.cli.golden import record_golden
-        from robopolicy.cli.players import observed
-        from robopolicy.cli.runs import find_run, load_run, task_of
-        from robopolicy.export.bundle import write_bundle
-        from robopolicy.training.worker import EnvironmentSpec
-
-        trained = load_run(self.policy)
-        task = task_of(self.policy, trained.run)
-        engine = _engine(trained.run)
-        settings = observed(task, trained)
-        env = make_task(task, engine, "paper", None, **settings)
-        description = described(task, env)
-        env.close()
-        environment = EnvironmentSpec(TASKS[task].id, {"engine": engine, **settings}, task)
-        folder = find_run(self.policy)[0]
-        about = {
-            "name": folder.resolve().name,
-            "task": task,
-            "versions": versions(),
-            "training": _training(folder),
-            "evaluation": _evaluation(folder),
-        }
-        print(f"converting, and recording {self.observations} observations ...", file=sys.stderr)
-        manifest = write_bundle(
+        manifest = export(
+            self.policy,
+            None,
             self.out,
-            trained,
-            description,
-            lambda units: record_golden(trained, environment, units, self.observations),
-            about,
+            observations=self.observations,
+            on_begin=lambda: print(
+                f"converting, and recording {self.observations} observations ...", file=sys.stderr
+            ),
         )
         result = {
             "out": str(self.out),
@@ -80,41 +50,6 @@ class Export:
             "control_period": manifest["control_period"],
         }
         print(json_format.dumps(result) if self.json else _words(result))
-
-
-def _engine(run: dict[str, Any]) -> str:
-    """The engine that a run was trained on, or the default where it tells none that there is."""
-    told = run.get("environment")
-    engine = told.get("engine") if isinstance(told, dict) else None
-    return engine if engine in ENGINES else default_engine()
-
-
-def _training(folder: Path) -> dict[str, Any]:
-    """The last line of a run's log, and how many there are."""
-    path = folder / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    try:
-        last = json_format.loads(lines[-1]) if lines else {}
-    except ValueError:  # a run that was killed may leave half a line
-        last = {}
-    return {"records": len(lines), "last": last}
-
-
-def _evaluation(folder: Path) -> dict[str, Any]:
-    """What a run's evaluation tells by engine, without its lists."""
-    path = folder / "evaluation.json"
-    if not path.exists():
-        return {}
-    try:
-        told = json_format.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
-    if not isinstance(told, dict) or not all(isinstance(one, dict) for one in told.values()):
-        raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine")
-    return {
-        engine: {name: value for name, value in one.items() if not isinstance(value, list)}
-        for engine, one in told.items()
-    }
 
 
 def _words(result: dict[str, Any]) -> str:

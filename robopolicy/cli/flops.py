@@ -9,20 +9,26 @@ from typing import Annotated, Any
 
 import tyro
 
-from robopolicy.cli.files import check_file, check_picture
-from robopolicy.cli.prices import EXACT, Row, Subject, comma_separated, row, subject, table, with_specs
-from robopolicy.cli.tasks import (
-    STONES,
-    SWEEP,
-    TASKS,
+from robopolicy.envs.registry import TASKS, check_name
+from robopolicy.experiments.default_policies import (
+    OPTIONS,
     canonical_spec,
-    check_task,
-    cloned_config,
     policy_config,
+    policy_kind,
 )
+from robopolicy.experiments.flop_table import (
+    EXACT,
+    Row,
+    Subject,
+    comma_separated,
+    row,
+    subject,
+    table,
+    with_specs,
+)
+from robopolicy.experiments.output_files import check_file, check_picture
 
 COMPARED = ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=256)")
-OWN = {STONES: ("variant", "patch"), SWEEP: ("preset", "patch", "head")}  # settings of each task's policy
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,9 @@ class Flops:
     policies: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="[RUN|BUNDLE ...]")]] = ()
     """Runs, shipped policies and exported bundles to count. Default: the policy that the task is trained
     with."""
-    task: str | None = None
-    """Without a run or a bundle, the task whose policy is counted: stepping-stones (the default) or
-    bimanual-sweep."""
+    task: Annotated[str | None, tyro.conf.arg(aliases=("--env",))] = None
+    """Without a run or a bundle, the task whose policy is counted: stepping-stones (the default),
+    bimanual-sweep or module:Name-v0."""
     attention: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Attention to count, with the settings of each run or bundle; repeatable. Default, where there is none
     of these: what the paper compares."""
@@ -74,7 +80,7 @@ class Flops:
             specs = specs or [canonical_spec(spec) for spec in COMPARED]
         rows = [row(one, self.per_second) for one in with_specs(named, base, specs)]
         if self.csv is not None:
-            from robopolicy.training.checkpoint import write_atomically
+            from robopolicy.writing import write_atomically
 
             write_atomically(self.csv, comma_separated(rows))
         if self.picture is not None:
@@ -88,7 +94,7 @@ class Flops:
             raise ValueError(f"{name} is {value!r}: {first!r} has its own, so give one or the other")
         named = [subject(name) for name in self.policies]
         if self.task is not None:
-            check_task(self.task, tuple(TASKS))
+            check_name(self.task)
             for one in named:
                 if one.task != self.task:
                     raise ValueError(f"task is {self.task!r}: {one.name!r} was trained on {one.task!r}")
@@ -96,17 +102,16 @@ class Flops:
 
     def _base(self, given: dict[str, Any]) -> Subject:
         """The policy that a task is trained with, with one mechanism or another."""
-        task = STONES if self.task is None else self.task
-        check_task(task, tuple(TASKS))
+        task = next(iter(TASKS)) if self.task is None else self.task
+        own = OPTIONS[policy_kind(task)]
         for name, value in given.items():
-            if name not in OWN[task]:
+            if name not in own:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        make = policy_config if task == STONES else cloned_config
-        return Subject(None, task, make(EXACT, **given), None)
+        return Subject(None, task, policy_config(EXACT, task, **given), None)
 
 
 def _draw(path: Path, rows: list[Row]) -> None:
-    from robopolicy.flops import COMPONENTS, OTHER
+    from robopolicy.costs.flops import COMPONENTS, OTHER
     from robopolicy.viz.stacked_bars import stacked_bars
 
     alike = len({(row.get("variant", row["head"]), row["tokens"]) for row in rows}) == 1

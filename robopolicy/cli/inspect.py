@@ -21,7 +21,7 @@ class Inspect:
 
     Of a run: where it stands, settings, checkpoints, log, parameters and features by name, FLOPs. Of a
     bundle: inputs and outputs with units and limits, times, and that all files are as its sums list them. Of
-    a dataset: episodes, what was seen and done, success, and the cache of its frames.
+    a dataset: episodes, what was seen and done, and success.
 
     For example:
         robopolicy inspect runs/first
@@ -54,8 +54,8 @@ class Inspect:
         print(json_format.dumps(told) if self.json else _words(told))
 
     def _dataset(self, path: Path) -> Told:
-        from robopolicy.cli.contents import dataset_contents, episode_contents
-        from robopolicy.cli.files import check_file
+        from robopolicy.experiments.contents import dataset_contents, episode_contents
+        from robopolicy.experiments.output_files import check_file
         from robopolicy.training.datasets import open_dataset
 
         check_file("video", self.video, (".mp4",))
@@ -70,7 +70,7 @@ class Inspect:
         number = self.episode or 0
         told = episode_contents(dataset, number)
         if self.video is not None or self.sheet is not None:
-            from robopolicy.cli.episode_views import write_sheet, write_video
+            from robopolicy.experiments.dataset_pictures import write_sheet, write_video
 
             if self.video is not None:
                 write_video(self.video, dataset, number)
@@ -83,8 +83,8 @@ class Inspect:
 
 
 def _run_or_bundle(what: str) -> Told:
-    from robopolicy.cli.contents import bundle_contents, run_contents
-    from robopolicy.cli.runs import find_run
+    from robopolicy.experiments.contents import bundle_contents, run_contents
+    from robopolicy.experiments.runs import find_run
 
     path = Path(what)
     if any((path / name).exists() for name in ("manifest.json", "SHA256SUMS")):
@@ -102,7 +102,7 @@ def _run_or_bundle(what: str) -> Told:
 
 
 def _words(told: Told) -> str:
-    from robopolicy.cli.contents_words import WORDS
+    from robopolicy.experiments.contents_text import WORDS
 
     # Strangers' words may hold commands to a terminal.
     lines = ["".join(c if c.isprintable() else " " for c in line) for line in WORDS[told["kind"]](told)]

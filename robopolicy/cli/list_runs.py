@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json as json_format
-import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +14,6 @@ Row = dict[str, Any]
 
 COLUMNS = ("run", "task", "trainer", "attention", "status", "done", "best", "FLOPs a step", "written")
 MEASURES = {"held_out/return": "return", "rollout/return": "return", "validation/loss": "loss"}
-DAMAGED = "damaged"
 
 
 @dataclass(frozen=True)
@@ -25,9 +21,9 @@ class ListRuns:
     """List the runs in a folder, whoever wrote last first.
 
     A run is running while its trainer holds it, finished once it has come to its end, failed where an error
-    ended it, stopped where something else did, and damaged where it cannot be read, with what is wrong. Its
-    best is the highest return on held-out seeds; of a cloned policy that in the simulator, or where it was
-    not played there, the lowest loss on frames set aside.
+    ended it, stopped where something else did, and damaged where it cannot be read or has lost its
+    checkpoints, with what is wrong. Its best is the highest return on held-out seeds; of a cloned policy that
+    in the simulator, or where it was not played there, the lowest loss on frames set aside.
 
     For example:
         robopolicy runs
@@ -40,85 +36,17 @@ class ListRuns:
 
     def run(self) -> None:
         """Look and print."""
+        from robopolicy.experiments.run_table import run_row, runs_below
+
         if not self.folder.is_dir():
             what = "a file" if self.folder.exists() else "not there"
             raise ValueError(f"folder is {str(self.folder)!r}: it must be a folder, and is {what}")
-        rows = [_row(name, path) for name, path in runs_below(self.folder)]
+        rows = [run_row(name, path) for name, path in runs_below(self.folder)]
         rows.sort(key=lambda row: (-row["written"], row["run"]))
         if self.json:
             print(json_format.dumps(rows))
         else:
             print(_table(rows, time.time()) if rows else f"no runs in {str(self.folder)!r}")
-
-
-def runs_below(folder: Path) -> list[tuple[str, Path]]:
-    """The runs in `folder`, itself included, by their names; nothing is looked for inside of a run.
-
-    Links are followed where they lead to a run, and no further.
-    """
-    if (folder / "config.json").is_file():
-        return [(str(folder), folder)]
-    found: list[tuple[str, Path]] = []
-
-    def add(path: Path) -> None:
-        found.append((str(path.relative_to(folder)), path))
-
-    def unreadable(error: OSError) -> None:
-        add(Path(error.filename))  # there may be a run behind it, so it has a row
-
-    for where, below, _ in os.walk(folder, onerror=unreadable):
-        runs = [name for name in below if os.path.isfile(os.path.join(where, name, "config.json"))]
-        for name in runs:
-            add(Path(where) / name)
-        below[:] = [name for name in below if name not in runs and not name.startswith(".")]
-    return found
-
-
-def _row(name: str, path: Path) -> Row:
-    """A run, or what is wrong with it."""
-    from robopolicy.training.checkpoint import RunFolder
-    from robopolicy.training.standing import standing
-
-    row: Row = {"run": name, "path": str(path)}
-    row |= dict.fromkeys(("task", "trainer", "attention", "done", "total", "measure", "best", "flops"))
-    try:
-        config = RunFolder(path).config()
-        policy = config.get("policy")
-        row["task"] = config.get("task")
-        row["attention"] = policy.get("attention") if isinstance(policy, dict) else None
-        stands = standing(RunFolder(path))
-        row |= {
-            part: getattr(stands, part)
-            for part in ("trainer", "done", "total", "measure", "best", "status", "why", "written")
-        }
-        with suppress(ModuleNotFoundError):  # without JAX nothing can be counted, and nothing is damaged
-            row["flops"] = flops_of(config)
-    except Exception as error:  # what a stranger has written may break any layer, and is one row of many
-        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        written = os.path.getmtime(path) if os.path.exists(path) else 0.0
-        row |= {"status": DAMAGED, "why": f"{kind}{error}", "written": written}
-    return row
-
-
-def flops_of(config: dict[str, Any]) -> int:
-    """FLOPs of a step, as the run's config tells them, or counted where an older one does not.
-
-    Raises ValueError where its policy cannot be read.
-    """
-    told = config.get("flops")
-    if type(told) is int and told >= 0:
-        return told
-    return _counted(json_format.dumps(config.get("policy"), sort_keys=True))
-
-
-@cache
-def _counted(policy: str) -> int:
-    """FLOPs of the policy that this JSON describes."""
-    # Imported here: JAX takes a second, and runs that tell their price need none.
-    from robopolicy.flops import count_step
-    from robopolicy.policies.catalogue import restore, untold
-
-    return count_step(untold(restore(json_format.loads(policy)))).total
 
 
 def ago(seconds: float) -> str:

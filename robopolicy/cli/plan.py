@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json as json_format
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.runs import Trained, load_run
-from robopolicy.cli.tasks import STONES, SWEEP, TASKS, check_task
-from robopolicy.envs.physics import ENGINES, default_engine
+from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.registry import check_name
+from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.runs import load, shipped_policy
 from robopolicy.naming import one_of
 
 if TYPE_CHECKING:
     from robopolicy.plan.pairs import Pairs
     from robopolicy.plan.search import Choice, Front
+    from robopolicy.policies.policy import Policy
 
-POLICIES = {STONES: "stepping-stones-angular-8x8", SWEEP: "bimanual-sweep-angular"}
+SHIPPED = "angular_hybrid(m=8, n=8)"  # of the policy that a plan is for by default
 FRAMES = 16
 MOST_FRAMES = 256
 # Of --norm: the kernel of shorter tokens is one, whatever estimates it, and of longer ones beyond e^100.
@@ -42,8 +43,8 @@ class Plan:
 
     budget: int
     """FLOPs that a policy step may take."""
-    task: str = STONES
-    """stepping-stones or bimanual-sweep."""
+    task: Annotated[str, tyro.conf.arg(aliases=("--env",))] = "stepping-stones"
+    """stepping-stones, bimanual-sweep or module:Name-v0."""
     policy: str | None = None
     """Run whose queries, keys and settings the plan is for; default: the angular hybrid that ships."""
     norm: float | None = None
@@ -54,8 +55,9 @@ class Plan:
     """Largest error that the choice may have; default: that of angular_hybrid(m=8, n=8) in the policy."""
     verify: int = 0
     """Also measure the errors of the front, on so many frames of other episodes."""
-    engine: str = field(default_factory=default_engine)
-    """Physics engine that frames are recorded with, bullet or mujoco."""
+    engine: str | None = None
+    """Physics engine that frames are recorded with, bullet or mujoco. Default: bullet where it is
+    installed."""
     json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
 
     def run(self) -> None:
@@ -63,7 +65,7 @@ class Plan:
         trained = self._checked()
         from robopolicy.cli.progress import CountingProgress
         from robopolicy.plan.resolutions import head_dims, resolutions
-        from robopolicy.plan.search import Search, choose, use_of
+        from robopolicy.plan.search import Search, check_budget, choose, head_dim_of
 
         offered = list(resolutions(trained.config))
         counts = sorted({r.tokens for r in offered})
@@ -71,8 +73,10 @@ class Plan:
             allowed = ", ".join(map(str, counts))
             raise ValueError(f"tokens is {self.tokens}: a patch that fits the image makes {allowed}")
         offered = [r for r in offered if self.tokens in (None, r.tokens)]
+        check_budget(self.budget, offered)
         widths = head_dims(trained.config)
         with CountingProgress("planning", 1 + len(widths) + len(offered), "steps") as progress:
+            progress.begin()
             pairs = self._pairs(trained)
             progress.advance()
             search = Search(pairs, widths, progress.advance)
@@ -80,7 +84,7 @@ class Plan:
             for resolution in offered:
                 fronts.append(search.front(resolution))
                 progress.advance()
-        own = use_of(trained.config).dim
+        own = head_dim_of(trained.config)
         references = [search.reference(front.resolution) for front in fronts]
         most = self.error
         if most is None:
@@ -93,7 +97,7 @@ class Plan:
         told = {
             "task": self.task,
             "budget": self.budget,
-            "policy": self.policy or POLICIES[self.task],
+            "policy": self.policy or shipped_policy(self.task, SHIPPED),
             "pairs": {"recorded_frames": FRAMES if self.norm is None else 0, **pairs.summary()},
             "error_allowed": most,
             "resolutions": [self._resolution(f, r, most) for f, r in zip(fronts, references, strict=True)],
@@ -104,9 +108,9 @@ class Plan:
             self._verify(trained, told)
         print(json_format.dumps(told) if self.json else _table(told))
 
-    def _checked(self) -> Trained:
+    def _checked(self) -> Policy:
         """The run to plan for. Raises ValueError or FileNotFoundError for what cannot be planned."""
-        check_task(self.task, tuple(TASKS))
+        check_name(self.task)
         if self.budget < 1:
             raise ValueError(f"budget is {self.budget}: it must be 1 or more FLOPs a step")
         if not 0 <= self.verify <= MOST_FRAMES:
@@ -115,33 +119,34 @@ class Plan:
             raise ValueError(f"error is {self.error}: it must be 0 or more")
         if self.norm is not None and not SHORTEST <= self.norm <= LONGEST:
             raise ValueError(f"norm is {self.norm}: it must be from {SHORTEST:g} to {LONGEST:g}")
-        one_of("engine", self.engine, ENGINES)
+        if self.engine is not None:
+            one_of("engine", self.engine, ENGINES)
         if self.norm is not None and self.verify:
             raise ValueError(
                 f"verify is {self.verify}: with --norm there are no recorded frames, so leave one out"
             )
-        name = self.policy or POLICIES[self.task]
-        trained = load_run(name)
+        name = self.policy or shipped_policy(self.task, SHIPPED)
+        trained = load(name)
         if trained.run.get("task") != self.task:
             raise ValueError(f"task is {self.task!r}: {name!r} was trained on {trained.run.get('task')!r}")
         if not getattr(trained.config, "sees", True):
             raise ValueError(f"policy is {name!r}: it is given no image, and attends to nothing")
-        from robopolicy.plan.search import use_of
+        from robopolicy.plan.search import head_dim_of
 
-        if use_of(trained.config).dim < 2:
+        if head_dim_of(trained.config) < 2:
             raise ValueError(
                 f"policy is {name!r}: its queries and keys are 1 wide, and a plan needs 2 or more"
             )
         return trained
 
-    def _pairs(self, trained: Trained) -> Pairs:
-        from robopolicy.cli.frames import recorded_heads
-        from robopolicy.plan.pairs import random_directions, recorded
-        from robopolicy.plan.search import use_of
+    def _pairs(self, trained: Policy) -> Pairs:
+        from robopolicy.experiments.recorded_heads import recorded_heads
+        from robopolicy.plan.pairs import random_directions, sample_pairs
+        from robopolicy.plan.search import head_dim_of
 
         if self.norm is not None:
-            return random_directions(self.norm, use_of(trained.config).dim)
-        return recorded(
+            return random_directions(self.norm, head_dim_of(trained.config))
+        return sample_pairs(
             recorded_heads(trained, self.task, frames=FRAMES, seed=FIRST_SEED, engine=self.engine)
         )
 
@@ -159,17 +164,17 @@ class Plan:
             "best": _row(front, within[-1]) if within else None,
         }
 
-    def _verify(self, trained: Trained, told: Row) -> None:
+    def _verify(self, trained: Policy, told: Row) -> None:
         """Add measured errors to the rows of the front."""
-        from robopolicy.cli.frames import recorded_heads
+        from robopolicy.experiments.recorded_heads import recorded_heads
+        from robopolicy.plan.measure import measured_error
         from robopolicy.plan.search import EXACT
-        from robopolicy.plan.verify import measured
 
         seed = FIRST_SEED + 1000  # episodes that the prediction has not seen
         heads = recorded_heads(trained, self.task, frames=self.verify, seed=seed, engine=self.engine)
         for row in told["front"]:
             exact = row["attention"] == EXACT
-            row["measured"] = 0.0 if exact else measured(row["attention"], heads, row["head_dim"])
+            row["measured"] = 0.0 if exact else measured_error(row["attention"], heads, row["head_dim"])
 
 
 def _place(front: Front) -> Row:

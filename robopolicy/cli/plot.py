@@ -14,8 +14,9 @@ import tyro
 class Plot:
     """Draw the learning curves of runs, all trained by evolution or all by cloning.
 
-    Runs that differ by their seeds alone are one curve: their mean, and the spread between them. There is a
-    panel for everything that the runs have logged, and a run may still be in progress.
+    Runs that differ by their seeds alone are one curve: their mean, and the spread between them. A copy of a
+    run has a curve of its own. There is a panel for everything that the runs have logged, and a run may still
+    be in progress.
 
     For example:
         robopolicy plot runs/first --out curves.svg
@@ -33,8 +34,8 @@ class Plot:
 
     def run(self) -> None:
         """Read, draw, print."""
-        from robopolicy.cli.files import check_picture
-        from robopolicy.cli.logged import AXES, all_logged, along_of, groups, panels
+        from robopolicy.experiments.learning_curves import AXES, all_logged, along_of, groups, panels
+        from robopolicy.experiments.output_files import check_picture
 
         check_picture("out", self.out)
         runs = all_logged(self.runs)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from robopolicy.envs.task import Outcome
+from robopolicy.experiments.hooks import Hooks
+
 Record = dict[str, Any]
 
 
-def _bar(console: Console, unit: str) -> Progress:
+def _bar(console: Console, unit: str, total: int | None) -> Progress:
     """A bar that counts `unit`, where there is a terminal to draw it on."""
+    end = "" if total is None else "/{task.total}"
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn(f"{{task.completed:.1f}}/{{task.total}} {unit}"),
+        TextColumn(f"{{task.completed:.1f}}{end} {unit}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -34,15 +39,16 @@ class Lines:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 class Barred(Lines):
     """A bar that fills up to `total` while the context is open, under whatever is said."""
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
         super().__init__()
-        self._what, self._total, self._bar = what, total, _bar(self._console, unit)
+        self._what, self._total, self._unit = what, total, unit
+        self._bar = _bar(self._console, unit, total)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -58,7 +64,15 @@ def _clock(seconds: float) -> str:
 
 
 class CountingProgress(Barred):
-    """A bar that counts to a known end, on a terminal; nothing anywhere else."""
+    """A bar that counts, on a terminal; one line when the work begins anywhere else."""
+
+    _begun = False
+
+    def begin(self) -> None:
+        """The input is checked, and the work begins; further calls do nothing."""
+        if not self._begun and not self._console.is_terminal:
+            self.say(self._what if self._total is None else f"{self._what} {self._total} {self._unit}")
+        self._begun = True
 
     def advance(self) -> None:
         """One more."""
@@ -68,19 +82,26 @@ class CountingProgress(Barred):
 class TrainingProgress(Barred):
     """Told of episodes and generations, it shows returns, speed and the time that is left."""
 
-    def __init__(self, config: Any, title: str, goal: str) -> None:
+    def __init__(self, config: Any, title: str, goal: str, outcomes: Sequence[Outcome]) -> None:
         super().__init__("training", config.generations, "generations")
         self._population, self._episodes = config.population, config.episodes
         self._expected = config.population * config.episodes_on(0)
-        self._title, self._goal = title, goal
+        self._title, self._goal, self._outcomes = title, goal, outcomes
         self._began = time.monotonic()
         self._generations = 0
         self._shares: list[float] = []
 
-    def __enter__(self) -> Self:
+    def hooks(self) -> Hooks:
+        """What a training calls."""
+        return Hooks(self._begin, self._resumed, self.generation, self.episode)
+
+    def _begin(self, words: str) -> None:
         each = ", then ".join(str(self._population * count) for count in self._episodes)
         self.say(f"Training {self._title}: {self._total} generations of {each} episodes")
-        return super().__enter__()
+        self.say(words)
+
+    def _resumed(self, number: int) -> None:
+        self.say(f"resuming at generation {number} of {self._total}")
 
     def episode(self) -> None:
         """One more episode is in."""
@@ -95,19 +116,21 @@ class TrainingProgress(Barred):
             self._expected = record["episodes"]
             self.say(self._line(record))
         if "held_out/return" in record:
-            self.say(
-                f"  on held-out {self._goal}: return {record['held_out/return']:.2f}, "
-                f"{record['held_out/distance']:.2f} m, success {record['held_out/success']:.0%}"
-            )
+            told = [f"return {record['held_out/return']:.2f}"]
+            told += [o.said.format(record[f"held_out/{o.name}"]) for o in self._outcomes]
+            told.append(f"success {record['held_out/success']:.0%}")
+            self.say(f"  on held-out {self._goal}: {', '.join(told)}")
         self._bar.update(self._task, completed=number)
 
-    def done(self, record: Record | None) -> None:
-        """The run is over; None where there was nothing left to do."""
+    def done(self, record: Record | None, go_on: str) -> None:
+        """The training has ended, with no record where nothing was left; `go_on` is the command to resume."""
         if record is None:
             self.say("nothing left to do: the run is over")
             return
         if record["ended_by"]:
             self.say(f"ended early: {record['ended_by']}")
+        elif record["generation"] < self._total:
+            self.say(f"stopped after generation {record['generation']}; go on with: {go_on}")
         if self._shares:
             share = sum(self._shares) / len(self._shares)
             self.say(f"{share:.0%} of the workers' time went into episodes")
@@ -115,10 +138,11 @@ class TrainingProgress(Barred):
     def _line(self, record: Record) -> str:
         per_generation = (time.monotonic() - self._began) / self._generations
         left = per_generation * (self._total - record["generation"])
+        told = "".join(f"{o.said.format(record[o.name])}  " for o in self._outcomes)
         return (
             f"generation {record['generation']:3d}/{self._total} ({record['environment']})  "
             f"return mean {record['return_mean']:6.2f}  best {record['return_best']:6.2f}  "
-            f"{record['distance']:.2f} m  {record['episodes_per_second']:.1f} episodes/s  "
+            f"{told}{record['episodes_per_second']:.1f} episodes/s  "
             f"left {_clock(left)}"
         )
 
@@ -126,9 +150,10 @@ class TrainingProgress(Barred):
 class RecordingProgress(Lines):
     """Told of demonstrations, it shows how they went and the time that is left."""
 
-    def __init__(self, wanted: int, task: str) -> None:
+    def __init__(self, wanted: int, task: str, said: str) -> None:
+        """said: the format of a demonstration's score."""
         super().__init__()
-        self._wanted, self._task = wanted, task
+        self._wanted, self._task, self._said = wanted, task, said
         self._began = time.monotonic()
         self._before: int | None = None
 
@@ -148,7 +173,7 @@ class RecordingProgress(Lines):
         left = (time.monotonic() - self._began) / new * (self._wanted - kept)
         self.say(
             f"{kept:4d}/{self._wanted}  seed {recorded.seed}  {recorded.steps} steps  "
-            f"{recorded.score:.0%} in bowls  left {_clock(left)}"
+            f"{self._said.format(recorded.score)}  left {_clock(left)}"
         )
 
 
@@ -160,9 +185,16 @@ class CloningProgress(Barred):
         self._config, self._title = config, title
         self._waiting: list[float] = []
 
-    def __enter__(self) -> Self:
+    def hooks(self) -> Hooks:
+        """What a training calls."""
+        return Hooks(self._begin, self._resumed, self.record, self.step)
+
+    def _begin(self, words: str) -> None:
         self.say(f"Cloning with {self._title}: {self._config.steps} steps of {self._config.batch} frames")
-        return super().__enter__()
+        self.say(words)
+
+    def _resumed(self, number: int) -> None:
+        self.say(f"resuming at step {number} of {self._total}")
 
     def step(self) -> None:
         """One more step is done."""
@@ -188,10 +220,13 @@ class CloningProgress(Barred):
             ]
             self.say(f"  in the simulator: {', '.join(outcomes)}")
 
-    def done(self, record: Record | None) -> None:
-        """The run is over; None where there was nothing left to do."""
+    def done(self, record: Record | None, go_on: str) -> None:
+        """The training has ended, with no record where nothing was left; `go_on` is the command to resume."""
         if record is None:
             self.say("nothing left to do: the run is over")
-        elif self._waiting:
+            return
+        if record["step"] < self._config.steps:
+            self.say(f"stopped after step {record['step']}; go on with: {go_on}")
+        if self._waiting:
             share = sum(self._waiting) / len(self._waiting)
             self.say(f"{share:.1%} of the time went into waiting for demonstrations")

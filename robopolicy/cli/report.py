@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json as json_format
 import shlex
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import cv2
 import tyro
 
-from robopolicy.cli.evaluate import FIRST_SEED
-from robopolicy.cli.rollout import check_size
-from robopolicy.cli.tasks import TASKS, make_task
-from robopolicy.envs.physics import default_engine
-
-if TYPE_CHECKING:
-    from robopolicy.cli.logged import Run
-    from robopolicy.viz.report import Film
+from robopolicy.cli.progress import CountingProgress, Lines
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments import report_sections
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
+from robopolicy.experiments.films import check_size, film
+from robopolicy.experiments.flop_table import row, subject
+from robopolicy.experiments.learning_curves import Run, all_logged, groups
+from robopolicy.experiments.output_files import check_file
+from robopolicy.experiments.provenance import git_revision, versions
+from robopolicy.experiments.runs import load, played_on
+from robopolicy.viz.report import Film, page
+from robopolicy.viz.video import still
+from robopolicy.writing import scratch, write_atomically
 
 PLAYED = 20  # episodes, where no evaluation is kept beside a run
 
@@ -45,13 +51,14 @@ class Report:
     that is kept beside a run, and 20 where there is none."""
     seed: int = FIRST_SEED
     """Seed of the first episode, which is the one that is filmed."""
-    engine: str = field(default_factory=default_engine)
-    """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
-    preset: str = "paper"
-    """Variant of the task."""
+    engine: str | None = None
+    """Physics engine, bullet or mujoco. Default: the one that the first run was trained on; for baselines
+    alone, bullet where it is installed."""
+    preset: str | None = None
+    """Variant of the task; default: its first one, paper."""
     episode_seconds: float | None = None
     """Longest episode, in simulated seconds; default: the preset's."""
-    video: bool = True
+    video: Annotated[bool, tyro.conf.arg(help_behavior_hint="(default: False)")] = True
     """Leave the films out, with which the page takes longest."""
     size: tuple[int, int] = (640, 360)
     """Width and height of a film, both even."""
@@ -59,23 +66,18 @@ class Report:
 
     def run(self) -> None:
         """Play, film, write."""
-        from robopolicy.cli.files import check_file
-        from robopolicy.cli.logged import all_logged
-
         check_file("out", self.out, (".html",))
-        import robopolicy.viz.report  # noqa: F401 (what is not installed is told before any work is done)
-
-        if self.episodes is not None and self.episodes < 0:
-            raise ValueError(f"episodes is {self.episodes}: it must be 0 or more")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}: it must be 0 or more")
+        seeds = seeds_from(self.seed, PLAYED if self.episodes is None else self.episodes, fewest=0)
         check_size(self.size)
         runs = all_logged(self.runs)
-        self._check_played(runs)
-        played = self._evaluations(runs)
-        with tempfile.TemporaryDirectory() as scratch:
-            films = [self._film(run, Path(scratch) / f"{n}.mp4") for n, run in enumerate(runs)]
-            self._write(runs, played, films, Path(scratch))
+        environment = played_on(self.runs, None, self.engine, self.preset, self.episode_seconds)
+        for run in runs:
+            load(run.name)
+        environment.showing({}).make().close()
+        played = self._evaluations(runs, environment, seeds)
+        with scratch() as folder:
+            films = [self._film(run, environment, folder / f"{n}.mp4") for n, run in enumerate(runs)]
+            self._write(runs, environment, played, films, folder)
         result = {
             "out": str(self.out),
             "bytes": self.out.stat().st_size,
@@ -86,107 +88,65 @@ class Report:
         words = f"{self.out}: {len(runs)} run{'s' * (len(runs) > 1)}, {result['bytes'] / 1e6:.1f} MB"
         print(json_format.dumps(result) if self.json else words)
 
-    def _check_played(self, runs: list[Run]) -> None:
-        """Raise ValueError or FileNotFoundError for runs that cannot be played, before any is."""
-        from robopolicy.cli.runs import load_run
-
-        for run in runs:
-            load_run(run.name)
-        task = runs[0].config["task"]
-        env = make_task(task, self.engine, self.preset, self.episode_seconds, **TASKS[task].unseen)
-        env.close()
-
-    def _evaluations(self, runs: list[Run]) -> list[dict[str, Any] | None]:
-        """How each run does; None where nobody asked."""
-        from robopolicy.cli.evaluate import evaluation
-        from robopolicy.cli.findings import kept_evaluation
-        from robopolicy.cli.progress import CountingProgress
-
+    def _evaluations(
+        self, runs: list[Run], environment: Environment, seeds: range
+    ) -> list[dict[str, Any] | None]:
+        """The evaluation of each run; None where there are no seeds."""
         found: list[dict[str, Any] | None] = [None] * len(runs)
         if self.episodes is None and self.episode_seconds is None:
-            found = [kept_evaluation(run.name, self.engine, self.preset) for run in runs]
-        count = PLAYED if self.episodes is None else self.episodes
-        missing = [place for place, kept in enumerate(found) if kept is None] if count else []
-        seeds = range(self.seed, self.seed + count)
-        with CountingProgress("playing", len(missing) * count, "episodes") as progress:
+            kept = environment.engine, environment.preset
+            found = [report_sections.kept_evaluation(run.name, *kept) for run in runs]
+        missing = [place for place, kept in enumerate(found) if kept is None] if seeds else []
+        with CountingProgress("playing", len(missing) * len(seeds), "episodes") as progress:
             for place in missing:
-                found[place], _ = evaluation(
-                    runs[place].name,
-                    runs[place].config["task"],
-                    seeds,
-                    engine=self.engine,
-                    preset=self.preset,
-                    episode_seconds=self.episode_seconds,
-                    on_episode=progress.advance,
-                )
+                name, hooks = runs[place].name, {"on_begin": progress.begin, "on_episode": progress.advance}
+                found[place] = evaluate(name, environment, seeds, **hooks).summary()
         return found
 
-    def _film(self, run: Run, video: Path) -> Film | None:
+    def _film(self, run: Run, environment: Environment, video: Path) -> Film | None:
         if not self.video:
             return None
-        import cv2
-
-        from robopolicy.cli.filming import film
-        from robopolicy.cli.progress import Lines
-        from robopolicy.viz.report import Film
-        from robopolicy.viz.video import still
-
         Lines().say(f"filming {run.name}")
-        task = run.config["task"]
-        (told,) = film(
-            [run.name],
-            video,
-            task=task,
-            seed=self.seed,
-            engine=self.engine,
-            preset=self.preset,
-            episode_seconds=self.episode_seconds,
-            size=self.size,
-        )
+        (episode,) = film([run.name], environment, video, seed=self.seed, size=self.size)
         poster = video.with_suffix(".jpg")
-        if not cv2.imwrite(str(poster), still(video)[..., ::-1]):
-            raise OSError(f"the film's poster could not be written to {str(poster.parent)!r}")
-        outcomes = ", ".join(outcome.said.format(told[outcome.name]) for outcome in TASKS[task].outcomes)
-        caption = f"Seed {self.seed}: {outcomes}, return {told['return']:.2f}, ended by {told['cause']}"
-        return Film(video, poster, caption)
+        poster.write_bytes(cv2.imencode(".jpg", still(video)[..., ::-1])[1].tobytes())
+        declared = task_class(environment.task).outcomes
+        outcomes = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in declared)
+        ending = f"return {episode['return']:.2f}, ended by {episode['cause']}"
+        return Film(video, poster, f"Seed {self.seed}: {outcomes}, {ending}")
 
     def _write(
         self,
         runs: list[Run],
+        environment: Environment,
         played: list[dict[str, Any] | None],
         films: list[Film | None],
-        scratch: Path,
+        folder: Path,
     ) -> None:
-        from robopolicy.cli import findings
-        from robopolicy.cli.logged import groups
-        from robopolicy.cli.prices import row, subject
-        from robopolicy.cli.provenance import git_revision, versions
-        from robopolicy.training.checkpoint import write_atomically
-        from robopolicy.viz.report import page
-
         prices = [row(subject(run.name), per_second=False) for run in runs]
         grouped = groups(runs)
-        task = runs[0].config["task"]
         sections = [
-            findings.curves(grouped, scratch),
-            *findings.evaluation(grouped, runs, played),
-            findings.flops(runs, prices, scratch),
-            findings.settings(runs),
-            findings.made_with(runs, versions(), git_revision()),
+            report_sections.curves(grouped, folder),
+            *report_sections.evaluation(grouped, runs, played),
+            report_sections.flops(runs, prices, folder),
+            report_sections.settings(runs),
+            report_sections.made_with(runs, versions(), git_revision()),
         ]
         labels = "; ".join(group.label for group in grouped)
         count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
         cards = [
-            findings.card(run, evaluation, price, film)
+            report_sections.card(run, evaluation, price, film)
             for run, evaluation, price, film in zip(runs, played, prices, films, strict=True)
         ]
-        made = f"Written by robopolicy {versions()['robopolicy']}: {shlex.join(self._command())}"
-        write_atomically(self.out, page(task, f"{labels}: {count}", cards, sections, made))
+        command = shlex.join(self._command(environment.engine))
+        made = f"Written by robopolicy {versions()['robopolicy']}: {command}"
+        write_atomically(self.out, page(environment.task, f"{labels}: {count}", cards, sections, made))
 
-    def _command(self) -> list[str]:
+    def _command(self, engine: str | None) -> list[str]:
         """The command line that makes this page."""
         words = ["robopolicy", "report", *self.runs, "--out", str(self.out)]
-        for name in ("episodes", "seed", "engine", "preset", "episode_seconds"):
+        words += [] if engine is None else ["--engine", engine]
+        for name in ("episodes", "seed", "preset", "episode_seconds"):
             value = getattr(self, name)
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]

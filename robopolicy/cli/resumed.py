@@ -1,24 +1,28 @@
-"""What a resumed run may not change."""
+"""The command line that continues a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import shlex
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from robopolicy.cli.train_bc import TrainBC
+    from robopolicy.cli.train_es import TrainES
+
+# Fields that the command to go on with does not repeat: it has them already, or no resume may change them.
+SAID = ("out", "resume", "resume_from", "preset", "advance_at", "episodes")
 
 
-def refuse_changes(
-    before: dict[str, Any], now: dict[str, Any], parts: Sequence[str], may_change: Sequence[str]
-) -> None:
-    """Raise ValueError naming the first setting in which a resumed run differs from what it was.
-
-    `parts` of the two configs are compared, setting by setting but for those that `may_change`.
-    """
-    for part in parts:
-        if part not in before:
-            raise ValueError(f"the run to resume has a config.json without {part!r}: another program made it")
-        old, new = before[part], now[part]
-        if not isinstance(old, dict) or not isinstance(new, dict):
-            old, new = {part: old}, {part: new}
-        for name in sorted(old.keys() | new.keys()):
-            if name not in may_change and old.get(name) != new.get(name):
-                raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")
+def command_to_resume(command: TrainES | TrainBC, name: str) -> str:
+    """The command line that goes on with the run of `command`, with what differs from how the run began."""
+    words = ["robopolicy", "train", name, "--resume", "--out", str(command.out)]
+    begun = command.begun()
+    for field in fields(command):
+        value = getattr(command, field.name)
+        if field.name in SAID or value is None or value == getattr(begun, field.name):
+            continue
+        words.append(f"--{field.name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
+    return shlex.join(words)

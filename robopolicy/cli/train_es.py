@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import json as json_format
 import os
-from contextlib import closing
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from robopolicy.cli.evaluators import Players
-from robopolicy.cli.provenance import git_revision, versions
-from robopolicy.cli.resumed import refuse_changes
-from robopolicy.cli.tasks import (
-    ADVANCE_AT,
-    CURRICULUM,
-    EPISODES,
-    Rollouts,
-    check_task,
-    distinct,
-    level_depth,
-    policy_config,
-)
-from robopolicy.envs.physics import default_engine
+from robopolicy.cli.progress import TrainingProgress
+from robopolicy.cli.resumed import command_to_resume
+from robopolicy.envs.registry import TASKS, check_name, task_class
+from robopolicy.experiments.default_policies import IAP, check_kind, new_policy
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.experiments.train_es import PARTS, Variants, curriculum_of, train_es
+from robopolicy.policies.catalogue import restore
+from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.settings import check_types
+from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.es import ESConfig
 
 POLICY = ("variant", "patch", "head_dim", "keep", "normalise")  # settings of the policy besides its mechanism
 
@@ -43,7 +39,7 @@ class TrainES:
 
     out: Path
     """Folder to keep the run in; it must not exist, or be that of a run to --resume."""
-    task: str = "stepping-stones"
+    task: Annotated[str, tyro.conf.arg(aliases=("--env",))] = next(iter(TASKS))
     """Task to learn."""
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention mechanism, such as softmax or "positive_antithetic(m=256)"."""
@@ -53,8 +49,8 @@ class TrainES:
     """Mean return of three generations at which to go on to the next preset; default: 3.85 from painted."""
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
-    patch: int = 2
-    """Side of a token, in pixels."""
+    patch: int | None = None
+    """Side of a token, in pixels; default: 2 on stepping stones, and what fits the images elsewhere."""
     head_dim: int = 8
     """Width of queries and keys."""
     keep: float = 0.5
@@ -109,7 +105,7 @@ class TrainES:
     """Environments in lock step, for --evaluator vector."""
     deadline: float = 600.0
     """Seconds after which an episode counts as hung and is played again."""
-    engine: str = field(default_factory=default_engine)
+    engine: str | None = None
     """Physics engine, bullet or mujoco. Default: bullet where it is installed."""
     seed: int = 0
     """Fixes every bit of the run."""
@@ -119,6 +115,9 @@ class TrainES:
     """Weights & Biases project to log to, too."""
     resume: bool = False
     """Go on with the run in --out, with its settings where none are given."""
+    resume_from: int | None = None
+    """Go on after this generation's checkpoint, or from the beginning with 0; what the run has beyond it
+    moves to its folder set-aside-N."""
     json: Annotated[bool, tyro.conf.arg(help="Print the last generation as JSON on stdout.")] = False
 
     def begun(self) -> TrainES:
@@ -126,132 +125,84 @@ class TrainES:
 
         Raises FileNotFoundError where there is no run, ValueError where its config is not one of a run.
         """
-        from robopolicy.policies.iap import IAPConfig
-        from robopolicy.training.checkpoint import RunFolder
-        from robopolicy.training.es import ESConfig
-
         folder = RunFolder(self.out)
         stored = folder.config()
+        wrong = f"out is {str(self.out)!r}: its config.json is none of a run"
+        for name in PARTS[1:]:
+            if not isinstance(stored.get(name), dict):
+                raise ValueError(f"{wrong}: it has no settings of {name}")
+        where = f"{str(folder.config_path)!r}:"
+        for part, declared in (
+            (stored, TrainES),
+            (stored["environment"], Variants),
+            (stored["es"], ESConfig),
+        ):
+            check_types(where, part, declared)
         try:
-            environment, policy, es = (stored[part] for part in ("environment", "policy", "es"))
-            parts = ((stored, TrainES), (environment, Rollouts), (policy, IAPConfig), (es, ESConfig))
-            for part, declared in parts:
-                check_types(f"{str(folder.config_path)!r}:", part, declared)
+            policy = restore(stored["policy"])
+        except ValueError as error:
+            raise ValueError(f"{where} {error}") from error
+        if not isinstance(policy, IAPConfig):
+            raise ValueError(f"{wrong} of evolution strategies")
+        environment, es = stored["environment"], stored["es"]
+        try:
             settings = {name: environment[name] for name in ("engine", "episode_seconds")}
-            settings |= {name: policy[name] for name in ("attention", *POLICY)}
-            settings |= {name: es[name] for name in es.keys() & _of_search()}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"out is {str(self.out)!r}: its config.json is none of a run ({error!r})"
-            ) from error
+        except KeyError as error:
+            raise ValueError(f"{wrong}: it does not tell {error}") from error
+        settings |= {name: getattr(policy, name) for name in ("attention", *POLICY)}
+        settings |= {name: es[name] for name in es.keys() & _of_search()}
         # Not resumed, since a flag that is on would have to be called --no-resume.
         begun = TrainES(self.out, **settings)
         return replace(begun, task=stored.get("task", self.task))
 
     def run(self) -> None:
         """Train. Everything that can be refused is refused before the folder is made."""
-        check_task(self.task)
-        from robopolicy.training.checkpoint import RunFolder
-        from robopolicy.training.es import ESConfig
-
-        folder = RunFolder(self.out)
-        before = folder.config() if self.resume else {"environment": {}, "es": {}}
-        presets = distinct(self.preset or tuple(before["environment"].get("presets", CURRICULUM)))
+        check_kind(check_name(self.task), IAP)
+        before = RunFolder(self.out).config() if self.resume else {"environment": {}, "es": {}}
+        curriculum = curriculum_of(self.task)
+        presets = self.preset or tuple(before["environment"].get("presets", curriculum.presets))
+        if len(set(presets)) < len(presets):
+            raise ValueError(f"preset is given as {', '.join(presets)}: each may be named once")
+        usual = presets == curriculum.presets
         advance_at = self.advance_at or tuple(
-            before["es"].get("advance_at", ADVANCE_AT if presets == CURRICULUM else ())
+            before["es"].get("advance_at", curriculum.advance_at if usual else ())
         )
-        if len(advance_at) != len(presets) - 1:
+        if len(advance_at) != max(len(presets) - 1, 0):
             raise ValueError(
                 f"advance_at is given {len(advance_at)} times: {len(presets)} presets need {len(presets) - 1}"
             )
         episodes = self.episodes or tuple(
-            before["es"].get("episodes", EPISODES if presets == CURRICULUM else (1,))
+            before["es"].get("episodes", curriculum.episodes if usual else (1,))
         )
         config = ESConfig(
             advance_at=advance_at, episodes=episodes, **{name: getattr(self, name) for name in _of_search()}
         )
-        rollouts = Rollouts(self.engine, presets, self.episode_seconds)
-        policy = policy_config(self.attention, **{name: getattr(self, name) for name in POLICY})
-        for preset in presets[1:]:
-            level_depth(Rollouts(self.engine, (preset,), self.episode_seconds))
-        level = level_depth(rollouts)
-        settings = self._settings(config, policy, rollouts)
-        if self.resume:
-            from robopolicy.training.es import MAY_CHANGE
-
-            refuse_changes(before, settings, ("task", "environment", "policy", "es"), MAY_CHANGE)
-        players = Players(self.evaluator, self.workers, self.deadline, self.address, self.places)
-        players.check()
-        if self.wandb is not None:
-            from robopolicy.training.wandb_sink import check_installed
-
-            check_installed(self.wandb)
-        if not self.resume:
-            folder.create(settings)
-        record = self._train(config, policy, level, rollouts, folder, players)
+        environment = Environment.of(
+            Environment(self.task, self.engine, next(iter(presets), None), self.episode_seconds)
+        )
+        settings = {name: getattr(self, name) for name in POLICY if getattr(self, name) is not None}
+        policy = new_policy(environment, self.attention, seed=self.seed, **settings)
+        evaluator = EvaluatorConfig(self.evaluator, self.workers, self.deadline, self.address, self.places)
+        outcomes = task_class(self.task).outcomes
+        goal = f"{presets[-1]} terrain" if presets else self.task
+        with TrainingProgress(config, f"{self.attention} on {self.task}", goal, outcomes) as progress:
+            run = train_es(
+                policy,
+                environment,
+                config,
+                out=self.out,
+                presets=presets,
+                evaluator=evaluator,
+                resume=self.resume,
+                resume_from=self.resume_from,
+                wandb=self.wandb,
+                hooks=progress.hooks(),
+            )
+            progress.done(run.record, command_to_resume(self, "es"))
         if self.json:
-            print(json_format.dumps(record))
-
-    def _settings(self, config: Any, policy: Any, rollouts: Rollouts) -> dict[str, Any]:
-        from robopolicy.flops import count_step
-        from robopolicy.policies.catalogue import describe, untold
-
-        settings = {
-            "task": self.task,
-            "environment": asdict(rollouts),
-            "policy": describe(policy),
-            "flops": count_step(untold(policy)).total,
-            "es": asdict(config),
-            "versions": versions(),
-            "git": git_revision(),
-        }
-        plain: dict[str, Any] = json_format.loads(json_format.dumps(settings))
-        return plain
-
-    def _train(
-        self, config: Any, policy_config: Any, level: Any, rollouts: Rollouts, folder: Any, players: Players
-    ) -> Any:
-        import jax
-        import numpy as np
-
-        from robopolicy.cli.progress import TrainingProgress
-        from robopolicy.cli.tasks import ID
-        from robopolicy.policies.base import flatten
-        from robopolicy.policies.catalogue import by_path
-        from robopolicy.policies.iap import iap
-        from robopolicy.training.es import train
-        from robopolicy.training.wandb_sink import WandbSink
-        from robopolicy.training.worker import EnvironmentSpec
-
-        policy = iap(policy_config, level)
-        start, draw = jax.random.split(jax.random.key(self.seed))
-        initial = np.asarray(flatten(policy.init(start)))
-        features = policy.init_features(draw)
-        presets = rollouts.presets
-        environments = [EnvironmentSpec(ID, rollouts.settings(p), p) for p in presets]
-        title = f"{self.attention} on {self.task}"
-        with TrainingProgress(config, title, f"{presets[-1]} terrain") as progress:
-            progress.say(f"{initial.size} parameters; compiling the policy for the rollout workers")
-            with closing(players.make(environments, policy_config, policy, features)) as evaluator:
-                sinks = [] if self.wandb is None else [WandbSink(self.wandb, folder.path, folder.config())]
-                record = train(
-                    config,
-                    run=folder,
-                    initial=initial,
-                    features=by_path(features),
-                    evaluator=evaluator,
-                    normalised={name: policy.observation_shapes[name][0] for name in policy.normalised},
-                    resume=self.resume,
-                    on_generation=progress.generation,
-                    on_episode=progress.episode,
-                    sinks=sinks,
-                )
-            progress.done(record)
-            return record
+            print(json_format.dumps(run.record))
 
 
 def _of_search() -> set[str]:
     """The settings that a search has under the same names, those of the curriculum left out."""
-    from robopolicy.training.es import ESConfig
-
     return {f.name for f in fields(ESConfig)} & {f.name for f in fields(TrainES)} - {"advance_at", "episodes"}

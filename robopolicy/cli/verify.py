@@ -35,5 +35,5 @@ class Verify:
         from robopolicy.runtime.verify import verify
 
         verdict = verify(self.bundle, self.calls, lambda part: print(f"{part} ...", file=sys.stderr))
-        print(json_format.dumps(verdict.told()) if self.json else verdict.words())
+        print(json_format.dumps(verdict.as_dict()) if self.json else verdict.as_text())
         return 0 if verdict.same and verdict.in_time else 1

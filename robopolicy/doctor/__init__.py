@@ -1,1 +1,1 @@
-"""What works on this machine. To be imported it needs Python alone, as anything may be broken."""
+"""Checks of this machine. The package needs Python only, since any dependency may be broken."""

@@ -1,8 +1,8 @@
-"""Checks that may end a process or hang it; each series of them runs in a process of its own.
+"""Checks that may crash or hang a process. Each series of them runs in a process of its own.
 
     python -m robopolicy.doctor.checkups SERIES
 
-prints a line of JSON for each check as soon as it is done: its name, what it found, what went wrong or "".
+prints a line of JSON after each check: `name`, the result `told`, and the error `wrong` or "".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 TASKS = {"stepping stones": "SteppingStones-v0", "bimanual sweep": "BimanualSweep-v0"}
 ENGINES = ("bullet", "mujoco")
 SHIPPED = "stepping-stones-angular-8x8"
-ODD_NAMES = {
+MODULE_NAMES = {  # of packages whose module has another name
     "imageio-ffmpeg": "imageio_ffmpeg",
     "opencv-python-headless": "cv2",
     "orbax-checkpoint": "orbax.checkpoint",
@@ -34,13 +34,13 @@ Check = Callable[[], str]
 
 
 def imports(package: str) -> str:
-    """Import a package by the name that pip has for it."""
-    import_module(ODD_NAMES.get(package, package))
+    """Import the module of a package."""
+    import_module(MODULE_NAMES.get(package, package))
     return ""
 
 
 def step(engine: str, task: str) -> str:
-    """Make a task and do one step of it."""
+    """Make the environment of a task and take one step."""
     import gymnasium
 
     env = gymnasium.make(f"robopolicy:robopolicy/{TASKS[task]}", engine=engine)
@@ -53,7 +53,7 @@ def step(engine: str, task: str) -> str:
 
 
 def draw(engine: str) -> str:
-    """Draw the stepping stones, and tell with what."""
+    """Draw the stepping stones. Returns the name of the renderer."""
     import gymnasium
 
     from robopolicy.envs.physics import renderer
@@ -63,39 +63,39 @@ def draw(engine: str) -> str:
     try:
         env.reset(seed=0)
         picture: Any = env.render()
-        by = _gl_renderer() if engine == "mujoco" else ""
+        backend = _gl_renderer() if engine == "mujoco" else ""
     finally:
         env.close()
     if picture.max() == picture.min():
         raise RuntimeError("the picture is empty")
-    return renderer(engine) + by
+    return renderer(engine) + backend
 
 
 def _gl_renderer() -> str:
-    """What draws for OpenGL: a device, or a program such as llvmpipe."""
+    """The renderer of OpenGL: a device, or a program such as llvmpipe."""
     from OpenGL import GL
 
-    told = GL.glGetString(GL.GL_RENDERER)
-    return f", {told.decode()}" if told else ""
+    name = GL.glGetString(GL.GL_RENDERER)
+    return f", {name.decode()}" if name else ""
 
 
 def devices() -> str:
-    """The devices that JAX computes on, with their memory where they tell it."""
+    """The devices of JAX, with their memory if they report it."""
     import jax
     import jax.numpy as jnp
 
     if float(jax.jit(lambda x: x @ x)(jnp.ones((8, 8))).sum()) != 512.0:
-        raise RuntimeError("a product of matrices comes out wrong")
-    told = []
+        raise RuntimeError("JAX computes a wrong matrix product")
+    names = []
     for device in jax.devices():
         stats = device.memory_stats() or {}
         memory = f" ({stats['bytes_limit'] / 1e9:.0f} GB)" if "bytes_limit" in stats else ""
-        told.append(f"{device.platform}:{device.id} {device.device_kind}{memory}")
-    return ", ".join(told)
+        names.append(f"{device.platform}:{device.id} {device.device_kind}{memory}")
+    return ", ".join(names)
 
 
 def act() -> str:
-    """Load a shipped policy and let it act once."""
+    """Load a shipped policy and compute one action."""
     from importlib.resources import files
 
     import jax
@@ -108,8 +108,8 @@ def act() -> str:
     run = Path(str(files("robopolicy.assets"))) / "policies" / SHIPPED
     parameters, arrays = load_policy(run)
     policy, features = policy_of(restore(RunFolder(run).config()["policy"]), arrays)
-    seen = {name: np.zeros(shape, np.float32) for name, shape in policy.observation_shapes.items()}
-    action = np.asarray(jax.jit(policy.act)(unflatten(policy)(parameters), features, seen))
+    observation = {name: np.zeros(shape, np.float32) for name, shape in policy.observation_shapes.items()}
+    action = np.asarray(jax.jit(policy.act)(unflatten(policy)(parameters), features, observation))
     if not np.isfinite(action).all():
         raise RuntimeError(f"its action is {action.tolist()}")
     return f"{SHIPPED} acts"
@@ -132,7 +132,7 @@ def film() -> str:
 
 
 def series(name: str) -> dict[str, Check]:
-    """The checks of a series, by name, in the order in which they are made."""
+    """The checks of a series, by name, in order."""
     kind, _, rest = name.partition("=")
     if kind == "imports":
         return {package: partial(imports, package) for package in rest.split(",")}
@@ -143,25 +143,25 @@ def series(name: str) -> dict[str, Check]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[io.TextIOWrapper]:
-    """Standard output for answers alone: what libraries print goes to stderr, also from C."""
-    answers = os.fdopen(os.dup(1), "w")
+    """A copy of standard output. Everything else that is printed, also from C, goes to standard error."""
+    results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    with answers:
-        yield answers
+    with results:
+        yield results
 
 
 def main(name: str) -> None:
-    """Make the checks of a series."""
-    with _quiet() as answers:
-        for check, made in series(name).items():
-            told = wrong = ""
+    """Run the checks of a series and print their results."""
+    with _quiet() as results:
+        for title, check in series(name).items():
+            result = wrong = ""
             try:
-                told = made()
-            except BaseException as error:  # whatever is broken, however, is what is looked for
+                result = check()
+            except BaseException as error:  # any failure is a finding
                 first = next((line for line in str(error).splitlines() if line.strip()), "")
                 wrong = f"{type(error).__name__}: {first}".rstrip(": ")
-            answers.write(json.dumps({"name": check, "told": told, "wrong": wrong}) + "\n")
-            answers.flush()
+            results.write(json.dumps({"name": title, "told": result, "wrong": wrong}) + "\n")
+            results.flush()
 
 
 if __name__ == "__main__":

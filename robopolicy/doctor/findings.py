@@ -1,4 +1,4 @@
-"""What works on this machine, what is missing, what is wrong, and what mends it."""
+"""Finds out what works on this machine, what is missing, what is broken, and how to fix it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robopolicy.doctor.checkups import ENGINES, ODD_NAMES, series
+from robopolicy.doctor.checkups import ENGINES, MODULE_NAMES, series
+from robopolicy.reading_json import parse_json
 
 OK, ABSENT, WRONG = "ok", "absent", "wrong"
-WORKSTATION = ("sim", "train", "tools")  # extras that are of use together; the others each by itself
-LEFT_OUT = ("all",)
-PATIENCE = 180.0  # s, for a series of checks
+WORKSTATION = ("sim", "train", "tools")  # extras that are installed together
+IGNORED_EXTRAS = ("all",)
+TIMEOUT = 180.0  # s, for a series of checks
 LEAST_DISK, LEAST_MEMORY = 1e9, 1e9  # bytes
-MENDS = {
+FIXES = {
     "bullet": "pip install --force-reinstall pybullet; or give --engine mujoco",
     "mujoco": "pip install --force-reinstall mujoco; or give --engine bullet",
     "jax": "pip install --force-reinstall jax jaxlib flax",
@@ -35,27 +36,27 @@ MENDS = {
 
 
 class Finding(NamedTuple):
-    """What was found.
+    """The result of one check.
 
     Attributes:
-      area, name: what was looked at.
-      state: ok, absent (an extra that nobody has asked for) or wrong.
-      told: what there is to say.
-      fix: a command or a sentence that mends it, or "".
+      area, name: the check.
+      state: "ok", "absent" (an extra that is not installed) or "wrong".
+      detail: a version, a device or an error.
+      fix: a command or a sentence that fixes it, or "".
     """
 
     area: str
     name: str
     state: str
-    told: str
+    detail: str
     fix: str = ""
 
 
 Versions = Callable[[str], str | None]
 
 
-def found_version(package: str) -> str | None:
-    """What is installed of a package; None for nothing."""
+def installed_version(package: str) -> str | None:
+    """The installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -63,26 +64,26 @@ def found_version(package: str) -> str | None:
 
 
 def examine() -> Iterator[Finding]:
-    """Look at everything, part by part."""
+    """Run all checks."""
     yield Finding("machine", "python", OK, f"{platform.python_version()} at {sys.executable}")
     yield from machine(Path.cwd())
-    packages = list(packages_of(requires_of(), found_version))
+    packages = list(packages_of(_requirements(), installed_version))
     missing = {one.name for one in packages if one.state != OK}
-    wanted = [one.name for one in packages if one.state == OK and one.area != "extras"]
-    names = [f"imports={','.join(wanted)}", "jax", *ENGINES, "ffmpeg"]
+    importable = [one.name for one in packages if one.state == OK and one.area != "extras"]
+    names = [f"imports={','.join(importable)}", "jax", *ENGINES, "ffmpeg"]
     if "pybullet" in missing and sys.version_info >= (3, 12):
         names.remove("bullet")
-    # Half of the cores: what is looked at uses several by itself.
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as several:
-        told = dict(zip(names, several.map(run_series, names), strict=True))
-    broken = {one.name: one for one in told.pop(names[0]) if one.state == WRONG}
+    # Half of the cores, since a check may use several.
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+        results = dict(zip(names, pool.map(run_series, names), strict=True))
+    broken = {one.name: one for one in results.pop(names[0]) if one.state == WRONG}
     yield from (_with_import(one, broken.get(one.name)) for one in packages)
-    for findings in told.values():
+    for findings in results.values():
         yield from findings
 
 
-def requires_of() -> list[str]:
-    """What robopolicy says that it needs; nothing where it was not installed but lies there."""
+def _requirements() -> list[str]:
+    """The requirements of the installed robopolicy; none if it runs from a folder without installation."""
     try:
         return requires("robopolicy") or []
     except PackageNotFoundError:
@@ -90,14 +91,14 @@ def requires_of() -> list[str]:
 
 
 def machine(folder: Path) -> Iterator[Finding]:
-    """Cores, memory and disks."""
+    """Check cores, memory, and the disks of `folder` and of temporary files."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield Finding("machine", "cores", OK, f"{cores} for this process")
     try:
         pages, size = (os.sysconf(name) for name in ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE"))
-        yield _enough("memory", pages * size, LEAST_MEMORY, "end other programs, or give fewer --workers")
-    except (ValueError, OSError):  # a system that does not tell
-        yield Finding("machine", "memory", OK, "this system does not tell")
+        yield _space("memory", pages * size, LEAST_MEMORY, "end other programs, or use fewer --workers")
+    except (ValueError, OSError):  # a system without these names
+        yield Finding("machine", "memory", OK, "unknown on this system")
     yield _disk("disk", folder)
     try:
         yield _disk("temporary", Path(tempfile.gettempdir()))
@@ -108,118 +109,122 @@ def machine(folder: Path) -> Iterator[Finding]:
 
 def _disk(name: str, where: Path) -> Finding:
     free = shutil.disk_usage(where).free
-    return _enough(name, free, LEAST_DISK, f"free some space on the disk of {where}", f" at {where}")
+    return _space(name, free, LEAST_DISK, f"free some space on the disk of {where}", f" at {where}")
 
 
-def _enough(name: str, found: float, least: float, fix: str, where: str = "") -> Finding:
-    enough = found >= least
-    told = f"{found / 1e9:.1f} GB free{where}"
-    return Finding("machine", name, OK if enough else WRONG, told, "" if enough else fix)
+def _space(name: str, free: float, least: float, fix: str, where: str = "") -> Finding:
+    enough = free >= least
+    detail = f"{free / 1e9:.1f} GB free{where}"
+    return Finding("machine", name, OK if enough else WRONG, detail, "" if enough else fix)
 
 
 def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Finding]:
-    """Every package that is required, and every extra of which nothing is needed here."""
+    """Check every required package, and every extra. `installed` maps a package to its version or None."""
     yield Finding("packages", "robopolicy", OK, f"{installed('robopolicy')} at {Path(__file__).parents[1]}")
     if not requirements:
-        fix = "pip install 'robopolicy[all]', or in a checkout: pip install --editable '.[all]'"
-        yield Finding(
-            "packages", "requirements", WRONG, "robopolicy is not installed, it only lies here", fix
-        )
+        fix = "pip install --editable '.[all]', in the checkout"
+        detail = "robopolicy runs from a folder in which it is not installed"
+        yield Finding("packages", "requirements", WRONG, detail, fix)
         return
     try:
         from packaging.requirements import Requirement
     except ImportError as error:
         yield Finding("packages", "packaging", WRONG, str(error), "pip install packaging")
         return
-    read = [Requirement(one) for one in requirements]
-    yield from (_package(one, installed, "robopolicy") for one in read if _holds(one, ""))
-    extras = sorted({extra for one in read for extra in _extras(one)} - {*WORKSTATION, *LEFT_OUT})
+    parsed = [Requirement(one) for one in requirements]
+    yield from (_package(one, installed) for one in parsed if _applies(one, ""))
+    extras = sorted({extra for one in parsed for extra in _extras(one)} - {*WORKSTATION, *IGNORED_EXTRAS})
     for extra in (*WORKSTATION, *extras):
-        own = [one for one in read if extra in _extras(one) and _holds(one, extra)]
-        lacking = [one.name for one in own if installed(one.name) is None]
-        if extra in WORKSTATION and len(lacking) < len(own):
-            yield from (_package(one, installed, f"robopolicy[{extra}]") for one in own)
-        elif lacking:
-            told = f"lacks {', '.join(lacking)}"
-            yield Finding("extras", extra, ABSENT, told, f"pip install 'robopolicy[{extra}]'")
+        own = [one for one in parsed if extra in _extras(one) and _applies(one, extra)]
+        missing = [one for one in own if installed(one.name) is None]
+        if extra in WORKSTATION and len(missing) < len(own):
+            yield from (_package(one, installed) for one in own)
+        elif missing:
+            detail = f"lacks {', '.join(one.name for one in missing)}"
+            yield Finding("extras", extra, ABSENT, detail, _install(*missing))
         else:
-            told = ", ".join(f"{one.name} {installed(one.name)}" for one in own)
-            yield Finding("extras", extra, OK, told)
+            detail = ", ".join(f"{one.name} {installed(one.name)}" for one in own)
+            yield Finding("extras", extra, OK, detail)
 
 
-def _holds(requirement: Any, extra: str) -> bool:
-    """Whether something is required here, with this extra or, for "", with none."""
+def _applies(requirement: Any, extra: str) -> bool:
+    """Whether a requirement applies on this machine, with this extra or, for "", without any."""
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _extras(requirement: Any) -> set[str]:
-    """The extras in whose list a requirement stands."""
+    """The extras that a requirement belongs to."""
     return set(re.findall(r"extra == ['\"]([\w-]+)['\"]", str(requirement.marker or "")))
 
 
-def _package(requirement: Any, installed: Versions, of: str) -> Finding:
-    found = installed(requirement.name)
-    if found is None:
-        return Finding("packages", requirement.name, WRONG, "is not installed", f"pip install '{of}'")
-    if not requirement.specifier.contains(found, prereleases=True):
-        told = f"{found}, and {requirement.specifier} is needed"
-        return Finding("packages", requirement.name, WRONG, told, f"pip install --upgrade '{of}'")
-    return Finding("packages", requirement.name, OK, found)
+def _install(*requirements: Any) -> str:
+    """The command that installs the requirements."""
+    return f"pip install {' '.join(repr(f'{one.name}{one.specifier}') for one in requirements)}"
+
+
+def _package(requirement: Any, installed: Versions) -> Finding:
+    current = installed(requirement.name)
+    if current is None:
+        return Finding("packages", requirement.name, WRONG, "is not installed", _install(requirement))
+    if not requirement.specifier.contains(current, prereleases=True):
+        detail = f"{current}, and {requirement.specifier} is needed"
+        return Finding("packages", requirement.name, WRONG, detail, _install(requirement))
+    return Finding("packages", requirement.name, OK, current)
 
 
 def _with_import(package: Finding, broken: Finding | None) -> Finding:
-    """What is installed may still not work."""
+    """The finding of an installed package, joined with the error of its import, if any."""
     if broken is None:
         return package
-    told = f"{package.told}, and cannot be imported: {broken.told}"
-    fix = _mended(broken.told, f"pip install --force-reinstall {package.name}")
-    return package._replace(state=WRONG, told=told, fix=fix)
+    detail = f"{package.detail}, and cannot be imported: {broken.detail}"
+    fix = _fix_for(broken.detail, f"pip install --force-reinstall {package.name}")
+    return package._replace(state=WRONG, detail=detail, fix=fix)
 
 
-def _mended(error: str, otherwise: str) -> str:
-    """What mends an error: the package that it misses, where it misses one."""
-    missed = re.search(r"No module named '(\w+)|needs the package (\w+)", error)
-    if missed is None:
-        return otherwise
-    name = missed[1] or missed[2]
-    by_module = {module.partition(".")[0]: package for package, module in ODD_NAMES.items()}
+def _fix_for(error: str, default: str) -> str:
+    """The command that reinstalls the package that an error names as missing, or `default`."""
+    match = re.search(r"No module named '(\w+)|needs the package (\w+)", error)
+    if match is None:
+        return default
+    name = match[1] or match[2]
+    by_module = {module.partition(".")[0]: package for package, module in MODULE_NAMES.items()}
     return f"pip install --force-reinstall {by_module.get(name, name)}"
 
 
 def run_series(name: str) -> list[Finding]:
-    """Make a series of checks in a process of its own; what ends that is what its next check found."""
+    """Run a series of checks in a process of its own. If the process ends early, its other checks fail."""
     area = name.partition("=")[0]
     command = [sys.executable, "-m", "robopolicy.doctor.checkups", name]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE)
-        out, ended = run.stdout, _ended(run.returncode, run.stderr)
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
+        out, reason = run.stdout, _exit_reason(run.returncode, run.stderr)
     except subprocess.TimeoutExpired as error:
         out = (error.stdout or b"").decode(errors="replace")
-        ended = f"it took longer than {PATIENCE:g} s"
-    answers = {}
+        reason = f"it took longer than {TIMEOUT:g} s"
+    results = {}
     for line in out.splitlines():
-        told = json.loads(line)
-        answers[told["name"]] = told
+        result = parse_json(line, f"the output of the checks {name!r}")
+        results[result["name"]] = result
     findings = []
     for check in series(name):
-        told = answers.get(check, {"told": "", "wrong": ended})
-        if told["wrong"]:
-            fix = _mended(told["wrong"], MENDS.get(f"{area} {check}", MENDS.get(area, "")))
-            findings.append(Finding(area, check, WRONG, told["wrong"], fix))
+        result = results.get(check, {"told": "", "wrong": reason})
+        if result["wrong"]:
+            fix = _fix_for(result["wrong"], FIXES.get(f"{area} {check}", FIXES.get(area, "")))
+            findings.append(Finding(area, check, WRONG, result["wrong"], fix))
         else:
-            findings.append(Finding(area, check, OK, told["told"]))
+            findings.append(Finding(area, check, OK, result["told"]))
     return findings
 
 
-def _ended(code: int, stderr: str) -> str:
+def _exit_reason(code: int, stderr: str) -> str:
     if code < 0:
         return f"it was ended by {signal.Signals(-code).name}"
     last = [line for line in stderr.splitlines() if line.strip()][-1:]
     return last[0].strip() if last else f"it ended with code {code}"
 
 
-def words(findings: Iterable[Finding]) -> str:
-    """All of them, area by area; what is wrong once more at the end, with what mends it."""
+def as_text(findings: Iterable[Finding]) -> str:
+    """All findings by area, and at the end a summary of the wrong ones with their fixes."""
     findings = list(findings)
     lines: list[str] = []
     width = max(len(one.name) for one in findings)
@@ -229,26 +234,27 @@ def words(findings: Iterable[Finding]) -> str:
             if one.area == area:
                 mark = {OK: " ", ABSENT: "-", WRONG: "!"}[one.state]
                 fix = f"; {one.fix}" if one.state == ABSENT else ""
-                lines.append(f" {mark} {one.name.ljust(width)}  {one.told}{fix}".rstrip())
+                lines.append(f" {mark} {one.name.ljust(width)}  {one.detail}{fix}".rstrip())
     wrong = [one for one in findings if one.state == WRONG]
     lines += ["", f"{len(wrong)} wrong" if wrong else "nothing is wrong"]
     for fix in dict.fromkeys(one.fix for one in wrong):
         first, *others = [one for one in wrong if one.fix == fix]
-        lines.append(f" ! {first.area}, {first.name}: {first.told}")
+        lines.append(f" ! {first.area}, {first.name}: {first.detail}")
         if others:
-            lines.append(f"   so, too: {', '.join(f'{one.area} {one.name}' for one in others)}")
-        lines.append(f"   mended by: {fix}")
+            lines.append(f"   also: {', '.join(f'{one.area} {one.name}' for one in others)}")
+        lines.append(f"   fix: {fix}")
     return "\n".join(lines)
 
 
-def told(findings: Iterable[Finding]) -> str:
-    """All of them, as JSON."""
-    rows = [one._asdict() for one in findings]
+def as_json(findings: Iterable[Finding]) -> str:
+    """All findings as JSON."""
+    keys = ("area", "name", "state", "told", "fix")
+    rows = [dict(zip(keys, one, strict=True)) for one in findings]
     return json.dumps({"sound": all(row["state"] != WRONG for row in rows), "findings": rows})
 
 
-def report(as_json: bool) -> int:
-    """Look, print; the exit code."""
+def report(json_output: bool) -> int:
+    """Run all checks and print the findings. Returns the exit code: 1 if something is wrong."""
     findings = list(examine())
-    print(told(findings) if as_json else words(findings))
+    print(as_json(findings) if json_output else as_text(findings))
     return 1 if any(one.state == WRONG for one in findings) else 0

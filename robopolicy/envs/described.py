@@ -1,7 +1,7 @@
 """What whoever connects a real robot has to know of a task, as JSON can hold it: shared parts.
 
-The tasks' own descriptions are `quadruped/description.py` and `sweep/description.py`. A value is described by
-its unit and by the interval that any sound reading of it lies in; "1" is the unit of a number without one.
+`Task.describe` puts a description together; what the two tasks add is in `quadruped/description.py` and
+`sweep/description.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,6 @@ from typing import Any
 from robopolicy.envs.physics.base import Array
 
 Description = dict[str, Any]
-
-
-def entry(name: str, unit: str, low: float, high: float, about: str = "") -> Description:
-    """One number of a vector."""
-    told: Description = {"name": name, "unit": unit, "low": float(low), "high": float(high)}
-    return {**told, "about": about} if about else told
 
 
 def measured(settings: Mapping[str, Any], units: Mapping[str, str]) -> Description:

@@ -1,1 +1,1 @@
-"""From a budget of FLOPs to an attention mechanism: predicted errors, counted prices, and their front."""
+"""Chooses an attention mechanism for a budget of FLOPs: predicted errors, counted FLOPs, Pareto fronts."""

@@ -2,10 +2,10 @@
 
 The error of a mechanism on some pairs of queries and keys is the root of the mean relative squared error,
 
-    sqrt(mean over pairs of E[(estimate - SM)^2] / SM^2),    SM(q, k) = exp(q.k),
+    sqrt(mean over pairs of E[(estimate - SM)^2] / SM^2),    SM(q, k) = exp(q.k).
 
-0 for exact softmax, 1 for an estimate that is as far off as the kernel is large. The expectation is over
-draws of features, in closed form but for the covariances that covariances.py samples.
+It is 0 for exact softmax, and 1 if the estimate is off by the size of the kernel. The expectation over draws
+of features is in closed form, except for the covariances that covariances.py samples.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ INDEPENDENT: Mapping[str, Callable[[Base, Pairs, int], Doubles]] = {
 """Mean squared errors on m independent vectors, [P]."""
 
 TRIGONOMETRIC = Base("trigonometric")
-LITTLE = 0.3  # of the variance of independent vectors: where less is left, it is sampled as a whole
+LITTLE = 0.3  # share of the variance of independent vectors below which the whole variance is sampled
 
 
 class Errors:
-    """Predictions for given pairs of queries and keys; what was worked out once is kept."""
+    """Predictions for given pairs of queries and keys. Results are cached."""
 
     def __init__(self, pairs: Pairs, seed: int = 0) -> None:
         self.pairs = pairs
         self._covariances = Covariances(pairs, seed)
         self._kernel = theory.kernel(pairs.x, pairs.y)
         self._angle = theory.angle(pairs.x, pairs.y)
-        self._away = np.sum((pairs.x - pairs.y) ** 2, axis=1)
+        self._square_distance = np.sum((pairs.x - pairs.y) ** 2, axis=1)
         self._bases: dict[tuple[Base, int, str], Doubles] = {}
         self._crosses: dict[tuple[Base, int, str], Doubles] = {}
 
     def of(self, shape: Shape, coupling: str) -> float:
-        """The error of a mechanism; infinite where what is known of it gives no variance."""
+        """The error of a mechanism; infinite if the prediction is not a finite number."""
         error = float(np.mean(self._mse(shape, coupling) / self._kernel**2))
         return math.sqrt(error) if 0 <= error < math.inf else math.inf
 
@@ -61,42 +61,42 @@ class Errors:
             return self._base(shape.base, shape.m, coupling)
         positive = shape.base._replace(sigma=1.0, radius=1.0)
         mean, square = self._coefficient(shape, coupling)
-        apart = square * self._base(positive, shape.m, coupling)
-        apart = apart + (1 - 2 * mean + square) * self._base(TRIGONOMETRIC, shape.m, coupling)
+        separate = square * self._base(positive, shape.m, coupling)
+        separate = separate + (1 - 2 * mean + square) * self._base(TRIGONOMETRIC, shape.m, coupling)
         # HRF Theorem 3.1, for bases that share their vectors.
-        return apart + 2 * (mean - square) * self._cross(positive, shape.m, coupling)
+        return separate + 2 * (mean - square) * self._cross(positive, shape.m, coupling)
 
     def _base(self, base: Base, m: int, coupling: str) -> Doubles:
-        which = (base, m, coupling)
-        if which not in self._bases:
-            self._bases[which] = self._variance(
-                base, m, coupling, INDEPENDENT[base.name](base, self.pairs, m)
-            )
-        return self._bases[which]
+        key = (base, m, coupling)
+        if key not in self._bases:
+            independent = INDEPENDENT[base.name](base, self.pairs, m)
+            self._bases[key] = self._variance(base, m, coupling, independent)
+        return self._bases[key]
 
-    def _variance(self, base: Base, m: int, coupling: str, alone: Doubles) -> Doubles:
-        """Of a mean over m vectors, from that of independent ones."""
-        total = alone + self._covariances.added(base, base, coupling, m)
-        little = total < LITTLE * alone
-        # Of a random phase the covariances leave half and more: what each vector draws besides, none shares.
+    def _variance(self, base: Base, m: int, coupling: str, independent: Doubles) -> Doubles:
+        """The variance of a mean over m vectors, from the variance for independent vectors."""
+        total = independent + self._covariances.added(base, base, coupling, m)
+        little = total < LITTLE * independent
+        # With random phases at least half of the variance remains: the phases are independent of each other.
         if base.name in ALIASES or self._covariances.closed(base, coupling) or not np.any(little):
             return total
         return np.where(little, self._covariances.variance(base, coupling, m), total)
 
     def _cross(self, positive: Base, m: int, coupling: str) -> Doubles:
         """The covariance of a positive estimator with the trigonometric one on the same vectors."""
-        which = (positive, m, coupling)
-        if which not in self._crosses:
+        key = (positive, m, coupling)
+        if key not in self._crosses:
             p = self.pairs
             if positive.name == "optimal_positive":
-                alone = theory.optimal_positive_covariance(p.x, p.y, m, p.square)
+                independent = theory.optimal_positive_covariance(p.x, p.y, m, p.square)
             else:
-                alone = theory.positive_covariance(p.x, p.y, m)
-            self._crosses[which] = alone + self._covariances.added(positive, TRIGONOMETRIC, coupling, m)
-        return self._crosses[which]
+                independent = theory.positive_covariance(p.x, p.y, m)
+            added = self._covariances.added(positive, TRIGONOMETRIC, coupling, m)
+            self._crosses[key] = independent + added
+        return self._crosses[key]
 
     def _coefficient(self, shape: Shape, coupling: str) -> tuple[Doubles, Doubles]:
-        """Mean and mean square of a hybrid's lambda."""
+        """Mean and mean square of a hybrid's coefficient lambda."""
         n = shape.n
         if shape.name == ANGULAR:
             mean = self._angle / np.pi
@@ -107,7 +107,7 @@ class Errors:
         sigma, radius = shape.base.sigma, shape.base.radius
         waves = Base("waves", sigma=sigma)
         rho = -np.expm1(-2 * (sigma * radius) ** 2)
-        away = sigma**2 * self._away
-        mean = -np.expm1(-away / 2) / rho
+        scaled = sigma**2 * self._square_distance
+        mean = -np.expm1(-scaled / 2) / rho
         # HRF Theorem F.1; lambda is (1 - mean of waves) / rho.
-        return mean, mean**2 + self._variance(waves, n, coupling, np.expm1(-away) ** 2 / (2 * n)) / rho**2
+        return mean, mean**2 + self._variance(waves, n, coupling, np.expm1(-scaled) ** 2 / (2 * n)) / rho**2

@@ -1,8 +1,8 @@
-"""The mechanisms that a plan chooses among.
+"""The mechanisms that a plan compares.
 
-All of `MECHANISMS` but those whose constants follow all the tokens of a frame in ways that no formula tells:
-clustered hybrids, whose centres are fitted, and the positive discrete maps, which shift with the least
-coordinate. Sizes are powers of two. Free constants are those of least variance for the pairs at hand.
+They are those of `MECHANISMS` whose error has a formula. Clustered hybrids have none, since they fit centres
+to all tokens of a frame, and positive discrete maps have none, since they shift by the smallest coordinate.
+Sizes are powers of two. Free constants minimise the variance for the given pairs.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 HYBRID_SIZES, COEFFICIENT_SIZES = SIZES[:7], SIZES[:5]
 ANGULAR, GAUSSIAN = "angular_hybrid", "gaussian_hybrid"
 DISCRETE = ("poisson", "geometric")
-PHASES = (np.pi / 8, np.pi / 4, 3 * np.pi / 8)  # of A, between that of `positive` and of `trigonometric`
+PHASES = (np.pi / 8, np.pi / 4, 3 * np.pi / 8)  # of A, between those of `positive` and `trigonometric`
 WIDTHS = (0.5, 1.0)  # sigma of a Gaussian hybrid
-MOST_P = 0.9999  # of geometric maps, which need a p below 1
-LEAST_PADDED = 8  # Hadamard matrices below are biased, see attention/structured.py
+MOST_P = 0.9999  # of geometric maps: p must be below 1
+LEAST_PADDED = 8  # smaller Hadamard matrices are biased, see attention/structured.py
 
 
 class Shape(NamedTuple):
-    """A mechanism but for its coupling.
+    """A mechanism without its coupling.
 
     Attributes:
-      name: in `MECHANISMS`.
-      m: vectors of a base estimator.
-      n: vectors of the coefficient; 0 for what is no hybrid.
-      base: the estimator, with its constants; of a hybrid the positive one, with the coefficient's sigma.
-      arguments: all that a spec of it says besides, as text.
+      name: its name in `MECHANISMS`.
+      m: number of vectors of a base estimator.
+      n: number of vectors of a hybrid's coefficient, else 0.
+      base: the estimator and its constants; for a hybrid the positive one, with the coefficient's sigma.
+      arguments: the other arguments of its spec, as text.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Shape(NamedTuple):
     arguments: str = ""
 
     def spec(self, coupling: str) -> str:
-        """The spec, as short as it can be written."""
+        """The canonical spec with this coupling."""
         counts = f"m={self.m}" + (f", n={self.n}" if self.n else "") + self.arguments
-        drawn = "" if self.name in DISCRETE else f", coupling={coupling}"
-        return canonical(f"{self.name}({counts}{drawn})")
+        vectors = "" if self.name in DISCRETE else f", coupling={coupling}"
+        return canonical(f"{self.name}({counts}{vectors})")
 
 
 def shapes(pairs: Pairs) -> Iterator[Shape]:
-    """Every mechanism that is considered for queries and keys like `pairs`."""
+    """Every mechanism to compare for queries and keys like `pairs`."""
     for base, arguments in _bases(pairs):
         for m in SIZES:
             yield Shape(base.name, m, 0, base, arguments)
@@ -65,14 +65,13 @@ def shapes(pairs: Pairs) -> Iterator[Shape]:
             for n in COEFFICIENT_SIZES:
                 yield Shape(ANGULAR, m, n, Base(positive), f", base={positive}")
                 for sigma in WIDTHS:
-                    given = f", base={positive}, sigma={sigma:g}, radius={length:.3g}"
-                    yield Shape(
-                        GAUSSIAN, m, n, Base(positive, sigma=sigma, radius=float(f"{length:.3g}")), given
-                    )
+                    arguments = f", base={positive}, sigma={sigma:g}, radius={length:.3g}"
+                    gaussian = Base(positive, sigma=sigma, radius=float(f"{length:.3g}"))
+                    yield Shape(GAUSSIAN, m, n, gaussian, arguments)
 
 
 def couplings(shape: Shape, dim: int) -> list[str]:
-    """The couplings that a shape can have among tokens of width `dim`."""
+    """The couplings that a shape allows for tokens of width `dim`."""
     if shape.name in DISCRETE:
         return ["iid"]
     return [c for c in COUPLINGS if c not in STRUCTURED or padded(dim) >= LEAST_PADDED]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from robopolicy.plan.search import EXACT, Resolution, use_of, with_head_dim
+from robopolicy.plan.search import EXACT, Resolution, head_dim_of, with_head_dim
 from robopolicy.policies.catalogue import PolicyConfig
-from robopolicy.policies.iap import IAPConfig
-from robopolicy.policies.vision_performer import LEAST_TOKENS, MOST_TOKENS
+from robopolicy.policies.iap_config import IAPConfig
+from robopolicy.policies.vision_performer_config import LEAST_TOKENS, MOST_TOKENS
 
 
 def head_dims(config: PolicyConfig) -> list[int]:
     """Widths of queries and keys: the policy's own, half of it and twice it, where it can have them."""
-    own = use_of(config).dim
+    own = head_dim_of(config)
     widths = [own, own // 2, 2 * own]
     if not isinstance(config, IAPConfig):
         widths = [dim for dim in widths if dim and config.width % dim == 0]
@@ -26,17 +26,16 @@ def resolutions(config: PolicyConfig) -> Iterator[Resolution]:
     for dim in head_dims(config):
         sized = with_head_dim(config, dim)
         if isinstance(sized, IAPConfig):
-            for patch in range(1, min(sized.image) + 1):
-                if sized.image[0] % patch or sized.image[1] % patch:
-                    continue
+            for patch in sized.patches:
                 # A share that is only kept from zeroing costs nothing: it matters where tokens are handed on.
                 for keep in (sized.keep, sized.keep / 2) if sized.variant == "rank" else (sized.keep,):
                     found = replace(sized, patch=patch, keep=keep)
                     kept = None if sized.variant == "trans" else keep
                     yield Resolution(found, patch, found.tokens, kept, dim)
         else:
-            for patch in range(1, sized.image + 1):
-                usual = LEAST_TOKENS <= sized.image // patch <= MOST_TOKENS
-                if not sized.image % patch and (usual or patch == sized.patch):
+            sides = [side for image in sized.images for side in (image.rows, image.columns)]
+            for patch in sized.patches:
+                usual = all(LEAST_TOKENS <= side // patch <= MOST_TOKENS for side in sides)
+                if usual or patch == sized.patch:
                     found_ = replace(sized, patch=patch)
                     yield Resolution(found_, patch, found_.tokens, None, dim)

@@ -6,9 +6,11 @@ or fewer kept tokens cost a policy is for training to tell. So each resolution h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -16,15 +18,15 @@ import numpy as np
 
 from robopolicy.attention import attention
 from robopolicy.attention.theory import Doubles
-from robopolicy.flops import count, count_step
+from robopolicy.costs.flops import count, count_step
 from robopolicy.plan.covariances import INDEPENDENT, STRUCTURED
 from robopolicy.plan.errors import Errors
 from robopolicy.plan.families import ANGULAR, Shape, couplings, shapes
 from robopolicy.plan.pairs import Pairs, in_width
 from robopolicy.plan.vectors import Base
 from robopolicy.policies.base import KEY
-from robopolicy.policies.catalogue import PolicyConfig, untold
-from robopolicy.policies.iap import VIEWS, IAPConfig
+from robopolicy.policies.catalogue import PolicyConfig, blank_policy
+from robopolicy.policies.iap_config import IAPConfig
 
 EXACT = "softmax"
 USELESS = 1.0  # an estimate that is as far off as the kernel is large
@@ -94,12 +96,18 @@ class Use(NamedTuple):
     dim: int
 
 
-def use_of(config: PolicyConfig) -> Use:
-    """How the policy of `config` attends."""
+def uses_of(config: PolicyConfig) -> tuple[Use, ...]:
+    """How the policy of `config` attends, images of other sizes apart."""
     if isinstance(config, IAPConfig):
         operation = "apply" if config.variant == "trans" else "rank"
-        return Use(operation, len(VIEWS), 1, config.tokens // len(VIEWS), config.head_dim)
-    return Use("apply", config.depth, config.heads, config.tokens, config.width // config.heads)
+        counts = Counter(config.token_count(view) for reader in config.readers for view in reader.views)
+        return tuple(Use(operation, times, 1, tokens, config.head_dim) for tokens, times in counts.items())
+    return (Use("apply", config.depth, config.heads, config.tokens, head_dim_of(config)),)
+
+
+def head_dim_of(config: PolicyConfig) -> int:
+    """The width of queries and keys."""
+    return config.head_dim if isinstance(config, IAPConfig) else config.width // config.heads
 
 
 def with_head_dim(config: PolicyConfig, dim: int) -> PolicyConfig:
@@ -114,20 +122,27 @@ def with_head_dim(config: PolicyConfig, dim: int) -> PolicyConfig:
     return replace(config, heads=config.width // dim)
 
 
-class Prices:
-    """FLOPs of attention, counted once each."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, Use], int] = {}
-
-    def of(self, spec: str, use: Use) -> int:
-        """What attention by `spec` takes in a step."""
-        once = use._replace(times=1)
-        if (spec, once) not in self._known:
-            self._known[spec, once] = _counted(spec, once)
-        return use.times * self._known[spec, once]
+def price(spec: str, uses: Sequence[Use]) -> int:
+    """FLOPs that attention by `spec` takes in a step."""
+    return sum(use.times * _counted(spec, use._replace(times=1)) for use in uses)
 
 
+@cache
+def rest(resolution: Resolution) -> int:
+    """FLOPs of a step without attention."""
+    return count_step(blank_policy(resolution.config)).total - price(EXACT, uses_of(resolution.config))
+
+
+def check_budget(budget: int, offered: Sequence[Resolution]) -> None:
+    """Raise ValueError for a budget that does not pay for a step, even without attention."""
+    least = min(map(rest, offered))
+    if budget < least:
+        raise ValueError(
+            f"budget is {budget}: a step takes {least} FLOPs without attention, and more with it"
+        )
+
+
+@cache
 def _counted(spec: str, use: Use) -> int:
     mechanism = attention(spec)
     one = jax.eval_shape(lambda key: mechanism.init(key, use.dim), KEY)
@@ -153,11 +168,9 @@ class Search:
           head_dims: the widths, two or more each.
           on_width: called after each of them.
         """
-        self._prices = Prices()
         self._errors: dict[int, Errors] = {}
         self._best: dict[int, list[tuple[Shape, str, float]]] = {}
-        self._looks: dict[Use, Doubles] = {}
-        self._rests: dict[Resolution, int] = {}
+        self._looks: dict[tuple[Use, ...], Doubles] = {}
         with ThreadPoolExecutor() as pool:
             each = [Errors(pairs if dim == pairs.dim else in_width(pairs, dim)) for dim in head_dims]
             for dim, errors, best in zip(head_dims, each, pool.map(_best, each), strict=True):
@@ -170,32 +183,25 @@ class Search:
 
     def choice(self, shape: Shape, coupling: str, resolution: Resolution) -> Choice:
         """One mechanism at one resolution, whatever it is good for."""
-        spec, use = shape.spec(coupling), use_of(resolution.config)
-        flops = self._rest(resolution) + self._prices.of(spec, use)
-        error = self._errors[use.dim].of(shape, coupling)
+        spec, uses = shape.spec(coupling), uses_of(resolution.config)
+        flops = rest(resolution) + price(spec, uses)
+        error = self._errors[resolution.head_dim].of(shape, coupling)
         return Choice(spec, flops, error, replace(resolution.config, attention=spec))
 
     def front(self, resolution: Resolution) -> Front:
         """The mechanisms at one resolution that no other one beats in price and in error."""
-        config, use = resolution.config, use_of(resolution.config)
-        rest = self._rest(resolution)
-        exact = Choice(EXACT, rest + self._prices.of(EXACT, use), 0.0, config)
+        config, uses = resolution.config, uses_of(resolution.config)
+        without = rest(resolution)
+        exact = Choice(EXACT, without + price(EXACT, uses), 0.0, config)
         offered = [exact]
-        for spec, error in self._promising(use):
-            total = rest + self._prices.of(spec, use)
+        for spec, error in self._promising(uses):
+            total = without + price(spec, uses)
             offered.append(Choice(spec, total, error, replace(config, attention=spec)))
-        return Front(resolution, rest, exact, undominated(offered))
+        return Front(resolution, without, exact, undominated(offered))
 
-    def _rest(self, resolution: Resolution) -> int:
-        """FLOPs of a step without attention."""
-        if resolution not in self._rests:
-            exact = count_step(untold(resolution.config)).total
-            self._rests[resolution] = exact - self._prices.of(EXACT, use_of(resolution.config))
-        return self._rests[resolution]
-
-    def _promising(self, use: Use) -> list[tuple[str, float]]:
+    def _promising(self, uses: tuple[Use, ...]) -> list[tuple[str, float]]:
         """Specs and errors of what may be on the front, judged by prices that are not exact."""
-        known, few = self._best[use.dim], use._replace(tokens=FEW)
+        known, few = self._best[uses[0].dim], tuple(use._replace(tokens=FEW) for use in uses)
         if few not in self._looks:
             self._looks[few] = np.array([self._look(shape, coupling, few) for shape, coupling, _ in known])
         looks = self._looks[few]
@@ -206,17 +212,15 @@ class Search:
                 found.append((shape.spec(coupling), error))
         return found
 
-    def _look(self, shape: Shape, coupling: str, few: Use) -> float:
+    def _look(self, shape: Shape, coupling: str, few: tuple[Use, ...]) -> float:
         """About what a mechanism takes: linear in the number of vectors, or in both of a hybrid's."""
 
         def at(m: int, n: int) -> int:
-            return self._prices.of(shape._replace(m=m, n=n).spec(INDEPENDENT), few)
+            return price(shape._replace(m=m, n=n).spec(INDEPENDENT), few)
 
         def dearer(vectors: int) -> int:
             """What `vectors` of a structured coupling take more than as many others."""
-            prices = [
-                self._prices.of(f"positive(m={vectors}, coupling={c})", few) for c in (coupling, INDEPENDENT)
-            ]
+            prices = [price(f"positive(m={vectors}, coupling={c})", few) for c in (coupling, INDEPENDENT)]
             return prices[0] - prices[1]
 
         (m, m2), (n, n2) = AT

@@ -1,4 +1,4 @@
-"""What a single projection vector estimates: the terms whose mean every estimator is."""
+"""The estimate of a single projection vector: every estimator is the mean of such terms."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from robopolicy.plan.pairs import Pairs
 
 
 class Base(NamedTuple):
-    """An estimator by name, and the constants that it is made with.
+    """An estimator and its constants.
 
     Attributes:
-      A, s: of exponential estimators.
-      sigma, radius: of the coefficient of a Gaussian hybrid.
-      parameter: of the distribution that discrete estimators draw from.
+      A, s: constants of exponential estimators.
+      sigma, radius: constants of a Gaussian hybrid's coefficient.
+      parameter: parameter of a discrete estimator's distribution.
     """
 
     name: str
@@ -29,8 +29,8 @@ class Base(NamedTuple):
     parameter: float = 0.0
 
 
-class Seen(NamedTuple):
-    """Pairs as vectors of N draws of a block of b see them.
+class Projected(NamedTuple):
+    """P pairs, projected on N draws of a block of b vectors omega.
 
     Attributes:
       x, y: omega.x and omega.y, [N, P, b].
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     squares: Doubles
 
 
-Term = Callable[[Base, Pairs, Seen], Doubles]
+Term = Callable[[Base, Pairs, Projected], Doubles]
 
 
 def _half(pairs: Pairs) -> Doubles:
@@ -50,56 +50,58 @@ def _half(pairs: Pairs) -> Doubles:
     return (np.sum(pairs.x**2, axis=1) + np.sum(pairs.y**2, axis=1))[:, None] / 2
 
 
-def trigonometric(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
+def trigonometric(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """HRF Eq. 2."""
-    return np.cos(seen.x - seen.y) * np.exp(_half(pairs))
+    return np.cos(projected.x - projected.y) * np.exp(_half(pairs))
 
 
-def positive(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
+def positive(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """FAVOR+."""
-    return np.exp(seen.x + seen.y - _half(pairs))
+    return np.exp(projected.x + projected.y - _half(pairs))
 
 
-def positive_antithetic(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
+def positive_antithetic(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """HRF Eq. 3."""
-    return np.cosh(seen.x + seen.y) * np.exp(-_half(pairs))
+    return np.cosh(projected.x + projected.y) * np.exp(-_half(pairs))
 
 
-def optimal_positive(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
-    """CRT Theorem 3.3, with the constant that each pair's frame and head lead to."""
+def optimal_positive(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
+    """CRT Theorem 3.3, with the constant for each pair's frame and head."""
     tilt = optimal_constant(pairs.square, pairs.dim)[:, None]
-    exponent = 2 * tilt * seen.squares + np.sqrt(1 - 4 * tilt) * (seen.x + seen.y) - _half(pairs)
+    exponent = (
+        2 * tilt * projected.squares + np.sqrt(1 - 4 * tilt) * (projected.x + projected.y) - _half(pairs)
+    )
     return np.exp(exponent + pairs.dim / 2 * np.log(1 - 4 * tilt))
 
 
-def generalized_exponential(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
+def generalized_exponential(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """CRT Eq. 4, 5."""
     b = np.sqrt(base.s * (1 - 4 * base.A) + 0j)
-    along = b * (seen.x + base.s * seen.y)
-    exponent = 2 * base.A * seen.squares + along - base.s * _half(pairs)
+    along = b * (projected.x + base.s * projected.y)
+    exponent = 2 * base.A * projected.squares + along - base.s * _half(pairs)
     return _real(exponent + pairs.dim / 2 * np.log(1 - 4 * base.A + 0j))
 
 
-def complex_exponential(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
+def complex_exponential(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """HRF Eq. 14 to 16, for a multiple A of the identity."""
     squares = base.A**2 * np.sum(pairs.x**2, axis=1) + np.sum(pairs.y**2, axis=1) / base.A**2
-    return _real(base.A * seen.x + seen.y / base.A - squares[:, None] / 2)
+    return _real(base.A * projected.x + projected.y / base.A - squares[:, None] / 2)
 
 
 def _real(exponent: NDArray[np.complex128]) -> Doubles:
     """The real part of exp(exponent)."""
-    found: Doubles = np.exp(exponent.real) * np.cos(exponent.imag)
-    return found
+    real: Doubles = np.exp(exponent.real) * np.cos(exponent.imag)
+    return real
 
 
-def signs(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
-    """HRF Eq. 42, on its own scale: the mean is 1 - 2 angle / pi."""
-    return np.sign(seen.x) * np.sign(seen.y)
+def signs(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
+    """HRF Eq. 42, rescaled: the mean is 1 - 2 angle / pi."""
+    return np.sign(projected.x) * np.sign(projected.y)
 
 
-def waves(base: Base, pairs: Pairs, seen: Seen) -> Doubles:
+def waves(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """HRF Eq. 70: the mean is the Gaussian kernel of sigma x and sigma y."""
-    return np.cos(base.sigma * (seen.x - seen.y))
+    return np.cos(base.sigma * (projected.x - projected.y))
 
 
 TERMS: Mapping[str, Term] = {
@@ -112,10 +114,10 @@ TERMS: Mapping[str, Term] = {
     "signs": signs,
     "waves": waves,
 }
-"""By name, [N, P, b] each. Discrete estimators have none: their vectors are independent."""
+"""The terms [N, P, b] by name. Discrete estimators need none: their vectors are independent."""
 
 ALIASES = {"trigonometric_phase": "trigonometric"}
-"""Estimators whose terms are, on average over what else each vector draws, those of another one."""
+"""Estimators whose terms equal those of another one on average over the random phases."""
 
 
 def expected(base: Base, pairs: Pairs) -> Doubles:

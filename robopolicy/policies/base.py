@@ -22,7 +22,7 @@ class Heads(NamedTuple):
     k: Array
 
 
-class Policy(NamedTuple):
+class PolicyFunctions(NamedTuple):
     """A policy; all of it is pure and can be compiled.
 
     Attributes:
@@ -77,26 +77,25 @@ def normalise(normaliser: Mapping[str, Array], values: Array) -> Array:
     return jnp.clip((values - normaliser["shift"]) * normaliser["scale"], -CLIP, CLIP)
 
 
-def split(policy: Policy, features: Any, vector: Array) -> tuple[Any, Any]:
-    """Parameters and features from what a trainer hands to its workers.
+def with_normaliser(policy: PolicyFunctions, features: Any, normaliser: Array | None) -> Any:
+    """`features` with other statistics: shift and scale of every normalised observation in turn, flat [2K].
 
-    `vector` is the flat parameters [P], then shift and scale of every normalised observation in turn.
+    None leaves `features` as they are.
     """
-    inverse, size = unflatten(policy), parameter_count(policy)
-    normaliser, at = {}, size
+    if normaliser is None:
+        return features
+    known, at = {}, 0
     for name in policy.normalised:
         (width,) = policy.observation_shapes[name]
-        shift, scale = vector[at : at + width], vector[at + width : at + 2 * width]
-        normaliser[name] = {"shift": shift, "scale": scale}
+        shift, scale = normaliser[at : at + width], normaliser[at + width : at + 2 * width]
+        known[name] = {"shift": shift, "scale": scale}
         at += 2 * width
-    if normaliser:
-        features = {**features, "normaliser": normaliser}
-    return inverse(vector[:size]), features
+    return {**features, "normaliser": known}
 
 
-def vector_size(policy: Policy) -> int:
-    """Length of the vector that `split` reads."""
-    return parameter_count(policy) + sum(2 * policy.observation_shapes[name][0] for name in policy.normalised)
+def normaliser_size(policy: PolicyFunctions) -> int:
+    """Length 2K of the vector that `with_normaliser` reads, 0 for a policy that normalises nothing."""
+    return sum(2 * policy.observation_shapes[name][0] for name in policy.normalised)
 
 
 def flatten(parameters: Any) -> Array:
@@ -104,7 +103,7 @@ def flatten(parameters: Any) -> Array:
     return ravel_pytree(parameters)[0]
 
 
-def unflatten(policy: Policy) -> Callable[[Any], Any]:
+def unflatten(policy: PolicyFunctions) -> Callable[[Any], Any]:
     """The function that turns a vector [P] back into the parameters of `policy`."""
     leaves, structure = jax.tree.flatten(jax.eval_shape(policy.init, KEY))
     ends = np.cumsum([leaf.size for leaf in leaves])
@@ -118,14 +117,14 @@ def unflatten(policy: Policy) -> Callable[[Any], Any]:
     return inverse
 
 
-def parameter_shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(policy: PolicyFunctions) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter by its path, in the order of the flat vector."""
     shapes = jax.eval_shape(policy.init, KEY)
     leaves, _ = jax.tree_util.tree_flatten_with_path(shapes)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
 
 
-def parameter_count(policy: Policy) -> int:
+def parameter_count(policy: PolicyFunctions) -> int:
     """Number of trainable parameters."""
     shapes = jax.eval_shape(policy.init, KEY)
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))

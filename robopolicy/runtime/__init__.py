@@ -1,6 +1,8 @@
-"""What runs on the robot: `Policy.load(bundle).act(observation)`, on numpy and onnxruntime alone."""
+"""The runtime for robots: `BundlePolicy.load(bundle).act(observation)`, on numpy and onnxruntime only."""
 
 from robopolicy.runtime.manifest import BundleError
-from robopolicy.runtime.policy import Policy
+from robopolicy.runtime.policy import BundlePolicy
 
-__all__ = ["BundleError", "Policy"]
+Policy = BundlePolicy  # the README files of older bundles import this name
+
+__all__ = ["BundleError", "BundlePolicy"]

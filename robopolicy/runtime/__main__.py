@@ -1,4 +1,4 @@
-"""`python -m robopolicy.runtime`: the commands that a robot needs, by the standard library's parser."""
+"""`python -m robopolicy.runtime`: the commands for a robot, without any dependency for their parser."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from robopolicy import __version__
+from robopolicy.naming import one_line
 from robopolicy.runtime.link import LOOPBACK
 from robopolicy.runtime.protocol import ProtocolError
 from robopolicy.runtime.serve import SILENCE, serve
 from robopolicy.runtime.verify import CALLS, verify
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-NAMES = ("verify", "serve")
+COMMANDS = ("verify", "serve")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns 0 when done, 1 if it failed while running, 2 on bad input."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and not words[0].startswith("-") and words[0] not in NAMES:
-        return _complain(
-            f"{words[0]!r} is no command of the runtime, which has {' and '.join(NAMES)}: others come with "
-            "robopolicy[all]",
+    """Run a command line. Returns the exit code: 0 done, 1 failed while running, 2 bad input."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        return _fail(
+            f"{arguments[0]!r} is not a command of the runtime, which has {' and '.join(COMMANDS)}: "
+            "robopolicy[all] has the others",
             BAD_INPUT,
         )
     try:
-        given = _parser().parse_args(words)
-        if given.command == "serve":
-            answered = serve(given.bundle, given.port, given.host, given.silence)
+        options = _parser().parse_args(arguments)
+        if options.command == "serve":
+            answered = serve(options.bundle, options.port, options.host, options.silence, on_progress=_log)
             print(f"{answered} observations answered", file=sys.stderr)
             return DONE
-        verdict = verify(given.bundle, given.calls, lambda part: print(f"{part} ...", file=sys.stderr))
-        print(json.dumps(verdict.told()) if given.json else verdict.words())
+        verdict = verify(options.bundle, options.calls, _log)
+        print(json.dumps(verdict.as_dict()) if options.json else verdict.as_text())
         return DONE if verdict.same and verdict.in_time else FAILED
     except (ProtocolError, ConnectionError, ArithmeticError, MemoryError) as error:
-        return _complain(str(error) or type(error).__name__, FAILED)
+        return _fail(str(error) or type(error).__name__, FAILED)
     except (ValueError, OSError) as error:
-        return _complain(str(error), BAD_INPUT)
+        return _fail(str(error), BAD_INPUT)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
+        return _fail("interrupted", INTERRUPTED)
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """In one line, in place of three and an exit."""
+        """Raise ValueError, which `main` prints in one line. argparse would print three and exit."""
         raise ValueError(f"{message} (see --help)")
 
 
@@ -53,21 +55,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="robopolicy", description="Runs exported policies. robopolicy[all] has the other commands."
     )
+    parser.add_argument("--version", action="version", version=f"robopolicy {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    verifying = commands.add_parser("verify", help="whether a bundle does here what it did where it was made")
-    verifying.add_argument("bundle", help="the folder that export wrote")
-    verifying.add_argument("--calls", type=int, default=CALLS, help="calls to time (default: %(default)s)")
-    verifying.add_argument("--json", action="store_true", help="print the result as JSON")
-    serving = commands.add_parser("serve", help="answer a robot's observations")
-    serving.add_argument("bundle", help="the folder that export wrote")
-    serving.add_argument("--port", type=int, required=True, help="where the robot listens")
-    serving.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
-    serving.add_argument("--silence", type=float, default=SILENCE, help="seconds of it that end it all")
+    verify_parser = commands.add_parser("verify", help="check a bundle's outputs and latency on this machine")
+    verify_parser.add_argument("bundle", help="the folder that export wrote")
+    verify_parser.add_argument("--calls", type=int, default=CALLS, help="number of timed calls (%(default)s)")
+    verify_parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    serve_parser = commands.add_parser("serve", help="answer a robot's observations")
+    serve_parser.add_argument("bundle", help="the folder that export wrote")
+    serve_parser.add_argument("--port", type=int, required=True, help="port that the robot listens on")
+    serve_parser.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
+    serve_parser.add_argument("--silence", type=float, default=SILENCE, help="s until a silent robot is lost")
     return parser
 
 
-def _complain(words: str, code: int) -> int:
-    print(f"robopolicy: {words}", file=sys.stderr)
+def _log(step: str) -> None:
+    print(f"{one_line(step)} ...", file=sys.stderr, flush=True)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"robopolicy: {one_line(message)}", file=sys.stderr)
     return code
 
 

@@ -1,6 +1,7 @@
-"""A bundle on disk: a folder whose files are exactly those that `SHA256SUMS` lists.
+"""A bundle on disk: a folder that holds exactly the files that `SHA256SUMS` lists.
 
-Sums prove that a bundle arrived whole, and not who made it: take them from where you trust.
+The checksums show that a bundle arrived undamaged. They do not show who made it: copy it from a trusted
+source.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ GRAPH, GOLDEN, MANIFEST, README, SUMS = (
     "SHA256SUMS",
 )
 STABLEHLO = "policy.stablehlo"
-FILES = (GOLDEN, README, GRAPH, STABLEHLO)  # besides manifest and sums
+FILES = (GOLDEN, README, GRAPH, STABLEHLO)  # besides the manifest and the checksums
 LARGEST_SUMS = 64 * 2**10  # bytes
-LARGEST_FILES = {GRAPH: 2**30, STABLEHLO: 2**30, GOLDEN: 2**32, README: 2**20, MANIFEST: LARGEST}
+LARGEST_FILES = {GRAPH: 2**30, STABLEHLO: 2**30, GOLDEN: 2**32, README: 2**20, MANIFEST: LARGEST}  # bytes
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 class Bundle(NamedTuple):
-    """A bundle whose files were all read and found as listed; what was read of its graph is kept."""
+    """A bundle whose checksums all match. `graph` holds the bytes of the ONNX file that was checked."""
 
     folder: Path
     manifest: Manifest
@@ -38,41 +39,42 @@ class Bundle(NamedTuple):
 
 
 def open_bundle(folder: str | Path) -> Bundle:
-    """Read and check a bundle. Raises BundleError, or FileNotFoundError where there is no such folder."""
+    """Read a bundle and check every file. Raises BundleError, or FileNotFoundError if `folder` is missing."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"no bundle at {str(folder)!r}: it must be the folder that `export` wrote")
     sums = _sums(folder)
     _check_listing(folder, sums)
     content = {
-        name: checked(folder, name, digest, keep=name in (GRAPH, MANIFEST)) for name, digest in sums.items()
+        name: _read_checked(folder, name, digest, keep=name in (GRAPH, MANIFEST))
+        for name, digest in sums.items()
     }
     manifest = parse(content[MANIFEST], str(folder / MANIFEST))
     listed = {name: digest for name, digest in sums.items() if name != MANIFEST}
     if manifest.files != listed:
-        odd = sorted(manifest.files.items() ^ listed.items())[0][0]
-        raise BundleError(f"{folder / MANIFEST}: files and {SUMS} differ in {odd!r}")
+        name = sorted(manifest.files.items() ^ listed.items())[0][0]
+        raise BundleError(f"{folder / MANIFEST}: files and {SUMS} differ in {name!r}")
     return Bundle(folder, manifest, content[GRAPH])
 
 
-def checked(folder: Path, name: str, digest: str, *, keep: bool) -> bytes:
-    """Read a file and compare its SHA-256; its content, or nothing unless it is to be kept."""
-    hashed, content = hashlib.sha256(), io.BytesIO()
-    with _opened(folder / name) as file:
+def _read_checked(folder: Path, name: str, digest: str, *, keep: bool) -> bytes:
+    """Read a file and check its SHA-256. Returns its content, or b"" unless `keep`: files may be large."""
+    sha256, content = hashlib.sha256(), io.BytesIO()
+    with _open_regular(folder / name) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST_FILES[name]:
             raise BundleError(f"{str(folder / name)!r} has {size} bytes, and may have {LARGEST_FILES[name]}")
         while block := file.read(2**20):
-            hashed.update(block)
+            sha256.update(block)
             if keep:
                 content.write(block)
-    if hashed.hexdigest() != digest:
-        raise BundleError(f"{str(folder / name)!r} is not what {SUMS} lists: it was changed or damaged")
+    if sha256.hexdigest() != digest:
+        raise BundleError(f"{str(folder / name)!r} does not match {SUMS}: it was changed or damaged")
     return content.getvalue()
 
 
-def _opened(path: Path) -> io.BufferedReader:
-    """An ordinary file; a link, or what blocks its reader, is refused."""
+def _open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file. A link or a pipe raises BundleError, and a pipe does not block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError as error:
@@ -81,18 +83,18 @@ def _opened(path: Path) -> io.BufferedReader:
         raise BundleError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise BundleError(f"{str(path)!r} is no ordinary file")
+        raise BundleError(f"{str(path)!r} is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
 def _sums(folder: Path) -> dict[str, str]:
-    with _opened(folder / SUMS) as file:
+    with _open_regular(folder / SUMS) as file:
         content = file.read(LARGEST_SUMS + 1)
     path = str(folder / SUMS)
     try:
         text = content.decode("ascii")
     except UnicodeDecodeError as error:
-        raise BundleError(f"{path}: it is no text") from error
+        raise BundleError(f"{path}: it is not ASCII text") from error
     if len(content) > LARGEST_SUMS or not text.endswith("\n"):
         raise BundleError(f"{path}: it is cut off, or too long")
     sums: dict[str, str] = {}
@@ -103,21 +105,19 @@ def _sums(folder: Path) -> dict[str, str]:
         name = match[2]
         if name not in (*FILES, MANIFEST):
             outside = " outside of the bundle" if "/" in name or name in ("..", ".") else ""
-            raise BundleError(
-                f"{path}: line {number} names {name!r}{outside}: no file of a bundle is called that"
-            )
+            raise BundleError(f"{path}: line {number} names {name!r}{outside}: a bundle has no such file")
         if name in sums:
             raise BundleError(f"{path}: line {number} names {name!r} again")
         sums[name] = match[1]
-    lacking = sorted({*FILES, MANIFEST} - sums.keys())
-    if lacking:
-        raise BundleError(f"{path}: {lacking[0]!r} is not listed")
+    missing = sorted({*FILES, MANIFEST} - sums.keys())
+    if missing:
+        raise BundleError(f"{path}: {missing[0]!r} is not listed")
     return sums
 
 
 def _check_listing(folder: Path, sums: dict[str, str]) -> None:
-    found = set(os.listdir(folder))
-    for name in sorted(sums.keys() - found):
+    names = set(os.listdir(folder))
+    for name in sorted(sums.keys() - names):
         raise BundleError(f"{str(folder / name)!r} is missing")
-    for name in sorted(found - sums.keys() - {SUMS}):
+    for name in sorted(names - sums.keys() - {SUMS}):
         raise BundleError(f"{str(folder / name)!r} does not belong to the bundle: {SUMS} does not list it")

@@ -1,4 +1,4 @@
-"""An exported graph, as rollout workers and bundles run it. numpy and onnxruntime, and nothing else."""
+"""An exported ONNX graph, for rollout workers and bundles. It needs numpy and onnxruntime only."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
 
 
 class OnnxPolicy:
-    """An ONNX graph of `robopolicy export`, on one thread.
+    """Runs an ONNX graph of `robopolicy export` on one thread.
 
-    A graph whose parameters are not baked in takes them from `parameters` [P], which may be set anew
-    between two calls.
+    A graph may take its parameters, and the statistics of its observations, as inputs. It then reads the
+    attributes `parameters` [P] and `normaliser` [2K], which callers may change between two calls.
     """
 
     def __init__(self, model: Path | bytes, parameters: NDArray[np.float32] | None = None) -> None:
-        """`model`: the file, or its bytes. Raises FileNotFoundError, or ValueError if it is no such graph."""
+        """`model` is the file or its bytes. Raises FileNotFoundError, or ValueError for another graph."""
         if isinstance(model, Path):
             if not model.is_file():
                 raise FileNotFoundError(f"no policy at {str(model)!r}")
             model = model.read_bytes()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what is raised says enough
+        options.log_severity_level = 4  # fatal: the exceptions carry the message
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors share no narrower base
@@ -42,27 +42,31 @@ class OnnxPolicy:
         self.output_dtypes = {node.name: DTYPES.get(node.type, node.type) for node in outputs}
         self._outputs = list(self.output_shapes)
         if "action" not in self._outputs:
-            raise ValueError(f"the graph gives {', '.join(self._outputs)}: a policy gives 'action'")
+            raise ValueError(
+                f"the outputs of the graph are {', '.join(self._outputs)}: it must have 'action'"
+            )
         self.parameters = parameters
+        self.normaliser: NDArray[np.float32] | None = None
         if "parameters" in self.shapes and parameters is None:
             raise ValueError(
-                f"parameters are not in this graph: give a vector of {self.shapes['parameters']}"
+                f"parameters is None: this graph needs a vector {list(self.shapes['parameters'])}"
             )
 
     def __call__(self, observation: Observation) -> NDArray[np.float32]:
-        """The action [A] for one observation; raises ValueError for one that the graph was not made for."""
+        """The action [A] for one observation. Raises ValueError if names, shapes or dtypes do not match."""
         return self.run(observation)["action"]
 
     def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
-        """All outputs by name."""
-        feed = {"parameters": self.parameters, **observation} if "parameters" in self.shapes else observation
-        if feed.keys() != self.shapes.keys():
-            odd = sorted(feed.keys() ^ self.shapes.keys())[0]
-            raise ValueError(f"observation holds {sorted(observation)}: the graph differs in {odd!r}")
+        """All outputs by name; observations that the graph does not read are left out. Raises ValueError."""
+        vectors = {"parameters": self.parameters, "normaliser": self.normaliser}
+        feed = {**{n: v for n, v in vectors.items() if n in self.shapes}, **observation}
+        missing = sorted(self.shapes.keys() - feed.keys())
+        if missing:
+            raise ValueError(f"observation holds {sorted(observation)}: the graph needs {missing[0]!r}, too")
         for name, shape in self.shapes.items():
-            found = feed[name]
-            dtype = self.dtypes[name]
-            if found is None or found.shape != shape or found.dtype != dtype:
-                what = None if found is None else f"{found.dtype}{list(found.shape)}"
-                raise ValueError(f"{name} is {what}: it must be {dtype}{list(shape)}")
-        return dict(zip(self._outputs, self._session.run(None, dict(feed)), strict=True))
+            array, dtype = feed[name], self.dtypes[name]
+            if array is None or array.shape != shape or array.dtype != dtype:
+                actual = None if array is None else f"{array.dtype}{list(array.shape)}"
+                raise ValueError(f"{name} is {actual}: it must be {dtype}{list(shape)}")
+        inputs = {name: feed[name] for name in self.shapes}
+        return dict(zip(self._outputs, self._session.run(None, inputs), strict=True))

@@ -1,4 +1,4 @@
-"""A connection between a robot and a policy, over TCP."""
+"""The TCP connection between a robot and a policy."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from robopolicy.runtime.protocol import (
 
 LOOPBACK = "127.0.0.1"
 CHUNK = 2**18  # bytes
-MOST_WAITING = 16  # complete messages: a peer that sends more than it is asked for is not listened to
-PATIENCE = 10.0  # s, for a peer to come and to say who it is
-HELLO = 0.5  # s, for whoever knocks to say who it is: others wait behind
-SENDING = 1.0  # s, for a peer to take what it is sent
+LONGEST_QUEUE = 16  # complete messages; a peer that sends more floods this end
+PATIENCE = 10.0  # s, for a peer to connect and send its HELLO
+HELLO = 0.5  # s, for a peer's HELLO once it has connected: the next one waits meanwhile
+SENDING = 1.0  # s, for a peer to accept a message
 
 
 class Link:
-    """One end. Errors of network and protocol are ConnectionError and ProtocolError, in one line."""
+    """One end of a connection. Raises ConnectionError or ProtocolError, in one line."""
 
     def __init__(self, peer: socket.socket, lengths: Mapping[Kind, tuple[int, int]]) -> None:
+        """`lengths` are the shortest and longest payload (bytes) of each kind that the peer may send."""
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer = peer
         self._decoder = Decoder({Kind.HELLO: (DIGEST, DIGEST), Kind.STOP: (0, LONGEST_REASON), **lengths})
@@ -49,33 +50,33 @@ class Link:
         self.close()
 
     def send(self, content: bytes, patience: float = SENDING) -> None:
-        """Send a message; raises ConnectionError where the peer is gone, or has not taken it in time (s)."""
+        """Send a message. Raises ConnectionError if the peer does not accept it within `patience` seconds."""
         self._peer.settimeout(patience)
         try:
             self._peer.sendall(content)
         except TimeoutError as error:
-            raise ConnectionError(f"the peer takes nothing any more: it was given {patience:g} s") from error
+            raise ConnectionError(f"the peer accepts no data: waited {patience:g} s") from error
         except OSError as error:
             raise ConnectionError(f"the connection is lost: {error.strerror}") from error
 
     def receive(self, until: float) -> Message | None:
-        """The next message, or None where there is none at `until` (s of `time.monotonic`)."""
+        """The next message, or None if none arrives before `until` (s of `time.monotonic`)."""
         while not self._ready:
             left = until - time.monotonic()
-            if left <= 0 or not self._listen(left):
+            if left <= 0 or not self._read(left):
                 return None
         return self._ready.popleft()
 
     def newest(self, message: Message) -> Message:
-        """`message`, or the last one that has come since, or the STOP among them."""
-        while message.kind is not Kind.STOP and (self._ready or self._listen(0.0)):
-            if not self._ready:  # a part of a message, which is waited for by whoever comes next
+        """The last message that has arrived, `message` if no other has, or the first STOP among them."""
+        while message.kind is not Kind.STOP and (self._ready or self._read(0.0)):
+            if not self._ready:  # only a part of a message has arrived
                 break
             message = self._ready.popleft()
         return message
 
-    def _listen(self, seconds: float) -> bool:
-        """Read what there is within `seconds`; whether there was anything."""
+    def _read(self, seconds: float) -> bool:
+        """Read from the socket for up to `seconds`. Returns whether any data arrived."""
         self._peer.settimeout(seconds)
         try:
             data = self._peer.recv(CHUNK)
@@ -84,62 +85,60 @@ class Link:
         except OSError as error:
             raise ConnectionError(f"the connection is lost: {error.strerror}") from error
         if not data:
-            cut = (
-                f" in the middle of a message, after {self._decoder.pending} bytes"
-                if self._decoder.pending
-                else ""
-            )
+            pending = self._decoder.pending
+            cut = f" in the middle of a message, after {pending} bytes" if pending else ""
             raise ConnectionError(f"the peer has closed the connection{cut}")
         self._ready.extend(self._decoder.feed(data))
-        if len(self._ready) > MOST_WAITING:
+        if len(self._ready) > LONGEST_QUEUE:
             raise ProtocolError(f"the peer floods this end: {len(self._ready)} messages wait")
         return True
 
     def greet(self, manifest: Manifest, until: float) -> None:
-        """Say which bundle this end is for, and hear the same from the other."""
+        """Exchange HELLO messages, and check that both ends have the same bundle."""
         self.send(encode(Kind.HELLO, payload=manifest.digest))
         message = self.receive(until)
         if message is None:
-            raise ProtocolError("the peer does not say who it is")
+            raise ProtocolError("the peer sends no HELLO")
         if message.kind is Kind.STOP:
             raise ConnectionError(f"the peer refuses: {message.reason}")
         if message.kind is not Kind.HELLO:
-            raise ProtocolError(f"the peer begins with a {message.kind.name}: a HELLO must come first")
+            raise ProtocolError(f"the peer begins with {message.kind.with_article}: a HELLO must come first")
         if message.payload != manifest.digest:
-            raise ProtocolError("robot and policy were set up for different bundles")
+            raise ProtocolError("robot and policy have different bundles")
 
     def close(self, reason: str | None = None) -> None:
-        """Hang up; `reason` is told to the peer where it still listens."""
+        """Close the connection, after a STOP with `reason` if there is one."""
         if reason is not None:
-            with suppress(ConnectionError):  # whoever has gone needs no reason
+            with suppress(ConnectionError):  # the peer may be gone
                 self.send(stop(reason))
         self._peer.close()
 
 
 def listen(host: str = LOOPBACK, port: int = 0) -> socket.socket:
-    """A socket that policies can connect to; port 0 takes any that is free. Raises ValueError."""
+    """A socket for policies to connect to; port 0 takes a free one. Raises ValueError."""
     try:
         return socket.create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
     except (OSError, OverflowError, UnicodeError) as error:
-        raise ValueError(f"host is {host!r} and port {port}: nobody can listen there ({error})") from error
+        raise ValueError(f"host is {host!r} and port {port}: cannot listen there ({error})") from error
 
 
 def accept(
-    door: socket.socket,
+    server: socket.socket,
     manifest: Manifest,
     patience: float = PATIENCE,
     on_refused: Callable[[str], None] = lambda _: None,
     alive: Callable[[], bool] = lambda: True,
 ) -> Link:
-    """The robot's end, once a policy for `manifest` has come; others are turned away, told to `on_refused`.
+    """Wait for a policy with the bundle of `manifest`, and return the robot's end of the connection.
 
-    Raises ConnectionError where none has come within `patience` seconds, or `alive` says that none will.
+    Other peers are refused; `on_refused` is called with each reason. Raises ConnectionError after `patience`
+    seconds, or as soon as `alive` returns False.
     """
     until = time.monotonic() + patience
     while alive() and (left := until - time.monotonic()) > 0:
-        door.settimeout(min(left, 0.2))
+        server.settimeout(min(left, 0.2))
         try:
-            peer, address = door.accept()
+            peer, address = server.accept()
         except TimeoutError:
             continue
         link = Link(peer, {Kind.COMMAND: (manifest.outputs["command"].size,) * 2})
@@ -148,12 +147,15 @@ def accept(
             return link
         except (ProtocolError, ConnectionError) as error:
             link.close(str(error))
-            on_refused(f"{address[0]}:{address[1]} was turned away: {error}")
+            on_refused(f"refused {address[0]}:{address[1]}: {error}")
     raise ConnectionError(f"no policy has connected within {patience:g} s")
 
 
 def connect(manifest: Manifest, host: str, port: int, patience: float = PATIENCE) -> Link:
-    """The policy's end. Raises ConnectionError or ProtocolError where no robot for `manifest` answers."""
+    """Connect to a robot, and return the policy's end of the connection.
+
+    Raises ConnectionError if no robot answers, ProtocolError if it has another bundle than `manifest`.
+    """
     until = time.monotonic() + patience
     try:
         peer = socket.create_connection((host, port), timeout=patience)

@@ -1,4 +1,4 @@
-"""A policy in a process of its own, as the robot's side starts and ends it."""
+"""The robot's connection to a policy that runs in another process."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ ENDING = 5.0  # s
 def policy_process(
     folder: str | Path, manifest: Manifest, on_refused: Callable[[str], None] = lambda _: None
 ) -> Iterator[Link]:
-    """The connection to a process that holds the bundle in `folder` and imports the runtime alone.
+    """Start `robopolicy.runtime serve` for the bundle in `folder` on this machine, and connect to it.
 
-    Both ends are on this machine; the process ends with the block. `on_refused` is told of others who
-    connected. Raises ConnectionError where the process does not come up; it tells the reason itself.
+    The process imports the runtime only, and ends with the block. `on_refused` gets a message for every other
+    peer. Raises ConnectionError if the process does not start; it prints the reason itself.
     """
-    with listen(LOOPBACK) as door:
-        port = door.getsockname()[1]
-        # -P: what lies in the folder that this was started in is not imported.
-        words = [sys.executable, "-P", "-m", "robopolicy.runtime", "serve", str(folder), "--port", str(port)]
-        process = subprocess.Popen(words)
+    with listen(LOOPBACK) as server:
+        port = server.getsockname()[1]
+        # -P keeps Python from importing modules in the current folder.
+        runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
+        process = subprocess.Popen([*runtime, "serve", str(folder), "--port", str(port)])
         try:
-            with accept(door, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
-                door.close()
+            with accept(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
+                server.close()
                 yield link
                 link.close("the drive has ended")
         finally:
@@ -43,21 +43,22 @@ def policy_process(
 
 
 @contextmanager
-def awaited_policy(
+def remote_policy(
     host: str,
     port: int,
     manifest: Manifest,
     patience: float,
-    on_waiting: Callable[[int], None] = lambda _: None,
+    on_listening: Callable[[int], None] = lambda _: None,
     on_refused: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Link]:
-    """The connection to a policy that is started by somebody else, as on another computer of the robot.
+    """Wait for a policy that was started separately, for example on another computer of the robot.
 
-    `on_waiting` is told the port. Raises ConnectionError where none has come within `patience` seconds.
+    `on_listening` gets the port, `on_refused` a message for every other peer. Raises ConnectionError if no
+    policy connects within `patience` seconds.
     """
-    with listen(host, port) as door:
-        on_waiting(door.getsockname()[1])
-        with accept(door, manifest, patience, on_refused) as link:
-            door.close()
+    with listen(host, port) as server:
+        on_listening(server.getsockname()[1])
+        with accept(server, manifest, patience, on_refused) as link:
+            server.close()
             yield link
             link.close("the drive has ended")

@@ -1,7 +1,7 @@
-"""What a robot and a policy say to each other, byte by byte. docs/export.md has it in a table.
+"""The wire protocol between a robot and a policy. docs/export.md has a table of it.
 
-A message is a header of 32 bytes, little-endian, and a payload: magic `RPOL`, version, kind, two zero bytes,
-length and CRC-32 of the payload, sequence number, and a time in nanoseconds.
+A message is a little-endian header of 32 bytes and a payload. The header holds the magic `RPOL`, the version,
+the kind, two zero bytes, the payload's length and CRC-32, a sequence number, and a time in nanoseconds.
 """
 
 from __future__ import annotations
@@ -24,25 +24,30 @@ DIGEST = 32  # bytes
 
 
 class ProtocolError(ValueError):
-    """Bytes that are no message, or not the one that is due."""
+    """The peer sent something that is not a message, or not an allowed one."""
 
 
 class Kind(IntEnum):
-    """HELLO: a manifest's digest, from both; OBSERVATION: from the robot; COMMAND: its answer; STOP: why."""
+    """HELLO holds a manifest's digest, STOP a reason; robots send OBSERVATION, policies COMMAND."""
 
     HELLO = 1
     OBSERVATION = 2
     COMMAND = 3
     STOP = 4
 
+    @property
+    def with_article(self) -> str:
+        """The name with its indefinite article."""
+        return f"{'an' if self.name[0] in 'AEIOU' else 'a'} {self.name}"
+
 
 class Message(NamedTuple):
     """A message.
 
     Attributes:
-      kind: what it is.
-      sequence: number of the observation that it is, or that it answers; 0 of others.
-      time: ns; of an observation the robot's clock, of a command what the policy took.
+      kind: its kind.
+      sequence: number of the observation, or of the observation that a command answers; else 0.
+      time: ns; the robot's clock for an observation, the policy's computing time for a command.
       payload: its bytes.
     """
 
@@ -53,7 +58,7 @@ class Message(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why, of a STOP: one printable line."""
+        """The reason of a STOP, in one printable line."""
         return printable(self.payload.decode("utf-8", "replace")) or "no reason given"
 
 
@@ -68,83 +73,82 @@ def stop(reason: str) -> bytes:
 
 
 class Decoder:
-    """Messages out of a stream of bytes that may come in any pieces."""
+    """Splits a stream of bytes, in pieces of any size, into messages."""
 
     def __init__(self, lengths: Mapping[Kind, tuple[int, int]]) -> None:
-        """`lengths`: the kinds that may come, and the shortest and longest payload of each."""
+        """`lengths` are the shortest and longest payload (bytes) of each kind that the peer may send."""
         self._lengths = lengths
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     @property
     def pending(self) -> int:
-        """Bytes of a message that is not complete."""
-        return len(self._held)
+        """Bytes of an incomplete message."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that `data` completes.
 
-        Raises ProtocolError as soon as they can be none, and before anything long is waited for; the stream
-        is of no use after that.
+        Raises ProtocolError for an invalid header before the payload arrives. The stream is unusable then.
         """
-        self._held += data
-        found: list[Message] = []
-        while len(self._held) >= HEADER.size:
-            header = HEADER.unpack_from(self._held)
-            kind, length = self._checked(header)
+        self._buffer += data
+        messages: list[Message] = []
+        while len(self._buffer) >= HEADER.size:
+            header = HEADER.unpack_from(self._buffer)
+            kind, length = self._check_header(header)
             end = HEADER.size + length
-            if len(self._held) < end:
-                return found
-            payload = bytes(self._held[HEADER.size : end])
-            del self._held[:end]
+            if len(self._buffer) < end:
+                return messages
+            payload = bytes(self._buffer[HEADER.size : end])
+            del self._buffer[:end]
             if zlib.crc32(payload) != header[5]:
-                raise ProtocolError(f"a {kind.name} was damaged on its way: its checksum differs")
-            found.append(Message(kind, header[6], header[7], payload))
-        if self._held and not MAGIC.startswith(bytes(self._held[:4])):
-            raise ProtocolError("the peer sends something else than this protocol")
-        return found
+                raise ProtocolError(f"{kind.with_article} was damaged in transit: its checksum differs")
+            messages.append(Message(kind, header[6], header[7], payload))
+        if self._buffer and not MAGIC.startswith(bytes(self._buffer[:4])):
+            raise ProtocolError("the peer does not use this protocol")
+        return messages
 
-    def _checked(self, header: tuple[Any, ...]) -> tuple[Kind, int]:
+    def _check_header(self, header: tuple[Any, ...]) -> tuple[Kind, int]:
         magic, version, kind, zero, length, _, _, _ = header
         if magic != MAGIC:
-            raise ProtocolError("the peer sends something else than this protocol")
+            raise ProtocolError("the peer does not use this protocol")
         if version != VERSION:
-            raise ProtocolError(f"the peer speaks version {version} of the protocol: this is {VERSION}")
+            raise ProtocolError(f"the peer uses version {version} of the protocol: this is {VERSION}")
         if kind not in self._lengths or zero:
-            raise ProtocolError(f"a message of kind {kind} must not come from this peer")
+            raise ProtocolError(f"this peer must not send a message of kind {kind}")
         shortest, longest = self._lengths[kind]
         if not shortest <= length <= longest:
-            due = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-            raise ProtocolError(f"a {Kind(kind).name} has {length} bytes: it must have {due}")
+            allowed = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+            raise ProtocolError(f"{Kind(kind).with_article} has {length} bytes: it must have {allowed}")
         return Kind(kind), length
 
 
 def pack(values: Mapping[str, Value], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays as a payload: in the order of their names, row by row, little-endian.
+    """Arrays as a payload: sorted by name, row by row, little-endian.
 
-    Raises ValueError for an array that is not as `values` say.
+    Raises ValueError for a missing array, or one of another shape or dtype than in `values`.
     """
     parts = []
     for name in sorted(values):
         value, array = values[name], arrays.get(name)
         if array is None or array.shape != value.shape or array.dtype != value.dtype:
-            what = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
-            raise ValueError(f"{name} is {what}: it must be {value.dtype}{list(value.shape)}")
+            actual = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise ValueError(f"{name} is {actual}: it must be {value.dtype}{list(value.shape)}")
         parts.append(array.astype(np.dtype(value.dtype).newbyteorder("<"), copy=False).tobytes())
     return b"".join(parts)
 
 
 def unpack(values: Mapping[str, Value], payload: bytes) -> dict[str, NDArray[Any]]:
-    """What `pack` made a payload of; its length must have been checked."""
-    arrays, at = {}, 0
+    """The arrays in a payload that `pack` made. Its length must be `payload_size(values)`."""
+    arrays, start = {}, 0
     for name in sorted(values):
         value = values[name]
-        kind = np.dtype(value.dtype).newbyteorder("<")
-        flat = np.frombuffer(payload, kind, value.size // kind.itemsize, at)
+        dtype = np.dtype(value.dtype).newbyteorder("<")
+        flat = np.frombuffer(payload, dtype, value.size // dtype.itemsize, start)
         arrays[name] = flat.reshape(value.shape).astype(value.dtype, copy=False)
-        at += value.size
+        start += value.size
     return arrays
 
 
 def payload_size(values: Mapping[str, Value]) -> int:
-    """Bytes of a payload."""
+    """Size of a payload, bytes."""
     return sum(value.size for value in values.values())

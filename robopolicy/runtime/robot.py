@@ -1,9 +1,9 @@
-"""The robot's side: what a vendor's SDK has to fill, and the loop that drives it in real time."""
+"""The robot's side: the methods that a robot implements, and the real-time loop that drives it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,39 +15,39 @@ from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.protocol import Kind, Message, ProtocolError, encode, pack, unpack
 
 MISSES = 3
-LATE = 0.1  # of a control period: a step that begins later than that was begun late
+LATE = 0.1  # share of a control period by which a step may begin late without being counted
 SLACK = 1e-6  # of a limit, for rounding
 
 
 class Robot(Protocol):
-    """A robot, as `Driver` sees it. Every method must return well within a control period."""
+    """The methods that `Driver` calls. Each must return well within a control period."""
 
     def finished(self) -> bool:
-        """Whether there is nothing more to do."""
+        """Whether the task has ended."""
 
     def observe(self) -> Mapping[str, NDArray[Any]]:
-        """The sensors' latest readings, as `inputs` of the manifest say."""
+        """The latest sensor readings, with the names, shapes and dtypes of the manifest's `inputs`."""
 
     def act(self, command: NDArray[np.float32]) -> None:
-        """Begin to carry out a command [A], in the manifest's units and within its limits."""
+        """Start to execute a command [A], in the manifest's units and within its limits."""
 
     def hold(self) -> None:
-        """A step without a command: do what is safest for the length of one."""
+        """Bridge one step without a command in the safest way."""
 
     def stop(self, reason: str) -> None:
-        """Come to rest by what is on the robot alone, and stay there. It may be called at any moment."""
+        """Come to rest without the policy, and stay at rest. It may be called at any time."""
 
 
 @dataclass
 class Record:
-    """How it went. Times in seconds.
+    """Statistics of a drive. Times in seconds.
 
     Attributes:
-      steps: control periods that were begun.
-      missed: those in which no command came in time; late: those that the robot itself began late.
-      round_trips: from an observation to its command; thinking: what the policy took of that.
-      jitter: how far each step's beginning was from where it was due.
-      stopped: why the safe stop was needed, or None.
+      steps: control periods that have begun.
+      missed: steps without a command in time; late: steps that the robot's side began late.
+      round_trips: times from an observation to its command; thinking: the policy's share of each.
+      jitter: delay of the beginning of each step.
+      stopped: the reason of a safe stop, or None.
     """
 
     steps: int = 0
@@ -58,48 +58,49 @@ class Record:
     jitter: list[float] = field(default_factory=list)
     stopped: str | None = None
 
-    def told(self) -> dict[str, Any]:
-        """All of it as JSON holds it, times by their median, 99th percentile and worst."""
+    def summary(self) -> dict[str, Any]:
+        """The record for JSON, with the median, 99th percentile and maximum of all times."""
         times = {"round_trip": self.round_trips, "thinking": self.thinking, "jitter": self.jitter}
         return {
             "steps": self.steps,
             "deadlines_missed": self.missed,
             "share_missed": self.missed / max(1, self.steps),
             "begun_late": self.late,
-            **{name: _summary(found) for name, found in times.items()},
+            **{name: percentiles(seconds) for name, seconds in times.items()},
             "stopped": self.stopped,
         }
 
 
-def _summary(found: list[float]) -> dict[str, float] | None:
-    if not found:
+def percentiles(seconds: Sequence[float] | NDArray[np.float64]) -> dict[str, float] | None:
+    """Median, 99th percentile and maximum of some times; None if there are none."""
+    if not len(seconds):
         return None
     return {
-        "p50": float(np.quantile(found, 0.5)),
-        "p99": float(np.quantile(found, 0.99)),
-        "max": max(found),
+        "p50": float(np.quantile(seconds, 0.5)),
+        "p99": float(np.quantile(seconds, 0.99)),
+        "max": float(np.max(seconds)),
     }
 
 
 class Driver:
-    """Drives a robot by the policy at the other end of a link, a step every control period of wall time.
+    """Drives a robot with the policy at the other end of a link, one step per control period of wall time.
 
-    A step without a command in time is held; `misses` of them in a row, or anything that this protocol does
-    not allow, and the robot is stopped. It is stopped at the end in any case.
+    A step without a command in time is bridged by `Robot.hold`. After `misses` such steps in a row, or an
+    error of the connection or the protocol, the driver stops the robot. It also stops the robot at the end.
     """
 
     def __init__(self, link: Link, manifest: Manifest, misses: int = MISSES) -> None:
         if misses < 1:
             raise ValueError(f"misses is {misses}: it must be 1 or more")
         self._link, self._manifest, self._misses = link, manifest, misses
-        self._sequence = self._heard = 0
+        self._sequence = self._answered = 0
         self.record = Record()
 
     def run(self, robot: Robot, seconds: float) -> str | None:
         """Drive until the robot has finished or `seconds` have passed.
 
-        Returns why the safe stop was needed, or None; what the robot itself raises is raised, once it was
-        told to stop.
+        Returns the reason of a safe stop, or None. An exception of the robot's methods is raised again after
+        `Robot.stop`.
         """
         reason = "the drive has ended"
         try:
@@ -137,14 +138,14 @@ class Driver:
                 robot.hold()
             else:
                 in_a_row = 0
-                taken = time.monotonic() - sent
-                record.round_trips.append(taken)
-                record.thinking.append(min(1e-9 * answer.time, taken))  # a peer may say anything
+                round_trip = time.monotonic() - sent
+                record.round_trips.append(round_trip)
+                record.thinking.append(min(1e-9 * answer.time, round_trip))  # the peer may send any number
                 robot.act(self._checked(answer))
-            due = max(due + period, time.monotonic())  # what was lost is not caught up with
+            due = max(due + period, time.monotonic())  # a late step shifts all later ones
 
     def _answer(self, until: float) -> Message | None:
-        """The command for the latest observation, or None where it has not come at `until`."""
+        """The command for the latest observation, or None if it does not arrive before `until`."""
         while True:
             message = self._link.receive(until)
             if message is None:
@@ -152,13 +153,13 @@ class Driver:
             if message.kind is Kind.STOP:
                 raise ConnectionError(f"the policy stops: {message.reason}")
             if message.kind is not Kind.COMMAND:
-                raise ProtocolError(f"a {message.kind.name} came in place of a COMMAND")
-            if not self._heard < message.sequence <= self._sequence:
+                raise ProtocolError(f"{message.kind.with_article} came in place of a COMMAND")
+            if not self._answered < message.sequence <= self._sequence:
                 raise ProtocolError(
-                    f"a command for observation {message.sequence} came: {self._heard + 1} to "
-                    f"{self._sequence} are to be answered"
+                    f"a command for observation {message.sequence} came: it must be from "
+                    f"{self._answered + 1} to {self._sequence}"
                 )
-            self._heard = message.sequence
+            self._answered = message.sequence
             if message.sequence == self._sequence:
                 return message
 
@@ -166,9 +167,9 @@ class Driver:
         value = self._manifest.outputs["command"]
         command = unpack({"command": value}, message.payload)["command"]
         slack = SLACK * np.maximum(1.0, np.abs(value.high))
-        fine = (command >= value.low - slack) & (command <= value.high + slack)
-        if not fine.all():
-            at = int(np.argmin(fine))
+        within = (command >= value.low - slack) & (command <= value.high + slack)
+        if not within.all():
+            at = int(np.argmin(within))
             raise ProtocolError(
                 f"the command for {value.entries[at]} is {command[at]:g} {value.units[at]}: it must be from "
                 f"{value.low[at]:g} to {value.high[at]:g}"

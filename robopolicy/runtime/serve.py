@@ -1,16 +1,17 @@
-"""The policy's side: answers a robot's observations until it hangs up."""
+"""The policy's side: answers a robot's observations until the robot sends STOP."""
 
 from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden
 from robopolicy.runtime.link import LOOPBACK, PATIENCE, Link, connect
-from robopolicy.runtime.policy import Policy
+from robopolicy.runtime.policy import BundlePolicy
 from robopolicy.runtime.protocol import Kind, ProtocolError, encode, pack, unpack
 
 SILENCE, LONGEST_SILENCE = 5.0, 1e6  # s
@@ -23,13 +24,16 @@ def serve(
     host: str = LOOPBACK,
     silence: float = SILENCE,
     patience: float = PATIENCE,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Answer the robot at `host`:`port` by the bundle in `folder`; returns how many commands were given.
+    """Connect to the robot at `host`:`port`, answer it with the bundle in `folder`, and count the commands.
 
-    Raises ValueError for arguments that cannot be, BundleError or FileNotFoundError for what is no sound
-    bundle, ConnectionError where the robot is gone or silent for `silence` seconds, ProtocolError for what it
-    must not send, observations that the policy refuses included, of which the robot is told, ArithmeticError
-    where the policy fails.
+    The robot is lost after `silence` seconds without an observation, or if it does not accept the connection
+    within `patience` seconds. `on_progress` is called with a short text before each stage.
+
+    Raises ValueError for a port or silence out of range, BundleError or FileNotFoundError for a bad bundle,
+    ConnectionError if the robot is lost, ProtocolError for a bad message or observation, and ArithmeticError
+    if the policy fails. The robot gets the last two as a STOP.
     """
     if not 0 < port < 2**16:
         raise ValueError(f"port is {port}: it must be from 1 to 65535")
@@ -37,13 +41,16 @@ def serve(
         raise ValueError(
             f"silence is {silence}: it must be a number of seconds above 0, at most {LONGEST_SILENCE:g}"
         )
+    on_progress(f"loading {folder}")
     bundle = open_bundle(folder)
-    policy = Policy(bundle)
+    policy = BundlePolicy(bundle)
     for observation, _ in islice(read_golden(bundle), WARM_UP):
         policy.act(observation)
     gc.collect()
-    gc.freeze()  # what was loaded is never looked at again, in the middle of a step
+    gc.freeze()  # so that no collection in a step walks through all modules
+    on_progress(f"connecting to {host}:{port}")
     with connect(bundle.manifest, host, port, patience) as link:
+        on_progress("connected, answering observations")
         try:
             return _answer(link, policy, silence)
         except (ProtocolError, ArithmeticError) as error:
@@ -51,7 +58,7 @@ def serve(
             raise
 
 
-def _answer(link: Link, policy: Policy, silence: float) -> int:
+def _answer(link: Link, policy: BundlePolicy, silence: float) -> int:
     manifest = policy.manifest
     command_of = {"command": manifest.outputs["command"]}
     sequence = answered = 0
@@ -59,7 +66,7 @@ def _answer(link: Link, policy: Policy, silence: float) -> int:
         message = link.receive(time.monotonic() + silence)
         if message is None:
             raise ConnectionError(f"the robot has been silent for {silence:g} s")
-        message = link.newest(message)  # an answer to an older one would come too late
+        message = link.newest(message)  # an answer to an older observation would be too late
         if message.kind is Kind.STOP:
             return answered
         began = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Whether a bundle does on this machine what it did where it was made, and in time."""
+"""Checks a bundle on this machine: outputs equal to the recorded ones, and latency within the deadline."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 
 from robopolicy.runtime.bundle import open_bundle
-from robopolicy.runtime.golden import read_golden
-from robopolicy.runtime.policy import Policy
+from robopolicy.runtime.golden import largest_differences, read_golden
+from robopolicy.runtime.policy import BundlePolicy
+from robopolicy.runtime.robot import percentiles
 
 CALLS, MOST_CALLS = 10_000, 10_000_000
 WARM_UP = 20
-SHOWN = 4 * 2**20  # bytes of observations that take turns in timing: more would not fit on every robot
+TIMED_BYTES = (
+    4 * 2**20
+)  # of the observations that timing cycles through: more may not fit in a robot's memory
 
 
 class Verdict(NamedTuple):
-    """How a bundle did.
+    """Results of `verify`.
 
     Attributes:
-      observations: golden vectors played.
-      differences, tolerances: largest absolute difference of each output, and what it may be.
-      calls: how many were timed; latency: s, of the median, the 99th percentile and the worst.
-      control_period, deadline: s; a command that comes later than the deadline is of no use.
-      memory: bytes resident at most, of this process.
-      machine: what it ran on.
+      observations: number of golden vectors.
+      differences: largest absolute difference of each output; tolerances: its limit.
+      calls: number of timed calls; latency: median, 99th percentile and maximum, s.
+      control_period, deadline: s; a command after the deadline is useless.
+      memory: peak resident memory of this process, bytes.
+      machine: processor, operating system, versions.
     """
 
     observations: int
@@ -48,80 +52,72 @@ class Verdict(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether it gives the recorded outputs."""
+        """Whether all outputs are within their tolerances."""
         return all(self.differences[name] <= most for name, most in self.tolerances.items())
 
     @property
     def in_time(self) -> bool:
-        """Whether 99 of 100 calls end before the deadline."""
+        """Whether 99 % of the calls end before the deadline."""
         return self.latency["p99"] <= self.deadline
 
-    def told(self) -> dict[str, Any]:
-        """All of it as JSON holds it."""
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict for JSON."""
         return {**self._asdict(), "same": self.same, "in_time": self.in_time}
 
-    def words(self) -> str:
-        """All of it as a person reads it."""
+    def as_text(self) -> str:
+        """The verdict for a terminal."""
         differences = ", ".join(
-            f"{name} {found:.1e} (may be {self.tolerances[name]:.0e})"
-            for name, found in self.differences.items()
+            f"{name} {difference:.1e} (limit {self.tolerances[name]:.0e})"
+            for name, difference in self.differences.items()
         )
         times = ", ".join(f"{name} {1e3 * value:.2f} ms" for name, value in self.latency.items())
         if not self.same:
-            verdict = "it does not do what it did where it was made: do not run it"
+            verdict = "its outputs differ from the recorded ones: do not run it"
         elif not self.in_time:
-            verdict = "it is too slow for this machine"
+            verdict = "it is too slow on this machine"
         else:
             verdict = (
-                f"fit to run here: 99 of 100 calls take {self.latency['p99'] / self.deadline:.1%} of the "
-                f"deadline or less, {self.latency['p99'] / self.control_period:.1%} of the control period"
+                f"fit to run here: 99 % of the calls take at most {self.latency['p99'] / self.deadline:.1%} "
+                f"of the deadline, {self.latency['p99'] / self.control_period:.1%} of the control period"
             )
         return (
             f"{self.observations} golden vectors, largest differences: {differences}\n"
             f"{self.calls} calls on one thread: {times}; the control period is "
             f"{1e3 * self.control_period:g} ms, the deadline {1e3 * self.deadline:g} ms\n"
-            f"memory: {self.memory / 1e6:.0f} MB resident at most\n"
+            f"peak resident memory: {self.memory / 1e6:.0f} MB\n"
             f"{verdict}"
         )
 
 
 def verify(
-    folder: str | Path, calls: int = CALLS, on_part: Callable[[str], None] = lambda _: None
+    folder: str | Path, calls: int = CALLS, on_progress: Callable[[str], None] = lambda _: None
 ) -> Verdict:
-    """Play the golden vectors, time `calls` calls; `on_part` is told what is going on.
+    """Compare a bundle's outputs with its golden vectors, and time `calls` calls.
 
-    Raises ValueError for no calls or too many, BundleError or FileNotFoundError for what is no sound bundle,
-    ArithmeticError where the policy gives numbers out of its limits.
+    `on_progress` is called with a short text before each stage. Raises ValueError for `calls` out of range,
+    BundleError or FileNotFoundError for a bad bundle, ArithmeticError if an output is out of its limits.
     """
     if not 1 <= calls <= MOST_CALLS:
         raise ValueError(f"calls is {calls}: it must be from 1 to {MOST_CALLS}")
     bundle = open_bundle(folder)
-    policy, manifest = Policy(bundle), bundle.manifest
-    bundle = bundle._replace(graph=b"")  # which the policy has, and is not to count twice as memory
-    on_part(f"playing {manifest.observations} golden vectors")
-    differences = dict.fromkeys(manifest.outputs, 0.0)
-    for observation, recorded in read_golden(bundle):
-        for name, found in policy.run(observation).items():
-            off = float(np.abs(found.astype(np.float64) - recorded[name]).max())
-            # A recorded number that is none would otherwise never count as a difference.
-            differences[name] = max(differences[name], off if off == off else float("inf"))
-    on_part(f"timing {calls} calls")
+    policy, manifest = BundlePolicy(bundle), bundle.manifest
+    bundle = bundle._replace(graph=b"")  # frees a copy, which would count as memory
+    on_progress(f"playing {manifest.observations} golden vectors")
+    differences = largest_differences(policy.run, read_golden(bundle))
+    on_progress(f"timing {calls} calls")
     each = sum(value.size for value in manifest.inputs.values())
-    some = islice(read_golden(bundle), max(1, SHOWN // each))
-    latencies = _latencies(policy, [seen for seen, _ in some], calls)
+    some = islice(read_golden(bundle), max(1, TIMED_BYTES // each))
+    latency = percentiles(_latencies(policy, [observation for observation, _ in some], calls))
+    assert latency is not None  # calls is 1 or more
     return Verdict(
         manifest.observations,
         differences,
         manifest.tolerances,
         calls,
-        {
-            "p50": float(np.quantile(latencies, 0.5)),
-            "p99": float(np.quantile(latencies, 0.99)),
-            "max": float(latencies.max()),
-        },
+        latency,
         manifest.control_period,
         manifest.deadline,
-        resident(),
+        peak_resident(),
         {
             "processor": platform.machine(),
             "system": platform.system(),
@@ -131,24 +127,24 @@ def verify(
     )
 
 
-def _latencies(policy: Policy, observations: list[Any], calls: int) -> np.ndarray:
+def _latencies(policy: BundlePolicy, observations: list[Any], calls: int) -> NDArray[np.float64]:
     for number in range(WARM_UP):
         policy.act(observations[number % len(observations)])
-    found = np.empty(calls)
+    seconds = np.empty(calls)
     for number in range(calls):
         observation = observations[number % len(observations)]
         began = time.perf_counter()
         policy.act(observation)
-        found[number] = time.perf_counter() - began
-    return found
+        seconds[number] = time.perf_counter() - began
+    return seconds
 
 
-def resident() -> int:
-    """Bytes that this process held in memory at most."""
+def peak_resident() -> int:
+    """Peak resident memory of this process, bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # what getrusage tells on Linux began with the process that started this one
-        told = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
-        if told is not None:
-            return 1024 * int(told[1])
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+    if status.exists():  # on Linux, ru_maxrss includes the parent process before exec
+        peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        if peak is not None:
+            return 1024 * int(peak[1])
+    maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return maximum if sys.platform == "darwin" else 1024 * maximum

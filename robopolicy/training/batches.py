@@ -9,31 +9,62 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import cv2
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.training.datasets import FrameCache
+from robopolicy.training.frames import Frames
 
 WIDER = 0.05  # share of the data's range that actions are looked for beyond it, on either side
 NARROWEST = 0.05  # range of an action that hardly ever changes
-LEAST_SPREAD = 1e-3  # standard deviation of a pose below which it counts as constant
+LEAST_SPREAD = 1e-3  # standard deviation of a number below which it counts as constant
 AHEAD = 4  # batches that are read before they are needed
 
 
-class Mirror(NamedTuple):
-    """What a task looks like in a mirror: functions of images, poses and actions, on leading axes."""
+Arrays = dict[str, NDArray[Any]]
 
-    images: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
-    poses: Callable[[NDArray[Any]], NDArray[Any]]
+
+class Mirror(NamedTuple):
+    """What a task looks like in a mirror, on any leading axes.
+
+    Functions of all images [..., H, W, 3] by name, of all vectors [..., K] by name, and of actions [..., A].
+    """
+
+    images: Callable[[Arrays], Arrays]
+    vectors: Callable[[Arrays], Arrays]
     actions: Callable[[NDArray[Any]], NDArray[Any]]
+
+    @staticmethod
+    def of_each(
+        image: Callable[[NDArray[Any]], NDArray[Any]],
+        vector: Callable[[NDArray[Any]], NDArray[Any]],
+        action: Callable[[NDArray[Any]], NDArray[Any]],
+    ) -> Mirror:
+        """A mirror that treats all images alike, and all vectors."""
+
+        def each(function: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Arrays], Arrays]:
+            return lambda arrays: {name: function(array) for name, array in arrays.items()}
+
+        return Mirror(each(image), each(vector), action)
 
 
 class Batch(NamedTuple):
-    """Images [B, S, S, 3] uint8, poses [B, P] and actions [B, A] float32."""
+    """Images [B, H, W, 3] uint8 and vectors [B, K] float32 by name, and actions [B, A] float32."""
 
-    image: NDArray[np.uint8]
-    poses: NDArray[np.float32]
+    images: dict[str, NDArray[np.uint8]]
+    vectors: dict[str, NDArray[np.float32]]
     action: NDArray[np.float32]
+
+    @staticmethod
+    def read(frames: Frames, indices: NDArray[np.intp]) -> Batch:
+        """The frames of these indices, as they were recorded."""
+        vectors = {name: array[indices].astype(np.float32) for name, array in frames.vectors.items()}
+        return Batch(frames.images(indices), vectors, frames.action[indices].astype(np.float32))
+
+    @property
+    def observation(self) -> Arrays:
+        """What a policy is given, each with the axis B."""
+        return {**self.images, **self.vectors}
 
 
 class Split(NamedTuple):
@@ -58,18 +89,25 @@ def split_by_episode(episode: NDArray[Any], share: float, seed: int) -> Split:
 
 
 def statistics(
-    cache: FrameCache, frames: NDArray[np.intp], mirror: Mirror | None
+    frames: Frames, indices: NDArray[np.intp], mirror: Mirror | None
 ) -> dict[str, NDArray[np.float32]]:
-    """What `vision_performer` is told of the data: poses' mean and spread, actions' range widened by 5%."""
-    poses, actions = cache.poses[frames].astype(np.float64), cache.action[frames].astype(np.float64)
+    """What a policy has to know of the data, by name.
+
+    `NAME_shift` and `NAME_scale` [K] are those of each vector, `action_low` and `action_high` [A] of actions.
+    (vector - shift) * scale has mean zero and deviation one. The range of actions is 5% wider on either side
+    than that of the data.
+    """
+    vectors = {name: array[indices].astype(np.float64) for name, array in frames.vectors.items()}
+    actions = frames.action[indices].astype(np.float64)
     if mirror is not None:
-        poses = np.concatenate([poses, mirror.poses(poses)])
+        seen = mirror.vectors(vectors)
+        vectors = {name: np.concatenate([array, seen[name]]) for name, array in vectors.items()}
         actions = np.concatenate([actions, mirror.actions(actions)])
     low, high = actions.min(axis=0), actions.max(axis=0)
     margin = np.maximum(WIDER * (high - low), (NARROWEST - (high - low)) / 2)
     found = {
-        "pose_shift": poses.mean(axis=0),
-        "pose_scale": 1.0 / np.maximum(poses.std(axis=0), LEAST_SPREAD),
+        **{f"{name}_shift": array.mean(axis=0) for name, array in vectors.items()},
+        **{f"{name}_scale": 1.0 / np.maximum(a.std(axis=0), LEAST_SPREAD) for name, a in vectors.items()},
         "action_low": low - margin,
         "action_high": high + margin,
     }
@@ -85,14 +123,14 @@ class Batches:
 
     def __init__(
         self,
-        cache: FrameCache,
-        frames: NDArray[np.intp],
+        frames: Frames,
+        chosen: NDArray[np.intp],
         size: int,
         seed: int,
         mirror: Mirror | None,
         jitter: float,
     ) -> None:
-        self._cache, self._frames, self._size, self._seed = cache, frames, size, seed
+        self._data, self._frames, self._size, self._seed = frames, chosen, size, seed
         self._mirror, self._jitter = mirror, jitter
         self._orders: dict[int, NDArray[np.intp]] = {}
 
@@ -109,22 +147,29 @@ class Batches:
 
     def at(self, step: int) -> Batch:
         """Read a batch."""
-        indices = self.indices(step)
-        images, poses, action = (
-            self._cache.images(indices),
-            self._cache.poses[indices],
-            self._cache.action[indices],
-        )
+        batch = Batch.read(self._data, self.indices(step))
         rng = np.random.default_rng([self._seed, 3, step])
         if self._mirror is not None:
-            flip = rng.random(len(indices)) < 0.5
-            images[flip] = self._mirror.images(images[flip])
-            poses[flip], action[flip] = self._mirror.poses(poses[flip]), self._mirror.actions(action[flip])
+            batch = _mirrored(batch, rng.random(self._size) < 0.5, self._mirror)
         if self._jitter:
-            gains = rng.uniform(1 - self._jitter, 1 + self._jitter, (len(indices), 3))
-            tables = np.clip(np.arange(256)[:, None] * gains[:, None, :], 0, 255).round().astype(np.uint8)
-            images = np.stack([cv2.LUT(i, t[:, None, :]) for i, t in zip(images, tables, strict=True)])
-        return Batch(images, poses.astype(np.float32), action.astype(np.float32))
+            gains = rng.uniform(1 - self._jitter, 1 + self._jitter, (self._size, 3))
+            batch = batch._replace(images={n: _brightened(a, gains) for n, a in batch.images.items()})
+        return batch
+
+
+def _mirrored(batch: Batch, flip: NDArray[np.bool_], mirror: Mirror) -> Batch:
+    """A batch with those frames mirrored where `flip` [B] is true."""
+    chosen = jax.tree.map(lambda array: array[flip], batch)
+    seen = Batch(mirror.images(chosen.images), mirror.vectors(chosen.vectors), mirror.actions(chosen.action))
+    for array, part in zip(jax.tree.leaves(batch), jax.tree.leaves(seen), strict=True):
+        array[flip] = part
+    return batch
+
+
+def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Images [B, H, W, 3] with every channel multiplied by its gain [B, 3]."""
+    tables = np.clip(np.arange(256)[:, None] * gains[:, None, :], 0, 255).round().astype(np.uint8)
+    return np.stack([cv2.LUT(i, t[:, None, :]) for i, t in zip(images, tables, strict=True)])
 
 
 class Prefetcher:

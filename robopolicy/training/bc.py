@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,16 +18,18 @@ from robopolicy.naming import one_of
 from robopolicy.policies.base import flatten
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
 from robopolicy.policies.energy import MOST
+from robopolicy.policies.older_formats import current_path
 from robopolicy.policies.vision_performer import Learner
-from robopolicy.training.batches import Batches, Mirror, Prefetcher, Split
+from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Split
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, CheckpointError, RunFolder
-from robopolicy.training.datasets import FrameCache
-from robopolicy.training.descent import Descent, Keys, State
+from robopolicy.training.descent import Descent, Keys
+from robopolicy.training.frames import Frames
 from robopolicy.training.held_out import HeldOut
-from robopolicy.training.interrupt import asked_to_stop
-from robopolicy.training.metrics import ROLLOUT_RETURN, VALIDATION_LOSS, MetricsLog, Record, Sink
+from robopolicy.training.loop import PROGRESS, Schedule, running
+from robopolicy.training.metrics import ROLLOUT_RETURN, VALIDATION_LOSS, Record, Sink
 
-STATE, PROGRESS = "state/", "progress/"
+COUNTER = "step"  # what a record of the log counts
+STATE = "state/"
 NONFINITE = ("stop", "skip")
 SKIPS = 20  # steps in a row that are not finite, after which a run that skips them gives up
 LARGEST = 1e6  # of settings that parameters are multiplied with: float32 holds what comes of it
@@ -141,12 +143,11 @@ class Rollouts(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a checkpoint knows besides the state: steps skipped, the best so far, and seconds of wall time."""
+    """What a checkpoint knows besides the state: steps skipped, and the best so far."""
 
     skipped: int = 0
     best_return: float = -np.inf
     best_loss: float = np.inf
-    seconds: float = 0.0
 
     @property
     def compared(self) -> bool:
@@ -173,7 +174,7 @@ def train(
     run: RunFolder,
     learner: Learner,
     features: Any,
-    cache: FrameCache,
+    frames: Frames,
     split: Split,
     mirror: Mirror | None = None,
     rollout: Callable[[NDArray[np.float32]], Rollouts] | None = None,
@@ -189,12 +190,13 @@ def train(
       run: a folder that `RunFolder.create` has made.
       learner: the policy and its loss.
       features: its frozen features.
-      cache: the demonstrations' frames.
+      frames: the demonstrations.
       split: which of them are for training.
       mirror: the task in a mirror, for config.mirror.
       rollout: flat parameters [P] -> how they do in the simulator.
       resume: go on after the latest checkpoint, to the same bits as if there had been no stop.
-      on_record, on_step: told of progress.
+      on_record: called with every record, once it is saved if a checkpoint is due.
+      on_step: called after each step.
       sinks: where records go besides the run folder.
 
     The best parameters, in every checkpoint, are those with the highest return in the simulator, or where
@@ -204,91 +206,128 @@ def train(
     from has other shapes.
     """
     if config.mirror and mirror is None:
-        raise ValueError("mirror is True: this task does not tell what it looks like in a mirror")
+        raise ValueError("mirror is True: this task has no mirror")
     if config.batch > len(split.train):
         raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
-    descent = Descent(
-        learner,
-        features,
-        config.optimiser(),
-        keys=Keys.of(config.seed),
-        **{name: getattr(config, name) for name in ("batch", "accumulate", "negatives", "ema")},
-    )
+    cloning = _Cloning(config, learner, features)
     batches = Batches(
-        cache, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
+        frames, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
     )
-    held_out = HeldOut(cache, split.validation, config.batch // config.accumulate)
-    state = descent.begin(Keys.of(config.seed).parameters)
-    progress, done, best = Progress(), 0, np.asarray(flatten(state.ema))
-    frozen = {FEATURES + path: array for path, array in by_path(features).items()}
-
-    def save(step: int) -> None:
-        mean = np.asarray(flatten(state.ema))
-        arrays = {MEAN: mean, BEST: best if progress.compared else mean, **frozen}
-        arrays |= {STATE + path: array for path, array in by_path(state).items()}
-        arrays |= {PROGRESS + name: np.asarray(value) for name, value in progress._asdict().items()}
-        run.save(step, arrays)
-
-    with ExitStack() as stack:
-        stack.enter_context(run.held())
-        stack.enter_context(run.failure_kept())
-        saved = resume and bool(run.generations())
-        if saved:
-            done, arrays = run.load()
-            state, progress, best = _restored(arrays, state, frozen)
-        log = MetricsLog(run.path, after=done if saved else -1, sinks=sinks, counter="step")
-        stack.enter_context(closing(log))
-        stopped = stack.enter_context(asked_to_stop())
-        prefetcher = stack.enter_context(closing(Prefetcher(batches, done, config.steps)))
-        state = descent.placed(state)
-        earlier, began = progress.seconds, time.monotonic()
+    held_out = HeldOut(frames, split.validation, config.batch // config.accumulate)
+    schedule = Schedule(COUNTER, config.steps, config.checkpoint_every)
+    record: Record | None = None
+    with (
+        running(
+            run, schedule, resume=resume, restore=cloning.restore, on_record=on_record, sinks=sinks
+        ) as loop,
+        closing(Prefetcher(batches, loop.done, config.steps)) as prefetcher,
+    ):
         since = _Since(prefetcher)
-        in_a_row = 0
-        record: Record | None = None
-        for step, batch in enumerate(prefetcher, done + 1):
-            state, told = descent.step(state, batch, step)
-            ended = step == config.steps or stopped()
-            if told["finite"]:
-                in_a_row = 0
-                since.add(float(told["loss"]), float(told["gradient_norm"]), config.batch)
-            else:
-                in_a_row += 1
-                words = f"step {step}: {descent.complaint(state.parameters, batch, step)}"
-                told_of = f"{words}; attention is {learner.attention}"
+        for step, batch in enumerate(prefetcher, loop.done + 1):
+            try:
+                complaint = cloning.advance(step, batch, since)
+            except FloatingPointError:
                 if config.nonfinite == "stop":
-                    save(step - 1)
-                    raise FloatingPointError(f"{told_of}; the policy is that of step {step - 1}")
-                if in_a_row == SKIPS:  # not for its data, then: what was saved last had finite steps after it
-                    raise FloatingPointError(f"{told_of}; it is the last of {SKIPS} in a row")
-                progress = progress._replace(skipped=progress.skipped + 1)
-                log.add({"step": step, "not_finite": words})
+                    loop.save(step - 1, cloning.arrays())
+                raise
+            ended = loop.ends_with(step)
+            if complaint:
+                loop.log({"step": step, "not_finite": complaint})
             if on_step is not None:
                 on_step()
-            planned = config.looks_at(step)
+            planned, made = config.looks_at(step), None
             if ended or planned:
-                record = {"step": step, **since.record(), "skipped": progress.skipped}
-                record |= held_out.looked_at(descent, state.ema)
+                made = {"step": step, **since.record(), "skipped": cloning.progress.skipped}
+                made |= held_out.looked_at(cloning.descent, cloning.state.ema)
                 if rollout is not None and config.plays_at(step):
                     try:
-                        record |= rollout(np.asarray(flatten(state.ema))).record()
+                        made |= rollout(cloning.mean).record()
                     except BaseException:  # minutes in a simulator must not cost what was learnt before
-                        save(step)
+                        loop.save(step, cloning.arrays())
                         raise
                 # What a stop looks at besides must leave no trace in a run that goes on.
-                if planned and progress.is_best(record):
-                    best = np.asarray(flatten(state.ema))
-                progress = progress.after(record if planned else {})
-                progress = progress._replace(seconds=earlier + time.monotonic() - began)
-                record["seconds"] = progress.seconds
-                log.add(record)
-                if on_record is not None:
-                    on_record(record)
-                since = _Since(prefetcher)
-            if ended or step % config.checkpoint_every == 0:
-                save(step)
+                if planned:
+                    cloning.compare(made)
+                made["seconds"] = loop.seconds
+                record, since = made, _Since(prefetcher)
+            loop.complete(step, made, cloning.arrays, ended=ended)
             if ended:
                 break
     return record
+
+
+class _Cloning:
+    """A descent and what goes with it: progress, and the best parameters so far."""
+
+    def __init__(self, config: BCConfig, learner: Learner, features: Any) -> None:
+        keys = Keys.of(config.seed)
+        settings = {name: getattr(config, name) for name in ("batch", "accumulate", "negatives", "ema")}
+        self.descent = Descent(learner, features, config.optimiser(), keys=keys, **settings)
+        self.state = self.descent.placed(self.descent.begin(keys.parameters))
+        self.progress = Progress()
+        self._best = self.mean
+        self._frozen = {FEATURES + path: array for path, array in by_path(features).items()}
+        self._config, self._attention, self._in_a_row = config, learner.attention, 0
+
+    @property
+    def mean(self) -> NDArray[np.float32]:
+        """The running mean of parameters, flat [P]."""
+        return np.asarray(flatten(self.state.ema))
+
+    def advance(self, step: int, batch: Batch, since: _Since) -> str:
+        """Descend by a batch; "", or what was not finite, where the step was undone.
+
+        Raises FloatingPointError where that ends the run.
+        """
+        self.state, made = self.descent.step(self.state, batch, step)
+        if made["finite"]:
+            self._in_a_row = 0
+            since.add(float(made["loss"]), float(made["gradient_norm"]), self._config.batch)
+            return ""
+        self._in_a_row += 1
+        complaint = f"step {step}: {self.descent.complaint(self.state.parameters, batch, step)}"
+        words = f"{complaint}; attention is {self._attention}"
+        if self._config.nonfinite == "stop":
+            raise FloatingPointError(f"{words}; the policy is that of step {step - 1}")
+        if self._in_a_row == SKIPS:  # not for its data, then: what was saved last had finite steps after it
+            raise FloatingPointError(f"{words}; it is the last of {SKIPS} in a row")
+        self.progress = self.progress._replace(skipped=self.progress.skipped + 1)
+        return complaint
+
+    def compare(self, record: Record) -> None:
+        """Keep the parameters of `record` where it is the best so far."""
+        if self.progress.is_best(record):
+            self._best = self.mean
+        self.progress = self.progress.after(record)
+
+    def arrays(self) -> Arrays:
+        """All of it, as a checkpoint holds it."""
+        mean = self.mean
+        return {
+            MEAN: mean,
+            BEST: self._best if self.progress.compared else mean,
+            **self._frozen,
+            **{STATE + path: array for path, array in by_path(self.state).items()},
+            **{PROGRESS + name: np.asarray(value) for name, value in self.progress._asdict().items()},
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        """Go back to a checkpoint. Raises CheckpointError where it belongs to another config or dataset."""
+        arrays = {current_path(path): array for path, array in arrays.items()}
+        for path, array in self._frozen.items():
+            if path not in arrays or not np.array_equal(arrays[path], array):
+                raise CheckpointError(
+                    f"{path} of the checkpoint is not that of this config, or of this dataset"
+                )
+        state = {path.removeprefix(STATE): a for path, a in arrays.items() if path.startswith(STATE)}
+        try:
+            self.progress = Progress(**{name: arrays[PROGRESS + name].item() for name in Progress._fields})
+            self._best = np.asarray(arrays[BEST], np.float32)
+            self.state = self.descent.placed(jax.tree.map(jnp.asarray, from_path(self.state, state)))
+        except KeyError as error:
+            raise CheckpointError(f"the checkpoint holds no {error}: another version made it") from error
+        except ValueError as error:
+            raise CheckpointError(f"the state is another one: {error}") from error
 
 
 class _Since:
@@ -308,26 +347,10 @@ class _Since:
 
     def record(self) -> Record:
         seconds = time.monotonic() - self._began
-        told = {"loss": self._losses, "gradient_norm": self._norms}
-        means = {name: float(np.mean(values)) for name, values in told.items() if values}
+        series = {"loss": self._losses, "gradient_norm": self._norms}
+        means = {name: float(np.mean(values)) for name, values in series.items() if values}
         return {
             **means,
             "images_per_second": self._images / seconds,
             "waiting_share": (self._prefetcher.waited - self._waited) / seconds,
         }
-
-
-def _restored(arrays: Arrays, like: State, frozen: Arrays) -> tuple[State, Progress, NDArray[np.float32]]:
-    """State, progress and best parameters from a checkpoint that must belong to this config."""
-    for path, array in frozen.items():
-        if path not in arrays or not np.array_equal(arrays[path], array):
-            raise CheckpointError(f"{path} of the checkpoint is not that of this config, or of this dataset")
-    state = {path.removeprefix(STATE): a for path, a in arrays.items() if path.startswith(STATE)}
-    try:
-        values = {name: arrays[PROGRESS + name].item() for name in Progress._fields}
-        best = np.asarray(arrays[BEST], np.float32)
-        return jax.tree.map(jnp.asarray, from_path(like, state)), Progress(**values), best
-    except KeyError as error:
-        raise CheckpointError(f"the checkpoint holds no {error}: another version made it") from error
-    except ValueError as error:
-        raise CheckpointError(f"the state is another one: {error}") from error

@@ -1,6 +1,7 @@
 """Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. Nothing in them is a pickle.
 
-`failure.txt` has the words of the error that ended the training, if one did.
+`failure.txt` has the words of the error that ended the training, if one did; `checkpoint_every.txt` the
+longest distance between two checkpoints, if a resume made it longer.
 
 A checkpoint is written by orbax, which moves it into place when it is complete. Since orbax checks neither
 shapes nor dtypes when it reads, and a flipped bit only in some of its files, all of these and a checksum are
@@ -10,11 +11,10 @@ recorded beside the arrays and checked here.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import logging
-import os
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,12 +24,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.writing import clear_about_full_disks, write_atomically
+
 Arrays = dict[str, NDArray[Any]]
 
 FEATURES = "features/"
 MEAN = "mean"
 BEST = "best"
 BEST_FEATURES = "best_features/"  # those that differ from the latest
+RESUME = "what was saved before is intact: free some space and go on with --resume"
 GLANCE = 0.1  # s, longer than a look at whether a run is held
 
 
@@ -38,45 +41,22 @@ class CheckpointError(ValueError):
 
 
 @contextlib.contextmanager
-def clear_about_full_disks(path: Path) -> Iterator[None]:
-    """Turn every way in which a full disk shows itself into one OSError that names `path`."""
-    try:
-        yield
-    except Exception as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-            raise OSError(
-                errno.ENOSPC,
-                "the disk is full; what was saved before is intact: free some space and go on with --resume",
-                str(path),
-            ) from error
-        raise
-
-
-@contextlib.contextmanager
 def _quiet_orbax() -> Iterator[None]:
     """Orbax logs every step, and tracebacks from its threads; what goes wrong is raised anyway."""
     loggers = [logging.getLogger(name) for name in ("absl", "concurrent.futures", "asyncio")]
-    levels = [logger.level for logger in loggers]
+    levels, hook = [logger.level for logger in loggers], sys.unraisablehook
     try:
         for logger in loggers:
             logger.setLevel(logging.CRITICAL + 1)
+        sys.unraisablehook = lambda unraisable: None
         yield
+    except Exception:
+        time.sleep(GLANCE)  # other reads are under way, and fail in their threads now that one has failed
+        raise
     finally:
+        sys.unraisablehook = hook
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write `text` to `path`: the old content or the new, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with clear_about_full_disks(path.parent), partial.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 class RunFolder:
@@ -99,7 +79,10 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Raise FileExistsError where the folder holds anything."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        left = f".{self.config_path.name}."  # by a process that was killed before the run began
+        if self.path.exists() and (
+            not self.path.is_dir() or any(not p.name.startswith(left) for p in self.path.iterdir())
+        ):
             raise FileExistsError(
                 f"{str(self.path)!r} exists: give another --out, or --resume to go on with it"
             )
@@ -109,7 +92,11 @@ class RunFolder:
         self.check_new()
         with clear_about_full_disks(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+            try:
+                write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+            except OSError:
+                self.path.rmdir()
+                raise
 
     def config(self) -> dict[str, Any]:
         """What the run was started with. Raises FileNotFoundError or CheckpointError."""
@@ -117,7 +104,7 @@ class RunFolder:
             raise FileNotFoundError(f"{str(self.path)!r} is no run: it holds no config.json")
         try:
             config = json.loads(self.config_path.read_text())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{str(self.config_path)!r} is not JSON: {error}") from error
         if not isinstance(config, dict):
             raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
@@ -145,7 +132,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def failure_kept(self) -> Iterator[None]:
-        """Keep the words of an error that ends the training, until one goes on; a stop is none."""
+        """Write the words of an error that ends the training to `failure.txt`; remove any of before."""
         self.failure_path.unlink(missing_ok=True)
         try:
             yield
@@ -182,7 +169,7 @@ class RunFolder:
 
         names = sorted(arrays)
         index = [{"path": name, **_description(arrays[name])} for name in names]
-        with clear_about_full_disks(self.path), _quiet_orbax():
+        with clear_about_full_disks(self.path, RESUME), _quiet_orbax():
             (self.path / "checkpoints").mkdir(exist_ok=True)
             with self._manager(writing=True, keep_every=keep_every) as manager:
                 manager.save(
@@ -199,7 +186,8 @@ class RunFolder:
         """The generations that there are checkpoints of, in order."""
         folder = self.path / "checkpoints"
         found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(int(entry.name) for entry in found if entry.name.isdigit())
+        names = [entry.name for entry in found if entry.name.isdecimal()]
+        return sorted(int(name) for name in names if name == str(int(name)))
 
     def load(self, generation: int | None = None) -> tuple[int, Arrays]:
         """The latest checkpoint, or that of `generation`, as its generation and its arrays by path.
@@ -217,8 +205,12 @@ class RunFolder:
             return wanted, self._read(wanted)
         except CheckpointError as error:
             good = next((g for g in reversed(have) if g < wanted and self._readable(g)), None)
-            hint = "no good one is left" if good is None else f"the last good one is checkpoints/{good}"
-            raise CheckpointError(f"{error}; {hint}") from error
+            raise CheckpointError(
+                f"{error}; no good one is left: begin again with --resume-from 0, which keeps them"
+                if good is None
+                else f"{error}; the last good one is {good}: use it as {self.path!s}@{good}, or train on "
+                f"from it with --resume-from {good}"
+            ) from error
 
     def _readable(self, generation: int) -> bool:
         try:
@@ -238,13 +230,15 @@ class RunFolder:
                     args=ocp.args.Composite(index=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore()),
                 )
             index, values = stored["index"]["arrays"], stored["arrays"]
-            if stored["index"].get("crc32", _checksum(index)) != _checksum(index):
-                raise ValueError("the list of its arrays is not what was saved")
-            saved = {entry.pop("path"): entry for entry in map(dict, index)}
+            checksum = stored["index"].get("crc32", _checksum(index))
+            saved = {str(entry.pop("path")): entry for entry in map(dict, index)}
             arrays = {name: np.asarray(values[str(i)]) for i, name in enumerate(saved)}
         except Exception as error:  # a damaged file may break in any layer of the libraries below
-            why = str(error).partition("\n")[0][:200]
-            raise CheckpointError(f"{str(where)!r} cannot be read: {type(error).__name__}: {why}") from error
+            why = error.strerror if isinstance(error, OSError) else None
+            why = why or "a file in it is missing or is not what was saved"
+            raise CheckpointError(f"{str(where)!r} is damaged: {why}") from error
+        if checksum != _checksum(index):
+            raise CheckpointError(f"{str(where)!r} is damaged: the list of its arrays is not what was saved")
         for name, array in arrays.items():
             found, was = _description(array), saved[name]
             if any(found[part] != was.get(part) for part in ("shape", "dtype")):

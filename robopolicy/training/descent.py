@@ -88,9 +88,9 @@ class Descent:
         return State(*jax.device_put(tuple(state), self._everywhere))
 
     def step(self, state: State, batch: Batch, number: int) -> tuple[State, dict[str, Array]]:
-        """The state after a step, which takes the place of `state`, and `loss`, `gradient_norm` and `finite`.
+        """The state after a step, and its `loss`, `gradient_norm` and `finite`; `state` is used up.
 
-        Where loss or gradient is not finite, nothing but this is told of the step.
+        Where loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
         """
         parts = jax.tree.map(lambda a: a.reshape(self._accumulate, -1, *a.shape[1:]), batch)
         placed = jax.device_put(parts, self._spread)
@@ -102,15 +102,15 @@ class Descent:
 
     def actions(self, parameters: Any, batch: Batch) -> Array:
         """Actions [B, A] of the policy."""
-        return self._act(parameters, self._features, {"image": batch.image, "poses": batch.poses})
+        return self._act(parameters, self._features, batch.observation)
 
     def complaint(self, parameters: Any, batch: Batch, number: int) -> str:
         """What is not finite when `parameters` meet `batch` in step `number`: a layer, or a gradient."""
-        size = len(batch.image) // self._accumulate
-        starts = range(0, len(batch.image), size)
+        size = len(batch.action) // self._accumulate
+        starts = range(0, len(batch.action), size)
         parts = [jax.tree.map(lambda a, at=at: a[at : at + size], batch) for at in starts]
         for part in parts:
-            found = self._layers(parameters, self._features, {"image": part.image, "poses": part.poses})
+            found = self._layers(parameters, self._features, part.observation)
             for name, array in found.items():
                 bad = ~np.isfinite(np.asarray(array)).reshape(size, -1).all(axis=1)
                 if bad.any():
@@ -129,13 +129,11 @@ class Descent:
         return "all layers and gradients are finite, but their norm or the parameters after the step are not"
 
     def _part_loss(self, parameters: Any, features: Any, batch: Any, key: Array) -> Array:
-        def one(image: Array, poses: Array, action: Array, key: Array) -> Array:
-            return self._learner.loss(
-                parameters, features, {"image": image, "poses": poses}, action, key, self._negatives
-            )
+        def one(observation: Any, action: Array, key: Array) -> Array:
+            return self._learner.loss(parameters, features, observation, action, key, self._negatives)
 
-        keys = jax.random.split(key, len(batch.image))
-        return jnp.mean(jax.vmap(one)(batch.image, batch.poses, batch.action, keys))
+        keys = jax.random.split(key, len(batch.action))
+        return jnp.mean(jax.vmap(one)(batch.observation, batch.action, keys))
 
     def _stepped(
         self, state: State, features: Any, parts: Batch, key: Array

@@ -1,10 +1,9 @@
-"""Evolution strategies: ask for a population, play it, tell its returns."""
+"""Evolution strategies: ask for a population, play it, tell the strategy its returns."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
+from robopolicy.settings import is_finite
+from robopolicy.training.capacity import check_fits
 from robopolicy.training.checkpoint import (
     BEST,
     BEST_FEATURES,
@@ -24,14 +25,17 @@ from robopolicy.training.checkpoint import (
 )
 from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.exploration import exploration
-from robopolicy.training.interrupt import asked_to_stop
-from robopolicy.training.metrics import HELD_OUT_RETURN, MetricsLog, Record, Sink
+from robopolicy.training.loop import PROGRESS, Loop, Schedule, running
+from robopolicy.training.metrics import HELD_OUT_RETURN, Record, Sink
 from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.progress import Curriculum, Ends, Progress
 from robopolicy.training.shaping import sanitised
 from robopolicy.training.strategies import Settings, Strategy, strategy
 
-STRATEGY, SEEN, PROGRESS = "strategy/", "seen/", "progress/"
+COUNTER = "generation"  # what a record of the log counts
+STRATEGY, SEEN = "strategy/", "seen/"
+CANDIDATE = 16  # bytes a parameter: float32, in four copies on its way to the strategy and back
+EPISODE = 500  # bytes that an episode returns, at least
 HELD_OUT_FROM = 8000  # first of the held-out seeds; those of generations are spread over 32 bits
 
 
@@ -101,9 +105,9 @@ class ESConfig:
         for name in ("stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 0 or more")
-        if not np.isfinite(self.advance_at).all():
+        if not all(map(is_finite, self.advance_at)):
             raise ValueError(f"advance_at is {self.advance_at}: it must be finite returns")
-        if self.stop_at is not None and not np.isfinite(self.stop_at):
+        if self.stop_at is not None and not is_finite(self.stop_at):
             raise ValueError(f"stop_at is {self.stop_at}: it must be a finite return")
         self.make_strategy()
 
@@ -128,6 +132,21 @@ class ESConfig:
 
 # What may differ in a run that is resumed: when it ends, and nothing of what it does until then.
 MAY_CHANGE = ("generations", *Ends._fields)
+
+
+def most_episodes(config: ESConfig) -> int:
+    """The most episodes that are played at a time, in a generation or an evaluation."""
+    return max(config.held_out, config.population * max(config.episodes))
+
+
+def check_population(config: ESConfig, parameters: int) -> None:
+    """Raise ValueError where candidates of so many parameters, or their episodes, do not fit in memory."""
+    name = f"population is {config.population}"
+    check_fits(
+        name, config.population * parameters * CANDIDATE, f"a generation of {parameters} parameters each"
+    )
+    episodes = f"{name}, episodes is {config.episodes}, held_out is {config.held_out}"
+    check_fits(episodes, most_episodes(config) * EPISODE, "what their episodes return")
 
 
 def generation_seeds(config: ESConfig, generation: int, stage: int = 0) -> list[int]:
@@ -157,119 +176,165 @@ def train(
       initial: flat parameters [P] that the search starts around.
       features: the policy's frozen features, arrays by path; kept in every checkpoint.
       evaluator: plays the episodes; where observations are normalised, it watches those, and is given their
-        statistics behind the parameters of every candidate, as `policies.base.split` reads them.
+        statistics with every population.
       normalised: sizes of the observations that the policy normalises, by name.
       resume: go on after the latest checkpoint, to the same bits as if there had been no stop; from the
-        beginning where the run was stopped before its first one.
-      on_generation, on_episode: told of progress.
+        beginning where the run was stopped before its first one. See `resume.resume_point`.
+      on_generation: called with every record, once it is saved.
+      on_episode: called as each training episode comes in.
       sinks: where records go besides the run folder.
 
     Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. Raises
-    CheckpointError where a checkpoint to resume from has other shapes than this config.
+    CheckpointError where a checkpoint to resume from is damaged, is missing although the log goes beyond it,
+    or has other shapes than this config.
     """
     if len(config.advance_at) != len(evaluator.labels) - 1:
         raise ValueError(
             f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
             f"{len(evaluator.labels) - 1} of it"
         )
-    began = clock = time.monotonic()
-    search = config.make_strategy()
-    key = jax.random.key(config.seed)
-    mean = jnp.asarray(initial, jnp.float32)
-    state = search.init(jax.random.fold_in(key, 0), mean)
-    normaliser = Normaliser.empty(dict(normalised or {}))
-    progress, done = Progress(), 0
-    best: Arrays = {BEST: np.asarray(mean), **normaliser.features(BEST_FEATURES)}
-    record: Record | None = None
-    with ExitStack() as stack:
-        stack.enter_context(run.held())
-        stack.enter_context(run.failure_kept())
-        if resume and run.generations():
-            done, arrays = run.load()
-            state, normaliser, progress = _restored(arrays, state, normaliser, features, mean.size)
-            best = {path: arrays[path] for path in best}
-        earlier = progress.seconds
-        log = stack.enter_context(closing(MetricsLog(run.path, after=done if done else -1, sinks=sinks)))
-        stopped = stack.enter_context(asked_to_stop())
-        if not done:
-            if normaliser.moments:
-                # So that the first candidates, too, are given something to go by.
-                played = evaluator.evaluate(
-                    _with(best[BEST][None], normaliser), generation_seeds(config, 0), 0
-                )
-                normaliser = normaliser.after(played.episodes)
-                best |= normaliser.features(BEST_FEATURES)
-            record, _ = _held_out(config, evaluator, best[BEST], normaliser)
-            record = {"generation": 0, **record}
-            progress = progress.evaluated(record[HELD_OUT_RETURN], counts=False)
-            log.add(record)
-            if on_generation is not None:
-                on_generation(record)
-        for generation in range(done + 1, config.generations + 1):
-            if progress.over(config.ends):
+    search = _Search(config, initial, features, evaluator, Normaliser.empty(dict(normalised or {})))
+    schedule = Schedule(COUNTER, config.generations, config.checkpoint_every, config.keep_every)
+    restore, record = search.restore, None
+    with running(run, schedule, resume=resume, restore=restore, on_record=on_generation, sinks=sinks) as loop:
+        if not loop.done:
+            record = search.untrained()
+            loop.complete(0, record, search.arrays)
+        for generation in range(loop.done + 1, config.generations + 1):
+            if search.progress.over(config.ends):
                 break
-            stage = progress.stage
-            before = np.asarray(search.mean(state))
-            population, state = search.ask(jax.random.fold_in(key, 2 * generation), state)
-            _check_finite("a candidate", population, generation)
-            candidates = _with(np.asarray(population, np.float32), normaliser)
-            started = time.monotonic()
-            seeds = generation_seeds(config, generation, stage)
-            played = evaluator.evaluate(candidates, seeds, stage, on_episode)
-            seconds = time.monotonic() - started
-            returns, broken = sanitised(played.returns.mean(axis=1))
-            told = jax.random.fold_in(key, 2 * generation + 1)
-            state = search.tell(told, population, jnp.asarray(returns, jnp.float32), state)
-            centre = np.asarray(search.mean(state), np.float32)
-            _check_finite("the search's mean", centre, generation)
-            normaliser = normaliser.after(played.episodes)
-            record = {
-                "generation": generation,
-                "environment": evaluator.labels[stage],
-                **_record(played, returns, broken, seconds),
-                **exploration(population, before, returns),
-            }
-            progress = progress.played(config.curriculum, record["return_mean"], played.returns.size)
-            progress = progress._replace(seconds=earlier + time.monotonic() - began)
-            inside = _seconds(played)
-            planned = generation % config.evaluate_every == 0
-            ended = stopped() or generation == config.generations or bool(progress.over(config.ends))
-            # What a stop evaluates besides must leave no trace in a run that goes on.
-            if planned or ended:
-                told_of, held_out = _held_out(config, evaluator, centre, normaliser)
-                record |= told_of
-                inside += _seconds(held_out)
-            if planned:
-                if record[HELD_OUT_RETURN] > progress.best_return:
-                    best = {BEST: centre, **normaliser.features(BEST_FEATURES)}
-                final = stage == len(config.advance_at)
-                progress = progress.evaluated(record[HELD_OUT_RETURN], counts=final)
-            now = time.monotonic()
-            record["wall_seconds"] = now - clock  # the checkpoint of the generation before included
-            record["share_in_episodes"] = inside / (evaluator.workers * (now - clock))
-            clock = now
-            ended = ended or bool(progress.over(config.ends))
-            # Logged before it is saved: a resumed run drops what was logged beyond its checkpoint.
-            log.add(record)
-            if ended or generation % config.checkpoint_every == 0:
-                run.save(
-                    generation,
-                    {
-                        MEAN: centre,
-                        **best,
-                        **progress._replace(seconds=earlier + now - began).arrays(PROGRESS),
-                        **normaliser.arrays(SEEN),
-                        **{FEATURES + path: np.asarray(array) for path, array in features.items()},
-                        **normaliser.features(FEATURES),
-                        **{STRATEGY + path: array for path, array in by_path(state).items()},
-                    },
-                    keep_every=config.keep_every,
-                )
-            if on_generation is not None:
-                on_generation(record)
+            record, ended = search.advance(generation, loop, on_episode)
+            loop.complete(generation, record, search.arrays, ended=ended)
             if ended:
                 break
-    return None if record is None else {**record, "ended_by": progress.over(config.ends)}
+    return None if record is None else {**record, "ended_by": search.progress.over(config.ends)}
+
+
+class _Search:
+    """A search and what goes with it: statistics of observations, progress, the best mean so far."""
+
+    def __init__(
+        self,
+        config: ESConfig,
+        initial: ArrayLike,
+        features: Mapping[str, Any],
+        evaluator: Evaluator,
+        normaliser: Normaliser,
+    ) -> None:
+        self._config, self._features, self._evaluator = config, features, evaluator
+        self._strategy, self._key = config.make_strategy(), jax.random.key(config.seed)
+        mean = jnp.asarray(initial, jnp.float32)
+        self._state = self._strategy.init(jax.random.fold_in(self._key, 0), mean)
+        self._normaliser = normaliser
+        self._mean = np.asarray(mean)
+        self._best: Arrays = {BEST: self._mean, **normaliser.features(BEST_FEATURES)}
+        self._clock = time.monotonic()
+        self.progress = Progress()
+
+    def untrained(self) -> Record:
+        """The record of the policy before the first generation."""
+        if self._normaliser.moments:
+            # So that the first candidates, too, are given something to go by.
+            played = self._evaluate(self._mean[None], generation_seeds(self._config, 0), 0)
+            self._normaliser = self._normaliser.after(played.episodes)
+            self._best |= self._normaliser.features(BEST_FEATURES)
+        record = {"generation": 0, **_held_out_record(self._held_out())}
+        self.progress = self.progress.evaluated(record[HELD_OUT_RETURN], counts=False)
+        return record
+
+    def advance(
+        self, generation: int, loop: Loop, on_episode: Callable[[], None] | None
+    ) -> tuple[Record, bool]:
+        """Play a generation and learn from it; its record, and whether the run ends with it."""
+        config, strategy, stage = self._config, self._strategy, self.progress.stage
+        before = np.asarray(strategy.mean(self._state))
+        population, state = strategy.ask(jax.random.fold_in(self._key, 2 * generation), self._state)
+        _check_finite("a candidate", population, generation)
+        started = time.monotonic()
+        seeds = generation_seeds(config, generation, stage)
+        played = self._evaluate(np.asarray(population, np.float32), seeds, stage, on_episode)
+        seconds = time.monotonic() - started
+        returns, broken = sanitised(played.returns.mean(axis=1))
+        key = jax.random.fold_in(self._key, 2 * generation + 1)
+        self._state = strategy.tell(key, population, jnp.asarray(returns, jnp.float32), state)
+        self._mean = np.asarray(strategy.mean(self._state), np.float32)
+        _check_finite("the search's mean", self._mean, generation)
+        self._normaliser = self._normaliser.after(played.episodes)
+        record = {
+            "generation": generation,
+            "environment": self._evaluator.labels[stage],
+            **_record(played, returns, broken, seconds),
+            **exploration(population, before, returns),
+        }
+        progress = self.progress.played(config.curriculum, record["return_mean"], played.returns.size)
+        self.progress = progress._replace(seconds=loop.seconds)
+        inside = played.seconds
+        planned = generation % config.evaluate_every == 0
+        ended = loop.ends_with(generation) or bool(self.progress.over(config.ends))
+        # What a stop evaluates besides must leave no trace in a run that goes on.
+        if planned or ended:
+            held_out = self._held_out()
+            record |= _held_out_record(held_out)
+            inside += held_out.seconds
+        if planned:
+            if record[HELD_OUT_RETURN] > self.progress.best_return:
+                self._best = {BEST: self._mean, **self._normaliser.features(BEST_FEATURES)}
+            final = stage == len(config.advance_at)
+            self.progress = self.progress.evaluated(record[HELD_OUT_RETURN], counts=final)
+        began, self._clock = self._clock, time.monotonic()
+        record["wall_seconds"] = self._clock - began  # the checkpoint of the generation before included
+        record["share_in_episodes"] = inside / (self._evaluator.workers * (self._clock - began))
+        return record, ended or bool(self.progress.over(config.ends))
+
+    def _evaluate(
+        self,
+        population: NDArray[np.float32],
+        seeds: Sequence[int],
+        environment: int = -1,
+        on_episode: Callable[[], None] | None = None,
+    ) -> Evaluations:
+        """Candidates [N, P], all with the same statistics of observations."""
+        normaliser = self._normaliser.vector()
+        return self._evaluator.evaluate(population, seeds, environment, on_episode, normaliser)
+
+    def _held_out(self) -> Evaluations:
+        """The search's mean on seeds that no generation plays, on the last environment."""
+        return self._evaluate(self._mean[None], range(HELD_OUT_FROM, HELD_OUT_FROM + self._config.held_out))
+
+    def arrays(self) -> Arrays:
+        """All of it, as a checkpoint holds it."""
+        return {
+            MEAN: self._mean,
+            **self._best,
+            **self.progress.arrays(PROGRESS),
+            **self._normaliser.arrays(SEEN),
+            **{FEATURES + path: np.asarray(array) for path, array in self._features.items()},
+            **self._normaliser.features(FEATURES),
+            **{STRATEGY + path: array for path, array in by_path(self._state).items()},
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        """Go back to a checkpoint. Raises CheckpointError where it belongs to another config."""
+        size = self._mean.size
+        if MEAN not in arrays or arrays[MEAN].shape != (size,):
+            found = list(arrays[MEAN].shape) if MEAN in arrays else "no"
+            raise CheckpointError(f"the checkpoint has {found} parameters: this policy has [{size}]")
+        try:
+            self.progress = Progress.restored(arrays, PROGRESS)
+            self._normaliser = self._normaliser.restored(arrays, SEEN)
+            self._best = {path: arrays[path] for path in self._best}
+        except KeyError as error:
+            raise CheckpointError(f"the checkpoint holds no {error}: another version made it") from error
+        moving = self._normaliser.features("")
+        for path, array in self._features.items():
+            stored = arrays.get(FEATURES + path)
+            if path not in moving and (stored is None or not np.array_equal(stored, array)):
+                raise CheckpointError(f"features {path} of the checkpoint are not those of this config")
+        state = {p.removeprefix(STRATEGY): a for p, a in arrays.items() if p.startswith(STRATEGY)}
+        try:
+            self._state = jax.tree.map(jnp.asarray, from_path(self._state, state))
+        except ValueError as error:
+            raise CheckpointError(f"the strategy's state is another one: {error}") from error
 
 
 def _check_finite(what: str, array: ArrayLike, generation: int) -> None:
@@ -278,37 +343,6 @@ def _check_finite(what: str, array: ArrayLike, generation: int) -> None:
             f"{what} of generation {generation} is not finite: the search has diverged, so lower sigma or "
             "learning_rate; the checkpoint before it is good"
         )
-
-
-def _with(population: NDArray[np.float32], normaliser: Normaliser) -> NDArray[np.float32]:
-    """Candidates [N, P] as evaluators are given them: each with what its observations are normalised by."""
-    vector = normaliser.vector()
-    return np.concatenate([population, np.tile(vector, (len(population), 1))], axis=1)
-
-
-def _restored(
-    arrays: Arrays, like: Any, normaliser: Normaliser, features: Mapping[str, Any], size: int
-) -> tuple[Any, Normaliser, Progress]:
-    """Strategy's state, statistics and progress from a checkpoint that must belong to this config."""
-    if MEAN not in arrays or arrays[MEAN].shape != (size,):
-        found = list(arrays[MEAN].shape) if MEAN in arrays else "no"
-        raise CheckpointError(f"the checkpoint has {found} parameters: this policy has [{size}]")
-    try:
-        progress = Progress.restored(arrays, PROGRESS)
-        normaliser = normaliser.restored(arrays, SEEN)
-        _ = [arrays[path] for path in (BEST, *normaliser.features(BEST_FEATURES))]
-    except KeyError as error:
-        raise CheckpointError(f"the checkpoint holds no {error}: another version made it") from error
-    moving = normaliser.features("")
-    for path, array in features.items():
-        stored = arrays.get(FEATURES + path)
-        if path not in moving and (stored is None or not np.array_equal(stored, array)):
-            raise CheckpointError(f"features {path} of the checkpoint are not those of this config")
-    state = {p.removeprefix(STRATEGY): a for p, a in arrays.items() if p.startswith(STRATEGY)}
-    try:
-        return jax.tree.map(jnp.asarray, from_path(like, state)), normaliser, progress
-    except ValueError as error:
-        raise CheckpointError(f"the strategy's state is another one: {error}") from error
 
 
 def _record(played: Evaluations, returns: np.ndarray, broken: int, seconds: float) -> Record:
@@ -322,26 +356,9 @@ def _record(played: Evaluations, returns: np.ndarray, broken: int, seconds: floa
         "steps": sum(episode.steps for row in played.episodes for episode in row),
         "seconds": seconds,
         "episodes_per_second": episodes / seconds,
-        **_outcomes(played, ""),
+        **played.outcome_means(),
     }
 
 
-def _seconds(played: Evaluations) -> float:
-    """Wall time inside these episodes, added up over the workers."""
-    return sum(episode.seconds for row in played.episodes for episode in row)
-
-
-def _held_out(
-    config: ESConfig, evaluator: Evaluator, mean: np.ndarray, normaliser: Normaliser
-) -> tuple[Record, Evaluations]:
-    """How the search's mean does on seeds that no generation plays, on the last environment."""
-    seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + config.held_out)
-    played = evaluator.evaluate(_with(mean[None], normaliser), seeds)
-    return {HELD_OUT_RETURN: float(played.returns.mean()), **_outcomes(played, "held_out/")}, played
-
-
-def _outcomes(played: Evaluations, prefix: str) -> Record:
-    """Means of what the environment says of an episode's end in numbers."""
-    infos = [episode.info for row in played.episodes for episode in row]
-    numbers = [n for n in infos[0] if all(isinstance(info.get(n), (bool, int, float)) for info in infos)]
-    return {prefix + name: float(played.outcome(name).mean()) for name in numbers}
+def _held_out_record(played: Evaluations) -> Record:
+    return {HELD_OUT_RETURN: float(played.returns.mean()), **played.outcome_means("held_out/")}

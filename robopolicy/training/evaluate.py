@@ -1,4 +1,4 @@
-"""Returns of a population of policies, whoever plays the episodes."""
+"""Evaluators: they play episodes of a population of policies, and return how these went."""
 
 from __future__ import annotations
 
@@ -35,6 +35,17 @@ class Evaluations(NamedTuple):
         """An entry of the episodes' last info, [N, E]."""
         return np.array([[float(episode.info[name]) for episode in row] for row in self.episodes])
 
+    @property
+    def seconds(self) -> float:
+        """Wall time inside the episodes, added up over the workers."""
+        return sum(episode.seconds for row in self.episodes for episode in row)
+
+    def outcome_means(self, prefix: str = "") -> dict[str, float]:
+        """Means of those entries of the last info that are numbers in all episodes, by prefixed name."""
+        infos = [episode.info for row in self.episodes for episode in row]
+        numbers = [n for n in infos[0] if all(isinstance(info.get(n), (bool, int, float)) for info in infos)]
+        return {prefix + name: float(self.outcome(name).mean()) for name in numbers}
+
 
 class Evaluator(Protocol):
     """Plays every candidate of a population with every seed, on one of its environments.
@@ -56,8 +67,12 @@ class Evaluator(Protocol):
         seeds: Sequence[int],
         environment: int = -1,
         on_episode: Callable[[], None] | None = None,
+        normaliser: NDArray[np.float32] | None = None,
     ) -> Evaluations:
-        """Evaluate `population` [N, P]; `on_episode` is called as each episode comes in."""
+        """Evaluate `population` [N, P]; `on_episode` is called as each episode comes in.
+
+        `normaliser` [2K] is what all candidates normalise observations by, as `Normaliser.vector` gives it.
+        """
 
     def close(self) -> None:
         """Release the workers."""
@@ -96,18 +111,20 @@ class Dispatcher:
         seeds: Sequence[int],
         environment: int = -1,
         on_episode: Callable[[], None] | None = None,
+        normaliser: NDArray[np.float32] | None = None,
     ) -> Evaluations:
         """See `Evaluator`. Raises EpisodeError for an episode that fails three times."""
         population = np.asarray(population, np.float32)
         with self._abandoned_on_error():
-            return self._evaluate(population, seeds, environment % len(self._environments), on_episode)
+            environment %= len(self._environments)
+            return self._evaluate(population, seeds, environment, on_episode, normaliser)
 
     @contextmanager
     def _abandoned_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            # Answers that are still to come belong to nobody.
+            # Answers that are still to come must not be taken for those of the next population.
             self._places.abandon()
             raise
 
@@ -117,6 +134,7 @@ class Dispatcher:
         seeds: Sequence[int],
         environment: int,
         on_episode: Callable[[], None] | None,
+        normaliser: NDArray[np.float32] | None,
     ) -> Evaluations:
         pairs = list(np.ndindex((len(population), len(seeds))))
         episodes: dict[int, Episode] = {}
@@ -128,7 +146,8 @@ class Dispatcher:
                 if waiting:
                     playing[place] = index = waiting.popleft()
                     n, e = pairs[index]
-                    self._places.start(place, Task(environment, population[n], int(seeds[e])))
+                    task = Task(environment, population[n], int(seeds[e]), normaliser)
+                    self._places.start(place, task)
             for place, answer in self._places.finished():
                 index = playing.pop(place)
                 if isinstance(answer, Episode):
@@ -146,9 +165,3 @@ class Dispatcher:
                 waiting.appendleft(index)
         row = len(seeds)
         return Evaluations([[episodes[n * row + e] for e in range(row)] for n in range(len(population))])
-
-
-def check_workers(workers: int) -> None:
-    """Raise ValueError where there would be nobody to play."""
-    if workers < 1:
-        raise ValueError(f"workers is {workers}: it must be 1 or more")

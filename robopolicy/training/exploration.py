@@ -9,7 +9,7 @@ from robopolicy.training.metrics import Record
 
 
 def exploration(population: ArrayLike, centre: ArrayLike, returns: NDArray[np.floating]) -> Record:
-    """What a generation's candidates tell of the search.
+    """How widely a generation's candidates were spread, and how steep their returns are.
 
     Args:
       population: candidates [N, P].

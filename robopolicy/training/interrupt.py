@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM while training: the first one asks for an end, the second one is one."""
+"""Ctrl-C or SIGTERM while training: the first one asks for an end, the second one ends it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Make the first Ctrl-C or SIGTERM a request, which the function yielded tells of.
+    """Make the first Ctrl-C or SIGTERM a request; the yielded function returns whether there was one.
 
     The second one does what it did before.
     """

@@ -16,12 +16,13 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from robopolicy.training.evaluate import DEADLINE, Dispatcher, check_workers
+from robopolicy.training.capacity import check_workers
+from robopolicy.training.evaluate import DEADLINE, Dispatcher
 from robopolicy.training.processes import WorkerProcess
 from robopolicy.training.rollout import Episode, Playing
 from robopolicy.training.worker import EnvironmentSpec, Task, words
 
-Act = Callable[[Array, Mapping[str, Array]], Array]
+Act = Callable[..., Array]
 Observation = Mapping[str, NDArray[np.float32]]
 
 
@@ -85,8 +86,9 @@ class _Batch:
     ) -> None:
         self._given, self._deadline, self.places = (environments, watched), deadline, places
         self.workers = [self._started() for _ in range(workers)]
-        self._act = jax.jit(jax.vmap(act))
+        self._act = jax.jit(_batched(act))
         self._parameters: NDArray[np.float32] | None = None
+        self._normaliser: NDArray[np.float32] | None = None
         self._on_device: Array | None = None
         self._orders: dict[int, Begin] = {}
         self._seen: dict[int, Observation] = {}
@@ -101,7 +103,7 @@ class _Batch:
         self._orders[place] = Begin(task.environment, task.seed)
         if self._parameters is None or self._parameters.shape[1] != task.parameters.size:
             self._parameters = np.zeros((self.places, task.parameters.size), np.float32)
-        self._parameters[place] = task.parameters
+        self._parameters[place], self._normaliser = task.parameters, task.normaliser
         self._on_device = None
 
     def finished(self) -> list[tuple[int, Episode | str]]:
@@ -127,7 +129,8 @@ class _Batch:
         some = next(iter(self._seen.values()))
         views = [self._seen.get(place, some) for place in range(self.places)]
         batch = {name: np.stack([view[name] for view in views]) for name in some}
-        actions = np.asarray(self._act(self._on_device, batch))
+        normaliser = () if self._normaliser is None else (self._normaliser,)
+        actions = np.asarray(self._act(self._on_device, batch, *normaliser))
         return {place: actions[place] for place in self._seen}
 
     def _exchanged(self, orders: dict[int, Any]) -> dict[int, Any]:
@@ -160,6 +163,13 @@ class _Batch:
         self._orders, self._seen = {}, {}
 
 
+def _batched(act: Act) -> Act:
+    """`act` for many parameters and observations at once, which share a normaliser."""
+    return lambda parameters, seen, *normaliser: jax.vmap(lambda p, o: act(p, o, *normaliser))(
+        parameters, seen
+    )
+
+
 class LockStep(Dispatcher):
     """All episodes advance together, and one call of the policy serves them all.
 
@@ -180,11 +190,12 @@ class LockStep(Dispatcher):
 
         Args:
           environments: what they play on.
-          act: (parameters [P], observation) -> action [A], pure; it is compiled for `places` at once.
+          act: (parameters [P], observation) -> action [A], pure; it is compiled for `places` at once. Where
+            evaluations are given a normaliser [2K], it is a third argument.
           workers: how many processes the environments are spread over.
           places: how many environments there are, and episodes in progress.
           deadline: seconds for one step of a process's environments.
-          watched: observations whose moments episodes are to tell.
+          watched: vector observations whose moments are part of each Episode.
         """
         check_workers(workers)
         if places < 1:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from robopolicy.training.checkpoint import CheckpointError, clear_about_full_disks, write_atomically
+from robopolicy.training.checkpoint import RESUME, CheckpointError
+from robopolicy.writing import clear_about_full_disks, write_atomically
 
 Record = dict[str, Any]
 
@@ -43,11 +45,17 @@ def read(path: Path, counter: str = "generation") -> list[Record]:
 def _record(path: Path, number: int, line: str, counter: str) -> Record:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"line {number} of {str(path)!r} is not JSON: {error}") from error
     if not isinstance(record, dict) or not isinstance(record.get(counter), int):
         raise CheckpointError(f"line {number} of {str(path)!r} is no record of a {counter}")
     return record
+
+
+def cut(path: Path, counter: str, after: int) -> None:
+    """Drop the records beyond `after` from a log."""
+    kept = [record for record in read(path, counter) if record[counter] <= after]
+    write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 class MetricsLog:
@@ -57,32 +65,42 @@ class MetricsLog:
         self, folder: Path, after: int, sinks: Sequence[Sink] = (), counter: str = "generation"
     ) -> None:
         """Continue after record `after`: what a killed run logged beyond its checkpoint is dropped."""
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self._sinks, self._counter = sinks, counter
         self._path = folder / "metrics.jsonl"
-        kept = [record for record in read(self._path, counter) if record[counter] <= after]
-        write_atomically(self._path, "".join(json.dumps(record) + "\n" for record in kept))
-        with clear_about_full_disks(folder):
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+        board = folder / "tensorboard"
+        with clear_about_full_disks(folder, RESUME):
+            cut(self._path, counter, after)
+            board.mkdir(exist_ok=True)
+            # Not SummaryWriter, whose thread dies of a full disk, and whose queue then waits for ever.
+            self._board = EventsWriter(str(board / "events"))
+            begun = SessionLog(status=SessionLog.START)
+            self._board.write_event(Event(wall_time=time.time(), step=after + 1, session_log=begun))
 
     def add(self, record: Record) -> None:
         """Log one record; the line is on the disk when this returns."""
         number = record[self._counter]
-        with clear_about_full_disks(self._path.parent):
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        with clear_about_full_disks(self._path.parent, RESUME):
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             for name, value in record.items():
                 if isinstance(value, (int, float)):
-                    self._board.add_scalar(name, value, number)
+                    summary = scalar(name, value)
+                    self._board.write_event(Event(wall_time=time.time(), step=number, summary=summary))
             self._board.flush()
         for sink in self._sinks:
             sink.add(record, number)
 
     def close(self) -> None:
         """Close the files."""
-        self._board.close()
+        with clear_about_full_disks(self._path.parent, RESUME):
+            self._board.close()
         for sink in self._sinks:
             sink.close()

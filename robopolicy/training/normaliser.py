@@ -1,4 +1,4 @@
-"""Running statistics of what a policy sees, shared by all that play."""
+"""Running statistics of observations, which all workers share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ LEAST_DEVIATION = 1e-2  # what hardly ever moves is not to be blown up
 class Normaliser(NamedTuple):
     """Moments of every watched observation over all training episodes so far, in float64.
 
-    They are added up in the order of candidates and seeds, so that a sum has the same bits whoever played.
+    They are added up in the order of candidates and seeds, so that a sum has the same bits for any number of
+    workers.
     """
 
     moments: dict[str, Moments]
@@ -27,7 +28,7 @@ class Normaliser(NamedTuple):
         return Normaliser({name: Moments(0, np.zeros(k), np.zeros(k)) for name, k in sizes.items()})
 
     def after(self, episodes: Iterable[Sequence[Episode]]) -> Normaliser:
-        """With what these episodes saw; one that saw a number that is none counts for nothing."""
+        """With these episodes added, but for those that saw a number that is not finite."""
         moments = dict(self.moments)
         for row in episodes:
             for episode in row:
@@ -38,9 +39,12 @@ class Normaliser(NamedTuple):
                     moments[name] = Moments(number + seen.number, total + seen.total, squares + seen.squares)
         return Normaliser(moments)
 
-    def vector(self) -> NDArray[np.float32]:
-        """Shift and scale of every observation in turn, as `policies.base.split` reads them."""
-        return np.concatenate([np.zeros(0, np.float32), *self.features("").values()])
+    def vector(self) -> NDArray[np.float32] | None:
+        """Shift and scale of every observation in turn [2K], as `policies.base.with_normaliser` reads them.
+
+        None where nothing is normalised.
+        """
+        return np.concatenate([*self.features("").values()]) if self.moments else None
 
     def features(self, prefix: str) -> dict[str, NDArray[np.float32]]:
         """Shift and scale [K] of every observation, by path among a policy's features."""

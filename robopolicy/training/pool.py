@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from robopolicy.training.evaluate import DEADLINE, Dispatcher, check_workers
+from robopolicy.training.capacity import check_workers
+from robopolicy.training.evaluate import DEADLINE, Dispatcher
 from robopolicy.training.processes import WorkerProcess
 from robopolicy.training.worker import EnvironmentSpec, serve
 
@@ -38,7 +39,7 @@ class Processes:
         self.workers[place].send(task)
 
     def finished(self) -> list[tuple[int, Any]]:
-        """Places that have answered, or failed, which is told in words; waits for some seconds at most."""
+        """Places that have answered or failed, with the answer or the failure in words; waits 5 s at most."""
         busy = {place: self.workers[place] for place in self._since}
         ready = set(wait([h for w in busy.values() for h in (w.pipe, w.process.sentinel)], timeout=5.0))
         answers: list[tuple[int, Any]] = []
@@ -97,10 +98,10 @@ class LocalPool(Dispatcher):
 
         Args:
           environments: what they play on.
-          model: ONNX graph with `parameters` as an input.
+          model: ONNX graph with `parameters` as an input, and `normaliser` if it normalises observations.
           workers: how many processes.
-          deadline: seconds for one episode; who takes longer is replaced.
-          watched: observations whose moments episodes are to tell.
+          deadline: seconds for one episode; a worker that needs longer is replaced.
+          watched: vector observations whose moments are part of each Episode.
         """
         check_workers(workers)
         self._processes = Processes(serve, (tuple(environments), model, watched), workers, deadline)

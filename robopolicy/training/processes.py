@@ -27,7 +27,7 @@ class WorkerProcess:
         far.close()
 
     def send(self, message: Any) -> None:
-        """Send; a process that has just died is found by whoever waits for its answer."""
+        """Send; that a process has just died is found while waiting for its answer."""
         try:
             self.pipe.send(message)
         except (BrokenPipeError, ConnectionResetError):

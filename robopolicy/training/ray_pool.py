@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from robopolicy.training.evaluate import DEADLINE, TRIES, Dispatcher, EpisodeError, check_workers
+from robopolicy.training.evaluate import DEADLINE, TRIES, Dispatcher, EpisodeError
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Player, Task, words
 
@@ -26,7 +26,7 @@ def connect(address: str | None, workers: int) -> None:
     try:
         import ray
     except ImportError as error:
-        raise ValueError("evaluator is 'ray': it needs Ray; install robopolicy[ray]") from error
+        raise ValueError("evaluator is 'ray': it needs Ray: pip install ray") from error
     if ray.is_initialized():
         return
     if address is None:
@@ -58,7 +58,7 @@ def _answering(address: str) -> None:
 
 
 class _Actor(Player):
-    """A player that tells which process it is."""
+    """A player that returns its process id."""
 
     def pid(self) -> int:
         return os.getpid()
@@ -80,7 +80,7 @@ class _Actors:
         self.actors: list[Any] = [None] * workers
         for place in range(workers):
             self._start_actor(place)
-        self._waiting: float | None = None  # since when nobody has been there to play
+        self._waiting: float | None = None  # since when no worker has been alive
         self._failed = 0  # starts in a row that came to nothing
 
     def _start_actor(self, place: int) -> None:
@@ -165,7 +165,8 @@ class RayPool(Dispatcher):
         address: str | None = None,
     ) -> None:
         """As `LocalPool`; `address` is that of a running cluster, and without it one is started here."""
-        check_workers(workers)
+        if workers < 1:
+            raise ValueError(f"workers is {workers}: it must be 1 or more")
         self._joined = not _in_a_cluster()
         connect(address, workers)
         self._actors = _Actors((tuple(environments), model, watched), workers, deadline)

@@ -15,7 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,19 +24,21 @@ import gymnasium
 import h5py
 import numpy as np
 
-from robopolicy.training.checkpoint import write_atomically
+from robopolicy.training.capacity import check_workers
 from robopolicy.training.datasets import OURS
-from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError, check_workers
+from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError
 from robopolicy.training.pool import Processes
 from robopolicy.training.worker import EnvironmentSpec, words
+from robopolicy.writing import clear_about_full_disks, whole, write_atomically
 
+GO_ON = "complete episodes are kept: free some space, and the same command goes on"
 SPARE = 20_000_000  # bytes, for what a dataset holds besides
 LEAST_TRIED, TRIED_FOR_ONE = 20, 10  # seeds, before too few succeed
 LEVEL = 3  # of gzip: higher ones are slower and save nothing on rendered images
 
 
 class Recorded(NamedTuple):
-    """How a demonstration went; `score` is the share of balls that ended in bowls."""
+    """How a demonstration went; `score` is the first of the task's outcomes, or whether it succeeded."""
 
     seed: int
     steps: int
@@ -48,13 +50,16 @@ class Recorded(NamedTuple):
 class RecordingConfig:
     """What is recorded: `episodes` of the seeds from `seed` on, with `noise` on the demonstrator's actions.
 
-    keep_failed: keep episodes in which some ball was left, too, in place of playing another seed for each.
+    Attributes:
+      keep_failed: keep episodes that failed, too, in place of playing another seed for each.
+      outcomes: numbers of `info` that are kept for every step; the first one, at the end, is the score.
     """
 
     episodes: int
     seed: int = 0
     noise: float = 0.0
     keep_failed: bool = False
+    outcomes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -72,6 +77,7 @@ def check_recording(out: Path, workers: int) -> None:
         raise ValueError(
             f"out is {str(out)!r}: Minari wants a name and a version, such as {out.name or 'sweep'}-v0"
         )
+    shutil.rmtree(_cleared_away(out), ignore_errors=True)  # left by a killed recorder
     if out.exists():
         raise FileExistsError(f"{str(out)!r} exists: give another --out")
 
@@ -79,6 +85,11 @@ def check_recording(out: Path, workers: int) -> None:
 def partial_folder(out: Path) -> Path:
     """Where the episodes of a recording that is not complete are kept."""
     return out.with_name(f"{out.name}.partial")
+
+
+def _cleared_away(out: Path) -> Path:
+    """Where the episodes of a recording that is complete are removed."""
+    return out.with_name(f".{partial_folder(out).name}")
 
 
 def record(
@@ -91,9 +102,15 @@ def record(
 ) -> list[Recorded]:
     """Record a dataset, or go on with one that was interrupted; returns what was kept, by seed.
 
-    The dataset has the same contents for the same config, whatever the number of `workers`. `about` is
-    kept in it, with the seeds and the scores; `on_episode` is told of every new episode, and of how many are
-    kept so far.
+    The dataset has the same contents for the same config, whatever the number of `workers`.
+
+    Args:
+      config: what is recorded.
+      environment: its task, which has a `demonstrator(seed, noise)`; `info` holds `success`.
+      out: the folder of the dataset.
+      about: is kept in it, with the seeds and the scores.
+      workers: processes that record.
+      on_episode: is called with every new episode, and with how many are kept so far.
 
     Raises FileExistsError where `out` exists, ValueError where an interrupted recording had another config,
     EpisodeError where an episode fails three times.
@@ -109,7 +126,8 @@ def record(
         if out.exists():  # another process has just completed it
             raise FileExistsError(f"{str(out)!r} exists: give another --out")
         done = _recorded(folder, config.keep_failed)
-        with closing(Processes(_serve, (environment, str(folder), config), workers, DEADLINE)) as processes:
+        given, most = (environment, str(folder), config), min(workers, config.episodes)
+        with closing(Processes(_serve, given, most, DEADLINE)) as processes:
             _fill(config, done, processes, on_episode)
         kept = [done[seed] for seed in sorted(done) if config.keep_failed or done[seed].success]
         _assemble(folder, out, environment, kept, about)
@@ -136,7 +154,7 @@ def _fill(
         if len(done) >= most and kept() < config.episodes:
             raise EpisodeError(
                 f"{kept()} of {len(done)} demonstrations succeeded, of {config.episodes} that are wanted: "
-                "give less noise, fewer balls or --keep-failed"
+                "give less noise, an easier task or --keep-failed"
             )
         for place in processes.free():
             # Never more than what is lacking, so that which seeds are played depends on nothing else.
@@ -150,7 +168,7 @@ def _fill(
             processes.start(place, seed)
         for place, answer in processes.finished():
             seed = playing.pop(place)
-            if isinstance(answer, OSError):  # of the disk, where another try helps nobody
+            if isinstance(answer, OSError):  # of the disk, where another try fails, too
                 raise answer
             if isinstance(answer, Recorded):
                 done[seed] = answer
@@ -195,7 +213,7 @@ def _serve(
 def _play(env: gymnasium.Env[Any, Any], seed: int, config: RecordingConfig) -> tuple[Recorded, bytes]:
     """Play one demonstration; how it went, and its HDF5 file, empty where it is not to be kept."""
     observation, info = env.reset(seed=seed)
-    player: Any = env.unwrapped.demonstrator(seed, config.noise)  # type: ignore[attr-defined]
+    player: Any = env.get_wrapper_attr("demonstrator")(seed, config.noise)
     observations, infos = [observation], [info]
     executed, intended, rewards = [], [], []
     ends: list[bool] = []
@@ -210,9 +228,11 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, config: RecordingConfig) -> t
         cuts.append(cut)
         observations.append(observation)
         infos.append(info)
-    told = Recorded(seed, len(rewards), infos[-1]["fraction_in_bowls"], bool(infos[-1]["success"]))
-    if not (told.success or config.keep_failed):
-        return told, b""
+    last = infos[-1]
+    score = float(last[config.outcomes[0]] if config.outcomes else last["success"])
+    recorded = Recorded(seed, len(rewards), score, bool(last["success"]))
+    if not (recorded.success or config.keep_failed):
+        return recorded, b""
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
         for name in sorted(observation):
@@ -221,34 +241,21 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, config: RecordingConfig) -> t
         _write(file, "rewards", np.array(rewards))
         _write(file, "terminations", np.array(ends))
         _write(file, "truncations", np.array(cuts))
-        for name in ("fraction_in_bowls", "spilled"):
-            _write(file, f"infos/{name}", np.array([told[name] for told in infos]))
+        for name in config.outcomes:
+            _write(file, f"infos/{name}", np.array([info[name] for info in infos]))
         _write(file, "infos/intended_action", np.stack(intended))
-    return told, content.getvalue()
+    return recorded, content.getvalue()
 
 
-def _keep(told: Recorded, content: bytes, folder: Path) -> None:
+def _keep(recorded: Recorded, content: bytes, folder: Path) -> None:
     """Put an episode into `folder`. HDF5 itself crashes on a full disk, so its bytes are written here."""
-    with _clear_about_full_disks(folder):
+    with clear_about_full_disks(folder, GO_ON):
         if content:
-            partial = folder / f".{told.seed}.hdf5"
-            with partial.open("wb") as file:
+            with whole(folder / f"{recorded.seed}.hdf5") as partial, partial.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(partial, folder / f"{told.seed}.hdf5")
-        write_atomically(folder / f"{told.seed}.json", json.dumps(told._asdict()))
-
-
-@contextmanager
-def _clear_about_full_disks(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        why = "the disk is full; complete episodes are kept: free some space, and the same command goes on"
-        raise OSError(errno.ENOSPC, why, str(path)) from error
+        write_atomically(folder / f"{recorded.seed}.json", json.dumps(recorded._asdict()))
 
 
 def _write(file: h5py.File, name: str, array: np.ndarray) -> None:
@@ -261,7 +268,7 @@ def _write(file: h5py.File, name: str, array: np.ndarray) -> None:
 
 @contextmanager
 def _held(folder: Path, settings: dict[str, Any]) -> Iterator[Path]:
-    """The folder of unfinished work, new or with the same settings, that nobody else works in."""
+    """The folder of unfinished work, new or with the same settings, locked for this process."""
     folder.mkdir(parents=True, exist_ok=True)
     path, lock = folder / "settings.json", folder / ".lock"
     with lock.open("a") as file:
@@ -272,10 +279,21 @@ def _held(folder: Path, settings: dict[str, Any]) -> Iterator[Path]:
         if not lock.exists() or os.fstat(file.fileno()).st_ino != lock.stat().st_ino:
             raise ValueError(f"{str(folder)!r} was just completed by another process")
         if not path.exists():
-            with _clear_about_full_disks(folder):
+            with clear_about_full_disks(folder, GO_ON):
                 write_atomically(path, json.dumps(settings))
-        _refuse_changes(folder, json.loads(path.read_text()), settings)
+        _refuse_changes(folder, _before(path, settings), settings)
         yield folder
+
+
+def _before(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an interrupted recording, in the same parts as `settings`."""
+    try:
+        before = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is not JSON: {error}; delete the folder, and record anew") from error
+    if not isinstance(before, dict) or not all(isinstance(before.get(part), dict) for part in settings):
+        raise ValueError(f"{str(path)!r} lacks {', '.join(settings)}: delete the folder, and record anew")
+    return before
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -303,17 +321,26 @@ def _recorded(folder: Path, keep_failed: bool) -> dict[int, Recorded]:
         if not file.stem.isdigit():
             continue
         try:
-            told = Recorded(**json.loads(file.read_text()))
-            if told.success or keep_failed:
+            recorded = Recorded(**json.loads(file.read_text()))
+            if recorded.success or keep_failed:
                 with h5py.File(file.with_suffix(".hdf5")) as episode:
-                    whole = len(episode["actions"]) == told.steps == len(episode["observations/image"]) - 1
+                    seen = {len(array) for array in episode["observations"].values()}
+                    whole = len(episode["actions"]) == recorded.steps and seen == {recorded.steps + 1}
             else:
                 whole = True
         except (OSError, KeyError, TypeError, ValueError):
             whole = False
         if whole:
-            found[told.seed] = told
+            found[recorded.seed] = recorded
     return found
+
+
+def _writable(spec: Any) -> Any:
+    """A spec that JSON can hold: a class that was registered itself is written as "module:Name"."""
+    if callable(spec.entry_point):
+        name = f"{spec.entry_point.__module__}:{spec.entry_point.__qualname__}"
+        return replace(spec, entry_point=name)
+    return spec
 
 
 def _assemble(
@@ -327,17 +354,17 @@ def _assemble(
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
-    whole = folder.absolute() / "dataset"  # Minari cannot tell the size of a folder by a relative path
+    whole = folder.absolute() / "dataset"  # Minari does not find the size of a folder by a relative path
     shutil.rmtree(whole, ignore_errors=True)
     whole.mkdir()
     env = environment.make()
-    with _clear_about_full_disks(folder):
+    with clear_about_full_disks(folder, GO_ON):
         _check_space(folder, kept)
         storage = MinariStorage.new(
             whole / "data",
             observation_space=env.observation_space,
             action_space=env.action_space,
-            env_spec=env.unwrapped.spec,
+            env_spec=_writable(env.spec),
             jpeg_encoding=False,
         )
         env.close()
@@ -366,9 +393,8 @@ def _assemble(
         )
     os.replace(whole, out)
     # At one stroke, so that no part of it is ever taken for an interrupted recording.
-    done = folder.with_name(f".{folder.name}")
-    os.replace(folder, done)
-    shutil.rmtree(done)
+    os.replace(folder, _cleared_away(out))
+    shutil.rmtree(_cleared_away(out), ignore_errors=True)
 
 
 def _check_space(folder: Path, kept: list[Recorded]) -> None:

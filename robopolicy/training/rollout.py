@@ -52,7 +52,7 @@ class Playing:
     """An episode in progress, a step at a time; `observation` is what the next action is for."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: int, watched: tuple[str, ...] = ()) -> None:
-        """Begin; `watched` names vector observations whose moments the episode is to tell."""
+        """Begin; `watched` names vector observations whose moments are part of the Episode."""
         self._began = time.monotonic()
         self._env = env
         self.observation, self._info = env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""What strategies are told in place of returns: fitness shaping, and the price of large weights."""
+"""What strategies learn from in place of returns: fitness shaping, and the price of large weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPINGS: dict[str, Callable[[Array], Array]] = {
 
 
 def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
-    """`inner`, told of shaped returns [N], less the price of weights; larger is better before and after.
+    """`inner`, given shaped returns [N], less the price of weights; larger is better before and after.
 
     Where all are equal there is nothing to learn, and its state stays as it is.
     """
@@ -45,7 +45,7 @@ def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
 
 
 def untied(inner: Strategy) -> Strategy:
-    """`inner`, which goes by ranks alone, told of ranks [N] with ties broken at random.
+    """`inner`, which goes by ranks alone, given ranks [N] with ties broken at random.
 
     Libraries give equal returns weights that do not add up, or favour those that were drawn first.
     """

@@ -23,7 +23,7 @@ __all__ = ["STRATEGIES", "Entry", "Settings", "Strategy", "strategy"]
 
 
 class Entry(NamedTuple):
-    """A strategy of the catalogue: how it is made, whether it draws in pairs, what it is told by default."""
+    """A strategy of the catalogue: how it is made, whether it draws in pairs, its default shaping."""
 
     make: Callable[[Settings], Strategy]
     antithetic: bool

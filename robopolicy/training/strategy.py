@@ -27,7 +27,7 @@ class Strategy(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What every strategy is made from; each takes what it has a use for.
+    """The settings of all strategies; each uses some of them.
 
     Attributes:
       population: candidates a generation.

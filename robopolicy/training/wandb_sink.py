@@ -7,14 +7,14 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from robopolicy.training.checkpoint import write_atomically
 from robopolicy.training.metrics import Record
+from robopolicy.writing import write_atomically
 
 
 def check_installed(project: str) -> None:
     """Raise ValueError where wandb is not installed."""
     if importlib.util.find_spec("wandb") is None:
-        raise ValueError(f"wandb is {project!r}: it needs Weights & Biases; install robopolicy[wandb]")
+        raise ValueError(f"wandb is {project!r}: it needs Weights & Biases: pip install wandb")
 
 
 class WandbSink:

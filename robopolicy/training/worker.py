@@ -30,11 +30,12 @@ class EnvironmentSpec:
 
 
 class Task(NamedTuple):
-    """One episode: which environment, the policy's parameters [P], and the seed."""
+    """One episode: which environment, the policy's parameters [P], the seed, and its normaliser [2K]."""
 
     environment: int
     parameters: NDArray[np.float32]
     seed: int
+    normaliser: NDArray[np.float32] | None = None
 
 
 class Player:
@@ -51,7 +52,7 @@ class Player:
         """The episode of `task`; whatever the environment raises is raised."""
         if self._policy is None:
             self._policy = OnnxPolicy(self._model, task.parameters)
-        self._policy.parameters = task.parameters
+        self._policy.parameters, self._policy.normaliser = task.parameters, task.normaliser
         if task.environment not in self._made:
             self._made[task.environment] = self._environments[task.environment].make()
         try:

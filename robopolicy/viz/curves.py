@@ -1,4 +1,4 @@
-"""Pictures of training: what runs log, as they go on."""
+"""Learning curves: pictures of the logs of runs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from robopolicy.viz.pictures import picture
 
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # x [N], ascending, and y [N]
 
-COLOURS = 8  # of the style, after which dashes tell lines apart
+COLOURS = 8  # of the style; further lines differ by their dashes
 DASHES = ("-", "--", ":", "-.")
 PANEL = (3.5, 2.7)  # inches
 COLUMNS = 3
-LETTERS, SAMPLE = 11, 6  # of the legend: letters in an inch, and in the room for the sample of a line
-TITLE, LINE = 0.4, 0.2  # inches: of the picture's title, of a line of the legend
-FEW = 25  # points of a line, which are marked one by one
-DECADES = 2  # that positive values must span to be drawn on a logarithmic axis
+LETTERS, SAMPLE = 11, 6  # letters per inch of the legend, and the width of a line's sample in letters
+TITLE, LINE = 0.4, 0.2  # inches: heights of the picture's title and of a line of the legend
+FEW = 25  # largest number of points that are marked one by one
+DECADES = 2  # span of positive values from which the axis is logarithmic
 
 
 class Curve(NamedTuple):
-    """One thing that is logged, by runs that differ by their seeds alone; no runs, where none logs it.
+    """One quantity in runs that differ by their seeds only. `runs` is empty if no run logs it.
 
-    `changes` are the x at which a run went on to another environment.
+    `changes` are the x at which a run changed its environment.
     """
 
     label: str
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One thing that is logged, by all runs: each panel holds the same curves, in the same order."""
+    """One quantity in all runs. Each panel holds the same curves in the same order."""
 
     title: str
     curves: Sequence[Curve]
@@ -48,9 +48,9 @@ class Panel(NamedTuple):
 
 
 def mean_and_spread(runs: Sequence[Points]) -> tuple[NDArray[np.float64], Points]:
-    """Where all `runs` have been: x [M], and the mean and the standard deviation between runs there, [M].
+    """The x [M] that all `runs` cover, and the mean and standard deviation between runs there, [M] each.
 
-    Between its points a run is a straight line.
+    Runs are interpolated linearly between their points.
     """
     start, end = max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs)
     every = np.unique(np.concatenate([x for x, _ in runs]))
@@ -63,16 +63,16 @@ def mean_and_spread(runs: Sequence[Points]) -> tuple[NDArray[np.float64], Points
 def learning_curves(
     path: Path, panels: Sequence[Panel], along: str, title: str | None, columns: int = COLUMNS
 ) -> None:
-    """Draw `panels` in `columns` to a .png or .svg that appears once it is whole.
+    """Draw `panels` to a .png or .svg, atomically.
 
-    Of several seeds, the line is their mean and the band their standard deviation; every run is a thin line.
+    A thick line is the mean of several seeds, a band their standard deviation. Each run is a thin line.
 
     Args:
-      path: what to write; its suffix says how.
+      path: the file; its suffix is the format.
       panels: one or more, of one or more curves each.
-      along: what x is.
-      title: over the picture; None for none.
-      columns: panels side by side, at most.
+      along: label of the x axis.
+      title: title of the picture, or None.
+      columns: most panels side by side.
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -92,22 +92,22 @@ def learning_curves(
         if entries:
             legend = figure.legend(handles=entries, loc="outside lower center", ncols=beside)
             for text in legend.get_texts():
-                text.set_parse_math(False)  # a run may be called anything
+                text.set_parse_math(False)  # the name of a run may hold any characters
 
 
-def _look(number: int) -> dict[str, Any]:
+def _style(number: int) -> dict[str, Any]:
     return {"color": f"C{number % COLOURS}", "linestyle": DASHES[number // COLOURS % len(DASHES)]}
 
 
 def _entries(panels: Sequence[Panel], letters: int) -> list[Any]:
-    """The legend, in lines of so many letters: names of curves, and what bands and dotted lines mean."""
+    """Entries of the legend, with at most `letters` in a line: curves, bands and dotted lines."""
     curves = [curve for panel in panels for curve in panel.curves]
     labels = [curve.label for curve in panels[0].curves]
     entries: list[Any] = []
     if len(labels) > 1:
-        entries += [Line2D([], [], label=label, **_look(n)) for n, label in enumerate(labels)]
+        entries += [Line2D([], [], label=label, **_style(n)) for n, label in enumerate(labels)]
     if any(len(curve.runs) > 1 for curve in curves):
-        band = "mean of the seeds as long as all of them go on, and standard deviation between them"
+        band = "mean of the seeds where all have values, and standard deviation between them"
         entries.append(Patch(color="#555555", alpha=0.3, linewidth=0, label=band))
     if any(curve.changes for curve in curves):
         entries.append(Line2D([], [], color="#555555", linestyle=":", linewidth=1, label="next environment"))
@@ -119,17 +119,17 @@ def _entries(panels: Sequence[Panel], letters: int) -> list[Any]:
 def _draw(figure: Figure, place: tuple[int, int, int], panel: Panel, along: str) -> None:
     axes = figure.add_subplot(*place)
     for number, (_, runs, changes) in enumerate(panel.curves):
-        look, alone = _look(number), len(runs) == 1
+        style, alone = _style(number), len(runs) == 1
         for x, y in runs:
             marker = "o" if len(x) == 1 or (alone and len(x) <= FEW) else ""
             thin: dict[str, Any] = {} if alone else {"alpha": 0.6, "linewidth": 1}
-            axes.plot(x, y, marker=marker, **look, **thin)
+            axes.plot(x, y, marker=marker, **style, **thin)
         for change in changes:
-            axes.axvline(change, color=look["color"], linestyle=":", linewidth=1, alpha=0.7)
+            axes.axvline(change, color=style["color"], linestyle=":", linewidth=1, alpha=0.7)
         if len(runs) > 1:
             x, (mean, spread) = mean_and_spread(runs)
-            axes.plot(x, mean, linewidth=2.4, **look)
-            axes.fill_between(x, mean - spread, mean + spread, color=look["color"], alpha=0.2, linewidth=0)
+            axes.plot(x, mean, linewidth=2.4, **style)
+            axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)
     values = np.concatenate([[], *(y for curve in panel.curves for _, y in curve.runs)])
     if panel.is_share:
         axes.set_ylim(-0.04, 1.04)

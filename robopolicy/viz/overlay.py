@@ -1,4 +1,4 @@
-"""What is drawn over a picture of the robot: camera images, the attention's mask, captions."""
+"""Overlays on pictures of the robot: camera images, the mask of the attention, captions."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from numpy.typing import NDArray
 
 Picture = NDArray[np.uint8]
 
-HALF, TWICE = -1.0, 1.0  # binary logarithms: a token attended to half and twice as much as the mean
-HEAT_SHARE = 0.75  # the rest is the image below it
+HALF, TWICE = -1.0, 1.0  # binary logarithms of the attention to a token, relative to the mean
+HEAT_SHARE = 0.75  # opacity of the heat over the image
 MASKED_OUT = np.array([214.0, 39.0, 40.0])  # red
-RED_SHARE = 0.65  # the rest is the depth below it, so that edges stay visible
+RED_SHARE = 0.65  # opacity of the mask over the depth image, whose edges stay visible
 MARGIN = 12  # pixels
 FOOTHOLD = (213, 94, 0)  # vermillion
 BAND, LINE = 24, 20  # height of a panel's title, and of a line of captions, pixels
-PAPER = 28  # shade behind what is written
+PAPER = 28  # grey level behind text
 
 
 def depth_picture(
     depth: NDArray[np.float32],
     level: NDArray[np.float32],
-    kept: NDArray[np.bool_] | None,
+    mask: NDArray[np.bool_] | None,
     scale: int,
 ) -> Picture:
     """A depth image [H, W] (m) as a picture [H * scale, W * scale, 3].
 
-    Grey is the ground at the level of `level` [H, W], darker is deeper, black from 0.3 m down. Where
-    `kept` [H, W] is false, the pixel was masked out by the attention and is tinted red.
+    Light grey is the depth `level` [H, W] of level ground. Deeper is darker, and black from 0.3 m below. Red
+    pixels are those where `mask` [H, W] is False, which the attention has masked out.
     """
     grey = 210.0 * np.clip(1.0 - (depth - level) / 0.3, 0.0, 1.2)
     colour = np.repeat(np.clip(grey, 0, 255)[..., None], 3, axis=2)
-    if kept is not None:
+    if mask is not None:
         tinted = RED_SHARE * MASKED_OUT + (1 - RED_SHARE) * colour
-        colour = np.where(kept[..., None], colour, tinted)
+        colour = np.where(mask[..., None], colour, tinted)
     return np.kron(colour, np.ones((scale, scale, 1))).astype(np.uint8)
 
 
 def heat_picture(rank: NDArray[np.float32], below: Picture) -> Picture:
-    """How much the tokens `rank` [rows, columns] of an image are attended to, over it, `below` [H, W, 3].
+    """The attention `rank` [rows, columns] to the tokens of the image `below` [H, W, 3], drawn over it.
 
-    Dark blue is half of the mean, which is 1, or less, yellow twice or more. The tokens divide the image.
+    The mean of `rank` is 1. Dark blue is half of it or less, yellow twice or more.
     """
     level = (np.log2(np.maximum(rank, 2.0**HALF)) - HALF) / (TWICE - HALF)
     shades = np.clip(255 * level, 0, 255).astype(np.uint8)
@@ -54,7 +54,7 @@ def heat_picture(rank: NDArray[np.float32], below: Picture) -> Picture:
 
 
 def mark(picture: Picture, places: NDArray[np.float64], radius: int) -> None:
-    """Ring the `places` [N, 2] (x, y, pixels) in `picture`."""
+    """Draw rings at `places` [N, 2] (x, y, pixels) in `picture`."""
     for x, y in np.round(places).astype(int).tolist():
         cv2.circle(picture, (x, y), radius, (255, 255, 255), 4, cv2.LINE_AA)
         cv2.circle(picture, (x, y), radius, FOOTHOLD, 2, cv2.LINE_AA)
@@ -65,10 +65,10 @@ def projected(
     view: tuple[Sequence[float], Sequence[float], float],
     size: tuple[int, int],
 ) -> NDArray[np.float64]:
-    """Where `points` [N, 3] (m, world, z up) stand in a picture: pixels [N, 2], from the top left corner.
+    """Pixels [N, 2] (x, y) of the `points` [N, 3] (m, world, z up) in a picture.
 
-    The pinhole camera of `view` is at an eye, looks at a target, and has a vertical field of view (deg);
-    `size` is the picture's width and height.
+    `view` holds the eye and the target of a pinhole camera (m), and its vertical field of view (deg); `size`
+    is the picture's width and height.
     """
     eye, target, field_of_view = view
     width, height = size
@@ -83,16 +83,16 @@ def projected(
 
 
 def titled(picture: Picture, title: str) -> Picture:
-    """`picture` under a dark band that holds `title`."""
+    """`picture` below a dark band with `title`."""
     band = np.full((BAND, picture.shape[1], 3), PAPER, np.uint8)
     write(band, title, (6, BAND - 7), 0.45)
     return np.concatenate([band, picture])
 
 
 def write(picture: Picture, text: str, at: tuple[int, int], size: float) -> None:
-    """Write `text` in white, with its baseline starting at `at` (x, y) in pixels, into `picture`.
+    """Write `text` in white into `picture`; its baseline starts at `at` (x, y), pixels.
 
-    Where it would not fit it is written smaller.
+    Text that is too wide becomes smaller.
     """
     width = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, 1)[0][0]
     size *= min(1.0, (picture.shape[1] - at[0] - 4) / max(width, 1))
@@ -100,7 +100,7 @@ def write(picture: Picture, text: str, at: tuple[int, int], size: float) -> None
 
 
 def compose(frame: Picture, panels: Mapping[str, Picture], captions: Sequence[str]) -> Picture:
-    """`frame` with titled `panels` in a row in its top left corner and `captions` in a band at its foot."""
+    """`frame` with titled `panels` in a row at the top left, and `captions` in a band at the bottom."""
     out = frame.copy()
     left = MARGIN
     for title, panel in panels.items():
@@ -115,19 +115,19 @@ def compose(frame: Picture, panels: Mapping[str, Picture], captions: Sequence[st
 
 
 def foot_height(lines: int) -> int:
-    """Pixels that captions of so many lines take."""
+    """Height of a band with `lines` lines of captions, pixels."""
     return 2 * MARGIN + LINE * lines
 
 
 def captioned(picture: Picture, captions: Sequence[str]) -> Picture:
-    """`picture` over a dark band that holds `captions`, line by line."""
+    """`picture` above a dark band with `captions`, line by line."""
     foot = np.full((foot_height(len(captions)), picture.shape[1], 3), PAPER, np.uint8)
     _write_lines(foot, captions)
     return np.concatenate([picture, foot])
 
 
 def centred(panels: Mapping[str, Picture], width: int, height: int) -> Picture:
-    """Titled `panels` in a row in the middle of a picture [height, width, 3]."""
+    """A picture [height, width, 3] with titled `panels` in a row in its centre."""
     out = np.full((height, width, 3), PAPER, np.uint8)
     boxes = [titled(panel, title) for title, panel in panels.items()]
     left = (width - sum(box.shape[1] for box in boxes) - MARGIN * (len(boxes) - 1)) // 2
@@ -135,6 +135,17 @@ def centred(panels: Mapping[str, Picture], width: int, height: int) -> Picture:
         top = (height - box.shape[0]) // 2
         out[top : top + box.shape[0], left : left + box.shape[1]] = box
         left += box.shape[1] + MARGIN
+    return out
+
+
+def fitted(picture: Picture, width: int, height: int) -> Picture:
+    """`picture` [H, W, 3] as large as it fits into the middle of a picture [height, width, 3]."""
+    scale = min(width / picture.shape[1], height / picture.shape[0])
+    sides = max(1, int(scale * picture.shape[1])), max(1, int(scale * picture.shape[0]))
+    sized = cv2.resize(picture, sides, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST)
+    out = np.full((height, width, 3), PAPER, np.uint8)
+    left, top = (width - sides[0]) // 2, (height - sides[1]) // 2
+    out[top : top + sides[1], left : left + sides[0]] = sized
     return out
 
 

@@ -1,8 +1,7 @@
-"""What all plots have in common: their style, and how they come to the disk."""
+"""The style of all plots, and how they are saved."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +9,10 @@ from pathlib import Path
 from matplotlib import style
 from matplotlib.figure import Figure
 
-STYLE = "robopolicy.viz.robopolicy"  # as matplotlib looks for it: robopolicy.mplstyle in this room
-# Okabe and Ito's, which people tell apart whatever colours they see, and a grey.
+from robopolicy.writing import whole
+
+STYLE = "robopolicy.viz.robopolicy"  # matplotlib's name for robopolicy.mplstyle in this folder
+# Okabe and Ito's palette, which is safe for colour-blind readers, and a grey.
 COLOURS = (
     *("#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"),
     "#999999",
@@ -20,28 +21,24 @@ COLOURS = (
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Figures look like those of the project, whatever style their user has made the usual one."""
+    """Use the project's style for figures, independently of the user's own settings."""
     with style.context(STYLE, after_reset=True):
         yield
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write `figure` to a .png or .svg, whole or not at all; its style must be on (`styled`).
+    """Write `figure` to a .png or .svg, atomically. Call it inside `styled`.
 
-    The same drawing gives the same bytes.
+    The same figure gives the same bytes.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    try:
+    with whole(path) as partial:
         figure.savefig(partial, format=path.suffix[1:], metadata=no_dates)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager
 def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of `size` (inches) to draw on, which becomes a .png or .svg once it is whole."""
+    """Yield a figure of `size` (inches), and save it as a .png or .svg at the end."""
     with styled():
         figure = Figure(figsize=size)
         yield figure

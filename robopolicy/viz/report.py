@@ -1,4 +1,4 @@
-"""A page about runs that stands alone: everything it shows is in it, and it asks nobody for anything."""
+"""A self-contained HTML page about runs: it embeds all pictures and videos and loads nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {".svg": "image/svg+xml", ".png": "image/png", ".mp4": "video/mp4", ".jp
 
 
 class Picture(NamedTuple):
-    """A picture in two widths, for a page and for a phone, and what it shows in words."""
+    """A picture in two widths, for a wide page and a phone, and `shows`, its alternative text."""
 
     wide: Path
     narrow: Path
@@ -22,7 +22,7 @@ class Picture(NamedTuple):
 
 
 class Film(NamedTuple):
-    """A video, the picture that stands for it until it plays, and the words below it."""
+    """A video, the picture before it plays, and its caption."""
 
     video: Path
     poster: Path
@@ -30,7 +30,7 @@ class Film(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A run at a glance: its name, what it is, its main figures as (value, what it is), its film."""
+    """The summary of a run: name, description, main figures as (value, label), and film."""
 
     name: str
     about: str
@@ -39,7 +39,7 @@ class Card(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of a table, one cell a column; `differs` where the columns are told apart by it."""
+    """A row of a table with one cell per column; `differs` highlights it."""
 
     name: str
     cells: Sequence[str]
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table with a column a run; `numbers` stand to the right."""
+    """A table with a column per run; cells of `numbers` are aligned to the right."""
 
     head: Sequence[str]
     rows: Sequence[Row]
@@ -55,7 +55,7 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the page: what it says, its pictures and its tables. A `folded` one is opened by a click."""
+    """A part of the page: text, pictures and tables. A click opens a `folded` section."""
 
     title: str
     words: str = ""
@@ -65,7 +65,7 @@ class Section(NamedTuple):
 
 
 def page(title: str, lead: str, cards: Sequence[Card], sections: Sequence[Section], foot: str) -> str:
-    """The page as HTML; every word is escaped, and no script in it would run."""
+    """The page as HTML. All text is escaped, and the page allows no scripts."""
     environment = Environment(
         loader=PackageLoader("robopolicy.viz", ""), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -77,5 +77,5 @@ def page(title: str, lead: str, cards: Sequence[Card], sections: Sequence[Sectio
 
 
 def _inlined(path: Path) -> str:
-    """A file as a URL that holds it."""
+    """The content of a file as a data URL."""
     return f"data:{KINDS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"

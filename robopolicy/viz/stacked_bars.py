@@ -1,4 +1,4 @@
-"""A picture of what things are made of: one bar each, its parts end to end."""
+"""A picture of stacked bars: one bar per thing, with its parts end to end."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from robopolicy.viz.pictures import COLOURS, picture
 
 STYLES = (*((colour, "") for colour in COLOURS), ("#ffffff", "////"), ("#ffffff", "...."))
-BAR, LINE, MARGINS = 0.45, 0.19, 1.6  # inches: of one bar, of a line of its label, above and below all bars
+BAR, LINE, MARGINS = 0.45, 0.19, 1.6  # inches: height of a bar, of a line of its label, of both margins
 WIDTH = 10.0  # inches
-LETTERS = 11  # in an inch of a label
-COLUMN = 1.6  # inches, of the legend
+LETTERS = 11  # per inch of a label
+COLUMN = 1.6  # inches, width of a column of the legend
 
 
 def stacked_bars(
@@ -28,23 +28,23 @@ def stacked_bars(
     unit: str,
     width: float = WIDTH,
 ) -> None:
-    """Draw `bars`, (label, size by part), to a .png or .svg that appears once it is whole.
+    """Draw `bars`, (label, size by part), to a .png or .svg, atomically.
 
     Args:
-      path: what to write; its suffix says how.
-      bars: from top to bottom; labels stand above them and may be of any length.
-      parts: all there are, in order: a part looks the same in every picture of the same parts.
-      title: over the picture; None for none.
-      unit: of sizes, below the axis.
-      width: of the picture, inches.
+      path: the file; its suffix is the format.
+      bars: from top to bottom, below their labels of any length.
+      parts: all possible parts in order, so that a part has the same style in every picture.
+      title: title of the picture, or None.
+      unit: label of the axis.
+      width: width of the picture, inches.
     """
     labelled = [("\n".join(wrap(label, int(LETTERS * width))), sizes) for label, sizes in bars]
-    shown = [part for part in parts if any(sizes.get(part) for _, sizes in bars)]
+    present = [part for part in parts if any(sizes.get(part) for _, sizes in bars)]
     height = MARGINS + sum(BAR + LINE * (label.count("\n") + 1) for label, _ in labelled)
     columns = int(width / COLUMN)
-    height += LINE * (len(shown) // columns)
+    height += LINE * (len(present) // columns)
     with picture(path, (width, height)) as figure:
-        _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), shown, unit, columns)
+        _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), present, unit, columns)
         if title:
             figure.suptitle(title)
 
@@ -53,18 +53,18 @@ def _draw(
     figure: Figure,
     bars: Sequence[tuple[str, Mapping[str, int]]],
     styles: Mapping[str, tuple[str, str]],
-    shown: Sequence[str],
+    present: Sequence[str],
     unit: str,
     columns: int,
 ) -> None:
     axes = figure.add_subplot()
     totals = [sum(sizes.values()) for _, sizes in bars]
-    # In inches from the top, so that a bar has room above it for the lines of its label.
+    # In inches from the top, with space above each bar for the lines of its label.
     heights = np.array([BAR + LINE * (label.count("\n") + 1) for label, _ in bars])
     places = np.cumsum(heights) - BAR / 2
     ends = np.zeros(len(bars))
     handles: list[Any] = []
-    for part in shown:
+    for part in present:
         widths = np.array([sizes.get(part, 0) for _, sizes in bars])
         colour, hatch = styles[part]
         style: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "#444444", "linewidth": 0.5}
@@ -72,13 +72,13 @@ def _draw(
         ends += widths
     engineering = EngFormatter(places=2, sep=" ")
     for place, total, (label, _) in zip(places, totals, bars, strict=True):
-        # A run may be called anything.
+        # The name of a run may hold any characters.
         beside: dict[str, Any] = {"textcoords": "offset points", "parse_math": False}
         axes.annotate(engineering(total), (total, place), (6, 0), verticalalignment="center", **beside)
         axes.annotate(label, (0, place - 0.3 * BAR), (0, 4), verticalalignment="bottom", **beside)
     axes.set_yticks([])
     axes.set_ylim(float(np.sum(heights)) + 0.3 * BAR, 0)
-    axes.set_xlim(0, (1 + 1 / figure.get_figwidth()) * max(totals))  # the totals stand beside the bars
+    axes.set_xlim(0, (1 + 1 / figure.get_figwidth()) * max(totals))  # leaves space for the totals
     axes.xaxis.set_major_locator(MaxNLocator(min(8, 2 * columns)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_xlabel(unit)

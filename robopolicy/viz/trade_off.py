@@ -1,4 +1,4 @@
-"""A picture of what policies earn against what a step of them costs."""
+"""A picture of the return of policies against the FLOPs of a step."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from robopolicy.viz.pictures import COLOURS, picture
 MARKERS = "osD^vPX*<>"
 SIZE = (6.4, 3.6)  # inches: a column and a half of a paper
 LEAST_SPAN = 0.1  # of the return's axis, as a share of the largest return
-LINE = 0.2  # inches, of an entry of the legend
+LINE = 0.2  # inches, height of an entry of the legend
 
 
 def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Draw the mean return of each row against its FLOPs, on a logarithmic axis, to a .png or .svg.
 
     Args:
-      path: what to write; its suffix says how.
+      path: the file; its suffix is the format.
       rows: with `attention`, `flops`, `return_mean`, `return_spread` (None for a single run) and `returns`,
         the mean of each run.
-      title: over the picture.
+      title: title of the picture.
     """
     with picture(path, (SIZE[0], SIZE[1] + LINE * len(rows))) as figure:
         axes = figure.add_subplot()
@@ -48,7 +48,7 @@ def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None
         axes.set_xscale("log")
         axes.margins(0.12)
         low, high = axes.get_ylim()
-        # Without it the axis would blow up differences that mean nothing.
+        # A minimum span, so that the axis does not exaggerate insignificant differences.
         missing = max(0.0, LEAST_SPAN * max(abs(low), abs(high)) - (high - low)) / 2
         axes.set_ylim(low - missing, high + missing)
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
@@ -61,6 +61,6 @@ def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None
 
 
 def _narrow(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether prices lie within a factor of ten: powers of ten alone would then hardly label the axis."""
-    prices = [row["flops"] for row in rows]
-    return max(prices) < 10 * min(prices)
+    """Whether all FLOPs are within a factor of ten, so that the axis needs labels between powers of ten."""
+    flops = [row["flops"] for row in rows]
+    return max(flops) < 10 * min(flops)

@@ -4,84 +4,89 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
+import subprocess
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import cv2
 import imageio_ffmpeg
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.writing import whole
+
+QUALITY = 25  # libx264's constant rate factor: 0 loses nothing, 51 is the worst
+
 
 class VideoWriter:
-    """Takes pictures [H, W, 3] uint8 of one size with even sides; made by `open_video`."""
+    """Encodes pictures [H, W, 3] uint8 of one size with even sides; made by `open_video`."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
-        self._path, self._rate = path, frames_per_second
-        self._pipe: Any = None
-        self.frames = 0
+        self._path, self._rate = path, Fraction(frames_per_second).limit_denominator()
+        self._ffmpeg: subprocess.Popen[bytes] | None = None
+        self._stderr = os.fdopen(os.memfd_create("ffmpeg"), "w+")  # in memory: the disk may be full
 
     def add(self, picture: NDArray[np.uint8]) -> None:
-        """Append one frame."""
-        if self._pipe is None:
+        """Append one frame. Raises OSError if the video cannot be written."""
+        if self._ffmpeg is None:
             height, width = picture.shape[:2]
-            # The default block of 16 would resize the picture.
-            self._pipe = imageio_ffmpeg.write_frames(
-                str(self._path), (width, height), fps=self._rate, codec="libx264", macro_block_size=2
+            source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._rate} -i -"
+            output = f"-an -vcodec libx264 -pix_fmt yuv420p -crf {QUALITY}"
+            path = self._path.absolute()  # ffmpeg would read a relative path with a colon as a protocol
+            self._ffmpeg = subprocess.Popen(
+                [imageio_ffmpeg.get_ffmpeg_exe(), *f"-y -v error {source} {output}".split(), path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                process_group=0,  # Ctrl-C reaches this process only, which ends ffmpeg
             )
-            with warnings.catch_warnings():
-                # JAX warns of forks; this one only starts ffmpeg.
-                warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-                self._pipe.send(None)
-        self._pipe.send(np.ascontiguousarray(picture))
-        self.frames += 1
+        assert self._ffmpeg.stdin is not None
+        try:
+            self._ffmpeg.stdin.write(np.ascontiguousarray(picture).data)
+        except BrokenPipeError:
+            self._ffmpeg.communicate()
+            raise self._failure() from None
+
+    def finish(self) -> None:
+        """Complete the file. Raises OSError if it cannot be written, RuntimeError without a frame."""
+        if self._ffmpeg is None:
+            raise RuntimeError(f"no frame was added to {self._path.name}")
+        self._ffmpeg.communicate()
+        if self._ffmpeg.returncode:
+            raise self._failure()
+
+    def _failure(self) -> OSError:
+        self._stderr.seek(0)
+        lines = self._stderr.read().strip().splitlines() or ["no reason given"]
+        return OSError(f"{self._path.name} cannot be written, ffmpeg has ended: {lines[0]}")
 
     def close(self) -> None:
-        """Finish the file."""
-        if self._pipe is not None:
-            self._pipe.close()
+        """End ffmpeg at once."""
+        self._stderr.close()
+        if self._ffmpeg is not None:
+            self._ffmpeg.kill()
+            self._ffmpeg.communicate()
 
 
 @contextlib.contextmanager
 def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
-    """An H.264 mp4 that appears at `path` once it is complete; on an error nothing is left behind.
+    """Yield a writer, and move its H.264 mp4 to `path` at the end. On an error nothing is left behind.
 
-    Raises ValueError where `path` does not end in .mp4 or its folder does not exist.
+    Raises ValueError if `path` does not end in .mp4 or its folder does not exist, OSError if it cannot be
+    written.
     """
     if path.suffix != ".mp4":
         raise ValueError(f"video is {str(path)!r}: its name must end in .mp4")
     if not path.parent.is_dir():
         raise ValueError(f"video is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.mp4")
-    writer = VideoWriter(partial, frames_per_second)
-    try:
+    with whole(path) as partial, contextlib.closing(VideoWriter(partial, frames_per_second)) as writer:
         yield writer
-        writer.close()
-        if writer.frames == 0:
-            raise RuntimeError(f"no frame was added to {str(path)!r}")
-        if (kept := _frames(partial)) != writer.frames:  # a full disk ends ffmpeg, which tells nobody
-            raise OSError(f"{str(path)!r} holds {kept} of {writer.frames} frames; is the disk full?")
-        os.replace(partial, path)
-    finally:
-        writer.close()
-        partial.unlink(missing_ok=True)
-
-
-def _frames(video: Path) -> int:
-    """The frames that a video says it has; 0 where it cannot be read."""
-    if not video.is_file():
-        return 0
-    capture = cv2.VideoCapture(str(video))
-    try:
-        return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT))) if capture.isOpened() else 0
-    finally:
-        capture.release()
+        writer.finish()
 
 
 def still(video: Path) -> NDArray[np.uint8]:
-    """The picture [H, W, 3] in the middle of a video."""
+    """The middle frame [H, W, 3] of a video. Raises RuntimeError if it cannot be read."""
     capture = cv2.VideoCapture(str(video))
     try:
         capture.set(cv2.CAP_PROP_POS_FRAMES, capture.get(cv2.CAP_PROP_FRAME_COUNT) // 2)

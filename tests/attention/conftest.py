@@ -1,4 +1,8 @@
-"""What the tests of attention run over: every mechanism of the catalogue, made small, and tokens."""
+"""What the tests of attention run over: every mechanism of the catalogue, made small, and tokens.
+
+The quick part tests softmax and the angular hybrid, which is made of most parts there are. The slow part
+tests every mechanism. Marked `full` are combinations of parts that are tested one by one elsewhere.
+"""
 
 import re
 from functools import lru_cache, partial
@@ -14,6 +18,8 @@ from robopolicy.attention.catalogue import COUPLINGS, MECHANISMS
 
 # Tests use tokens of width 4: six vectors are a full block of projections and half of one.
 SMALL = {"m": 6, "n": 5, "query_clusters": 2, "key_clusters": 2}
+QUICK = ("angular_hybrid",)
+FAMILIES = (*QUICK, "trigonometric", "optimal_positive", "clustered_hybrid")
 
 
 def small(name: str, **arguments: str) -> str:
@@ -35,43 +41,63 @@ def _variants() -> list[str]:
     return [*chosen, small("generalized_exponential", A="-0.1+0.2j", s="-1")]
 
 
-# The quick part takes one or two mechanisms of each family, the whole takes all.
-QUICK = ("trigonometric", "positive", "generalized_exponential", "geometric_positive", "angular_hybrid")
-QUICK += ("clustered_hybrid",)
-SPECS = [
-    pytest.param(small(name), marks=() if name in QUICK else pytest.mark.slow, id=small(name))
-    for name in MECHANISMS
-]
-VARIANTS = [pytest.param(spec, marks=pytest.mark.slow) for spec in _variants()]
-# Couplings change what is drawn and nothing after that, so only tests of draws run over these. The second
-# map is the one that looks at the length of its vectors. The quick part takes those that compile fastest.
+def _marked(spec: str, quick: bool, slow: bool):
+    return pytest.param(spec, marks=() if quick else pytest.mark.slow if slow else pytest.mark.full, id=spec)
+
+
+SPECS = [_marked(small(name), name in QUICK, True) for name in MECHANISMS]
+VARIANTS = [_marked(spec, False, False) for spec in _variants()]
+SAMPLE = [_marked(small(name), name in QUICK, name in FAMILIES) for name in MECHANISMS]
+SAMPLE += [_marked(spec, False, False) for spec in _variants()]
+SOFTMAX = pytest.param("softmax", id="softmax")
+# Couplings change what is drawn and nothing after that. The second map is the one that looks at the length of
+# its vectors, which structured vectors compute on a path of their own.
 COUPLED = [
-    pytest.param(
-        small(name, coupling=coupling),
-        marks=() if name == "positive" and coupling in ("iid", "simplex") else pytest.mark.slow,
-        id=small(name, coupling=coupling),
-    )
+    _marked(small(name, coupling=coupling), False, (name, coupling) == ("optimal_positive", "fast_simplex"))
     for coupling in COUPLINGS
     for name in ("positive", "optimal_positive")
     if coupling != MECHANISMS[name].choices["coupling"].default
 ]
 
 
-@pytest.fixture(params=[*SPECS, *VARIANTS])
-def spec(request: pytest.FixtureRequest) -> str:
-    """The spec of every mechanism with random features."""
-    return request.param
+# Means of all others are tested together with their closed forms. Independent vectors compile fastest.
+OPEN = [
+    _marked(small(name, coupling="iid", **matrices), False, not matrices)
+    for name in ("clustered_hybrid", "gaussian_mixture_hybrid")
+    for matrices in ({}, {"matrices": "real"})
+]
 
 
-@pytest.fixture(params=[*SPECS, *VARIANTS, *COUPLED])
-def coupled_spec(request: pytest.FixtureRequest) -> str:
-    """The spec of every mechanism with random features, and of every coupling."""
-    return request.param
-
-
-@pytest.fixture(params=[*SPECS, *VARIANTS, "softmax"])
+# One after another, so that all tests of a mechanism share what is compiled for it.
+@pytest.fixture(scope="module", params=[*SPECS, *VARIANTS, SOFTMAX])
 def any_spec(request: pytest.FixtureRequest) -> str:
     """The spec of every mechanism."""
+    return request.param
+
+
+@pytest.fixture(scope="module", params=SAMPLE)
+def spec(request: pytest.FixtureRequest) -> str:
+    """The spec of a mechanism of every family with random features; of all of them in the full part."""
+    return request.param
+
+
+@pytest.fixture(
+    scope="module", params=[_marked(p.values[0], False, p.marks != (pytest.mark.full,)) for p in SAMPLE]
+)
+def slow_spec(request: pytest.FixtureRequest) -> str:
+    """Those of `spec`, and none in the quick part."""
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[*SAMPLE, SOFTMAX])
+def spec_or_softmax(request: pytest.FixtureRequest) -> str:
+    """Those of `spec`, and softmax."""
+    return request.param
+
+
+@pytest.fixture(params=[*OPEN, *COUPLED])
+def coupled_spec(request: pytest.FixtureRequest) -> str:
+    """The spec of every mechanism whose error has no closed form, and of every coupling."""
     return request.param
 
 
@@ -81,7 +107,7 @@ def small_spec():
     return small
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tokens():
     """(key, count, width, norm=1) -> [count, width], random tokens of one length."""
 

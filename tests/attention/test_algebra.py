@@ -23,20 +23,23 @@ from robopolicy.attention.linear import linear
 # At full strength LLVM spends seconds on what runs for milliseconds here.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
-slow = partial(pytest.param, marks=pytest.mark.slow)
+slow, full = (partial(pytest.param, marks=mark) for mark in (pytest.mark.slow, pytest.mark.full))
 
-F, G = feature_map("positive_antithetic(m=3)"), feature_map("angular_hybrid(m=2, n=3)")
+F, G = (
+    feature_map(s)
+    for s in ("positive_antithetic(m=3, coupling=iid)", "angular_hybrid(m=2, n=3, coupling=iid)")
+)
 
 
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        slow(add(F, G), lambda f, g: f + g),
-        (multiply(F, G), lambda f, g: f * g),
-        slow(multiply(G, G), None),
-        (add(scale(-2.5, F), G), lambda f, g: g - 2.5 * f),
+        full(add(F, G), lambda f, g: f + g),
+        slow(multiply(F, G), lambda f, g: f * g),
+        full(multiply(G, G), None),
+        slow(add(scale(-2.5, F), G), lambda f, g: g - 2.5 * f),
         slow(multiply(F, add(G, F)), None),
-        slow(scale(0.0, add(F, G)), lambda f, g: 0 * f),
+        full(scale(0.0, add(F, G)), lambda f, g: 0 * f),
     ],
 )
 def test_maps_compute_what_their_kernels_do(made: FeatureMap, expected, tokens, explicit_kernel) -> None:
@@ -52,6 +55,7 @@ def test_maps_compute_what_their_kernels_do(made: FeatureMap, expected, tokens, 
         np.testing.assert_allclose(estimate, expected(*parts), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_product_of_draws_of_one_map_is_unbiased_because_they_differ(tokens) -> None:
     squared = multiply(F, F)
     first, second = jax.tree.leaves(squared.init(jax.random.key(0), 5))
@@ -81,7 +85,8 @@ def test_blocks_keep_their_scales_and_share_one_when_written_out() -> None:
     assert len(both.joined().blocks) == 1
 
 
-def test_a_coefficient_rides_on_the_query_side() -> None:
+@pytest.mark.slow
+def test_a_multiple_of_a_kernel_changes_queries_alone() -> None:
     features = F.init(jax.random.key(0), 5)
     x = jnp.ones((2, 5))
     twice = scale(-2.0, F)
@@ -100,7 +105,7 @@ def test_constants_are_kernels_of_either_sign(c: float) -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [slow(G), multiply(F, G), slow(multiply(G, G)), slow(add(G, scale(0.5, multiply(F, F))))],
+    [full(G), slow(multiply(F, G)), full(multiply(G, G)), slow(add(G, scale(0.5, multiply(F, F))))],
 )
 def test_factors_and_features_written_out_give_the_same_attention(made: FeatureMap, tokens) -> None:
     written_out = FeatureMap(

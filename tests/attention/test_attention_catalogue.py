@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from robopolicy.attention import attention, canonical, feature_map
-from robopolicy.attention.catalogue import MECHANISMS
+from robopolicy.attention.catalogue import COUPLINGS, MECHANISMS
 from robopolicy.attention.positive import positive
 from robopolicy.attention.projections import iid
 
@@ -88,3 +88,13 @@ def test_softmax_has_no_feature_map() -> None:
         ValueError, match="softmax is exact and has no feature map; choose from trigonometric"
     ):
         feature_map("softmax")
+
+
+@pytest.mark.slow
+def test_no_draw_calls_lapack() -> None:
+    # Two batched LAPACK calls in one program wait for each other for ever on a machine of two cores.
+    specs = [m.example for m in MECHANISMS.values()]
+    specs += [f"angular_hybrid(m=8, n=4, coupling={coupling})" for coupling in COUPLINGS]
+    for spec in specs:
+        lowered = jax.jit(lambda key, spec=spec: feature_map(spec).init(key, 8)).lower(jax.random.key(0))
+        assert "lapack" not in lowered.as_text(), spec

@@ -1,5 +1,7 @@
 """What families of maps are at their special cases, and what data make of them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,9 @@ from robopolicy.attention.positive import optimal_positive_estimator, positive, 
 from robopolicy.attention.projections import iid
 from robopolicy.attention.trigonometric import trigonometric, trigonometric_estimator
 
+# At full strength LLVM spends seconds on what runs for milliseconds here.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 WIDTH = 4
 
 
@@ -30,25 +35,27 @@ def _both(made: FeatureMap, expected: FeatureMap, x, y) -> None:
     """The two maps estimate the same from the same vectors."""
 
     def estimate(fm: FeatureMap):
-        return jax.jit(lambda key: kernel_estimate(fm, fm.init(key, WIDTH), x, y))(jax.random.key(3))
+        return jit(lambda key: kernel_estimate(fm, fm.init(key, WIDTH), x, y))(jax.random.key(3))
 
     np.testing.assert_allclose(estimate(made), estimate(expected), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        (generalized_exponential(7, A=0, s=1), positive(7)),
-        (generalized_exponential(7, A=0, s=-1), trigonometric(7)),
-        (complex_exponential(7, 1), positive(7)),
-        (complex_exponential(7, 1j), trigonometric(7)),
-        (complex_exponential(7, 1j * np.eye(WIDTH)), trigonometric(7)),
+        (generalized_exponential(7, iid, A=0, s=1), positive(7, iid)),
+        (generalized_exponential(7, iid, A=0, s=-1), trigonometric(7, iid)),
+        (complex_exponential(7, 1, iid), positive(7, iid)),
+        (complex_exponential(7, 1j, iid), trigonometric(7, iid)),
+        (complex_exponential(7, 1j * np.eye(WIDTH), iid), trigonometric(7, iid)),
     ],
 )
 def test_exponential_families_hold_the_classic_maps(made: FeatureMap, expected: FeatureMap, tokens) -> None:
     _both(made, expected, tokens(1, 3, WIDTH), tokens(2, 5, WIDTH, 0.7))
 
 
+@pytest.mark.slow
 def test_real_constants_of_least_variance_are_those_of_the_closed_form(tokens) -> None:
     # Where the optimum over complex A is real, L-BFGS and the quadratic formula meet.
     x, y = tokens(1, 40, WIDTH), tokens(2, 50, WIDTH)
@@ -60,6 +67,7 @@ def test_real_constants_of_least_variance_are_those_of_the_closed_form(tokens) -
     np.testing.assert_allclose(found.imaginary, 0, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_optimal_positive_follows_the_tokens_and_leaves_masked_ones_out(tokens) -> None:
     fm = feature_map("optimal_positive(m=5)")
     features = fm.init(jax.random.key(0), WIDTH)
@@ -72,12 +80,13 @@ def test_optimal_positive_follows_the_tokens_and_leaves_masked_ones_out(tokens) 
     np.testing.assert_allclose(features.constants[0], theory.optimal_constant(2.0, WIDTH), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_shifted_maps_are_positive_whatever_the_tokens(tokens) -> None:
     x, y = 3 * tokens(1, 6, WIDTH), -2 * tokens(2, 7, WIDTH)
     for name in ("poisson_positive", "geometric_positive"):
         fm, unshifted = feature_map(f"{name}(m=30)"), feature_map(f"{name[:-9]}(m=30)")
 
-        @jax.jit
+        @jit
         def mapped(key, fm=fm, unshifted=unshifted):
             features = fm.adapt(fm.init(key, WIDTH), x, y, None)
             sides = fm.apply_q(features, x), fm.apply_k(features, y), unshifted.apply_q(features, x)
@@ -97,15 +106,23 @@ def _clusters(seed: int, norm: float = 1.0):
     return jnp.asarray(np.repeat(centres, 15, axis=0) + 0.05 * rng.normal(size=(30, WIDTH)), jnp.float32)
 
 
-FITTED = [name for name, m in MECHANISMS.items() if "rate" in m.numbers or "p" in m.numbers] + [
-    "generalized_exponential",
-    "clustered_hybrid",
-    "gaussian_mixture_hybrid",
+# The quickest to fit stands for the others.
+FITTED = [
+    pytest.param(name, marks=pytest.mark.slow if name == "clustered_hybrid" else pytest.mark.full)
+    for name in [n for n, m in MECHANISMS.items() if "rate" in m.numbers or "p" in m.numbers]
+    + ["generalized_exponential", "clustered_hybrid", "gaussian_mixture_hybrid"]
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.slow if name in ("poisson", "clustered_hybrid") else pytest.mark.full
+        )
+        for name in FITTED
+    ],
+)
 def test_fitting_lowers_the_error_and_leaves_no_bias(name: str, small_spec) -> None:
     # Lengths away from one: what suits unit tokens does not suit these.
     x, y = _clusters(0, 0.5), _clusters(1, 2.5)
@@ -119,7 +136,7 @@ def test_fitting_lowers_the_error_and_leaves_no_bias(name: str, small_spec) -> N
         draws = [fm.init(key, WIDTH)._replace(clusters=fitted.clusters) for key in keys]
     else:
         draws = [fit(fm, key, x, y) for key in keys]
-    estimate = jax.jit(lambda features: kernel_estimate(fm, features, x, y))
+    estimate = jit(lambda features: kernel_estimate(fm, features, x, y))
     after = np.stack([np.asarray(estimate(features), np.float64) for features in draws])
     before = np.stack([np.asarray(estimate(fm.init(key, WIDTH)), np.float64) for key in keys])
     # One number a draw: the mean over pairs. Five standard errors: 6e-7 of all seeds each.
@@ -128,12 +145,13 @@ def test_fitting_lowers_the_error_and_leaves_no_bias(name: str, small_spec) -> N
     assert np.mean((after - exact) ** 2) < np.mean((before - exact) ** 2)
 
 
+@pytest.mark.slow
 def test_clustered_hybrids_are_exact_at_the_centres() -> None:
     x, y = _clusters(0), _clusters(1)
     fm = clustered_hybrid(5, 2, 2, matrices=COMPLEX)
     features = fit(fm, jax.random.key(0), x, y)
     r, s = features.clusters.query_centres, features.clusters.key_centres
-    estimate = jax.jit(lambda features: kernel_estimate(fm, features, r, s))
+    estimate = jit(lambda features: kernel_estimate(fm, features, r, s))
     np.testing.assert_allclose(estimate(features), np.exp(r @ s.T), rtol=2e-4)
 
 
@@ -166,12 +184,13 @@ def test_hybrids_take_any_number_of_estimators_and_coefficients(tokens) -> None:
     made = hybrid([near, angle], shared(bases, 4, iid))
     x, y = tokens(1, 2, WIDTH, 0.7), tokens(2, 3, WIDTH, 0.7)
     keys = jax.random.split(jax.random.key(0), 5000)
-    estimates = jax.jit(jax.vmap(lambda key: kernel_estimate(made, made.init(key, WIDTH), x, y)))(keys)
+    estimates = jit(jax.vmap(lambda key: kernel_estimate(made, made.init(key, WIDTH), x, y)))(keys)
     error = np.abs(estimates.mean(0) - jnp.exp(x @ y.T))
     # Six pairs at five standard errors: 4e-6 of all seeds.
     assert np.all(error < 5 * estimates.std(0) / np.sqrt(len(keys)))
 
 
+@pytest.mark.slow
 def test_gaussian_coefficients_are_one_where_they_should_fire(tokens) -> None:
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), jnp.float32)
     kernel = gaussian_coefficient(6, matrix, 0.5).kernel
@@ -224,9 +243,10 @@ def test_bad_input_is_answered_in_one_line(make, says: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_fitted_attention_runs_like_any_other(tokens) -> None:
     att = attention("clustered_hybrid(m=6, query_clusters=2, key_clusters=2)")
     q, k, v = tokens(1, 9, WIDTH), tokens(2, 12, WIDTH), tokens(3, 12, 3)
     features = att.fit(jax.random.key(0), q, k)
-    assert np.all(np.isfinite(jax.jit(att.apply)(features, q, k, v)))
+    assert np.all(np.isfinite(jit(att.apply)(features, q, k, v)))
     assert jax.tree.structure(features) == jax.tree.structure(att.init(jax.random.key(0), WIDTH))

@@ -8,38 +8,14 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from robopolicy.attention import attention, chunked, feature_map
+from robopolicy.attention import attention, chunked, feature_map, kernel_estimate
 
 # At full strength LLVM spends seconds on what runs for milliseconds here.
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 T, S, D, V = 5, 11, 4, 3
-
-
-@pytest.fixture
-def matrix(explicit_kernel):
-    """(spec, features, q, k) -> [T, S], the row-normalised attention matrix in double precision."""
-
-    def build(spec: str, features, q, k) -> np.ndarray:
-        if spec == "softmax":
-            kernel = np.exp(np.asarray(q, np.float64) @ np.asarray(k, np.float64).T)
-        else:
-            kernel = explicit_kernel(feature_map(spec), features, q, k)
-        return kernel / kernel.sum(axis=1, keepdims=True)
-
-    return build
-
-
-def _both(spec: str):
-    """(features, q, k, v, mask=None) -> (apply, rank)."""
-    att = attention(spec)
-    return lambda f, q, k, v, mask=None: (att.apply(f, q, k, v, mask), att.rank(f, q, k, mask))
-
-
-@lru_cache
-def compiled(spec: str):
-    """`_both`, compiled once for all tests."""
-    return jit(_both(spec))
+MASK, FILLINGS = np.arange(S) % 3 != 1, (0.0, 1e30, np.nan, np.inf)
+STEP = 2e-3
 
 
 @lru_cache
@@ -48,159 +24,194 @@ def drawn(spec: str, seed: int = 0):
     return attention(spec).init(jax.random.key(seed), D)
 
 
-@pytest.fixture
-def head(tokens):
-    """q [T, D], k [S, D], v [S, V] of unit norm."""
-    return tokens(1, T, D), tokens(2, S, D), tokens(3, S, V)
+def _both(spec: str):
+    """(features, q, k, v, mask=None) -> (apply, rank)."""
+    att = attention(spec)
+    return lambda f, q, k, v, mask=None: (att.apply(f, q, k, v, mask), att.rank(f, q, k, mask))
 
 
-def test_apply_and_rank_are_those_of_the_explicit_matrix(any_spec: str, head, matrix) -> None:
-    q, k, v = head
-    expected = matrix(any_spec, drawn(any_spec), q, k)
-    applied, ranks = compiled(any_spec)(drawn(any_spec), q, k, v)
-    np.testing.assert_allclose(applied, expected @ v, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(ranks, expected.sum(axis=0), rtol=1e-5, atol=1e-5)
-
-
-def test_rows_sum_to_one(any_spec: str, head) -> None:
-    q, k, v = head
-    applied, ranks = compiled(any_spec)(drawn(any_spec), q, k, jnp.ones_like(v))
-    np.testing.assert_allclose(applied, np.ones((T, V)), rtol=1e-5)
-    np.testing.assert_allclose(ranks.sum(), T, rtol=1e-5)
-
-
-def test_many_features_approach_softmax(head) -> None:
-    many = "positive_antithetic(m=4096)"
-    exact, estimate = compiled("softmax")((), *head), compiled(many)(drawn(many), *head)
-    np.testing.assert_allclose(estimate[0], exact[0], atol=0.03)
-    np.testing.assert_allclose(estimate[1], exact[1], atol=0.03)
-
-
-@pytest.mark.parametrize("filling", [0.0, 1e30, np.nan, np.inf])
-def test_masked_keys_leave_no_trace(any_spec: str, head, filling: float) -> None:
-    q, k, v = head
-    attend, features = compiled(any_spec), drawn(any_spec)
-    mask = np.arange(S) % 3 != 1
-    padded_k, padded_v = (jnp.where(mask[:, None], a, filling) for a in (k, v))
-    applied, ranks = attend(features, q, padded_k, padded_v, mask)
-    expected = attend(features, q, k[mask], v[mask])
-    np.testing.assert_allclose(applied, expected[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(ranks[mask], expected[1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(ranks[~mask], 0)
-
-
-def test_a_mask_of_ones_changes_nothing_and_one_of_zeros_gives_zero(any_spec: str, head) -> None:
-    attend, features = compiled(any_spec), drawn(any_spec)
-    plain, kept = attend(features, *head), attend(features, *head, np.ones(S, bool))
-    np.testing.assert_allclose(kept[0], plain[0], rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(kept[1], plain[1], rtol=1e-6, atol=1e-6)
-    for result in attend(features, *head, np.zeros(S, bool)):
-        np.testing.assert_array_equal(result, 0)
-
-
-@pytest.mark.parametrize("norm", [0.0, 100.0])
-def test_finite_at_any_norm(any_spec: str, norm: float, tokens) -> None:
-    head = tokens(1, T, D, norm), tokens(2, S, D, norm), tokens(3, S, V)
-    mask = np.arange(S) != 2
-    assert all(np.all(np.isfinite(result)) for result in compiled(any_spec)(drawn(any_spec), *head))
-    assert all(np.all(np.isfinite(g)) for g in _gradients(any_spec)(drawn(any_spec), *head, mask))
+def _tokens(seed: int, count: int, width: int):
+    """[count, width], random tokens of length one."""
+    x = jax.random.normal(jax.random.key(seed), (count, width))
+    return x / jnp.linalg.norm(x, axis=1, keepdims=True)
 
 
 @lru_cache
-def _gradients(spec: str):
-    """Gradients for q, k and v of a loss that reads every entry of apply and rank differently."""
-    return jit(jax.grad(_loss(spec), argnums=(1, 2, 3)))
+def heads():
+    """By name: seed of the features, q [T, D], k [S, D], v [S, V] whose last column is one, and mask [S]."""
+    q, k, v = _tokens(1, T, D), _tokens(2, S, D), _tokens(3, S, V).at[:, -1].set(1)
+    whole, most = np.ones(S, bool), np.arange(S) != 2
+    cases = {
+        "plain": (0, q, k, v, whole),
+        "other draw": (1, q, k, v, whole),
+        # A scale for each key or each block would cancel nowhere and show as an error here.
+        "lengths": (0, q, k * jnp.linspace(0.1, 2.0, S)[:, None], v, whole),
+        "no key": (0, q, k, v, np.zeros(S, bool)),
+        "norm 0": (0, 0 * q, 0 * k, v, most),
+        "norm 100": (0, 100 * q, 100 * k, v, most),
+        "between": (0, q, k, v, most),
+    }
+    for name, sign in (("ahead", 1), ("behind", -1)):
+        moved = (a + sign * STEP * d for a, d in zip((q, k, v), _direction(), strict=True))
+        cases[name] = (0, *moved, most)
+    for filling in FILLINGS:
+        padded = (jnp.where(MASK[:, None], a, filling) for a in (k, v))
+        cases[f"filled with {filling}"] = (0, q, *padded, MASK)
+    return cases
 
 
-def _loss(spec: str):
-    def loss(features, q, k, v, mask=None):
-        results = _both(spec)(features, q, k, v, mask)
-        return sum(jnp.sum(jnp.sin(1.0 + jnp.arange(r.size)).reshape(r.shape) * r) for r in results)
-
-    return loss
+def _direction() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=shape).astype(np.float32) for shape in ((T, D), (S, D), (S, V))]
 
 
-def test_keys_of_very_different_lengths_share_one_scale(spec: str, tokens, matrix) -> None:
-    # A scale for each key or each block would cancel nowhere and show as an error here.
-    q = tokens(1, T, D)
-    k = tokens(2, S, D) * jnp.linspace(0.1, 2.0, S)[:, None]
-    expected = matrix(spec, drawn(spec), q, k)
-    applied, ranks = compiled(spec)(drawn(spec), q, k, k[:, :V])
-    np.testing.assert_allclose(applied, expected @ k[:, :V], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(ranks, expected.sum(axis=0), rtol=1e-4, atol=1e-4)
+@lru_cache
+def results(spec: str) -> dict[str, dict[str, np.ndarray]]:
+    """What a mechanism makes of every head of `heads`, by their names, computed by one program."""
+    features = [drawn(spec, seed) for seed, *_ in heads().values()]
+    features = jax.tree.map(lambda *leaves: jnp.stack(leaves), *features)
+    arrays = [jnp.stack(column) for column in zip(*(case[1:] for case in heads().values()), strict=True)]
+    found = jit(jax.vmap(partial(_everything, spec)))(features, *arrays)
+    return {name: jax.tree.map(lambda a, i=i: np.asarray(a[i]), found) for i, name in enumerate(heads())}
 
 
+def _everything(spec: str, features, q, k, v, mask):
+    def loss(q, k, v):
+        apply, rank = _both(spec)(features, q, k, v, mask)
+        loss = sum(jnp.sum(jnp.sin(1.0 + jnp.arange(r.size)).reshape(r.shape) * r) for r in (apply, rank))
+        return loss, (apply, rank)
+
+    (value, (apply, rank)), gradients = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(q, k, v)
+    found = {"loss": value, "apply": apply, "rank": rank, "gradients": gradients}
+    found["denominators"] = attention(spec).denominators(features, q, k, mask)
+    if spec != "softmax":
+        fm, k = feature_map(spec), jnp.where(mask[:, None], k, 0)
+        found["estimate"] = kernel_estimate(fm, features, q, k)
+        features = fm.adapt(features, q, k, mask)
+        queries, keys = fm.apply_q(features, q), fm.apply_k(features, k)
+        found["queries"], found["keys"] = _pair(queries), _pair(keys)
+    return found
+
+
+def _pair(side):
+    return side.values, side.log_scale
+
+
+def _kernel(found, q, k, mask) -> np.ndarray:
+    """[T, S] in double precision, from the features written out; exact for softmax, which has none."""
+    if "queries" not in found:
+        k = np.where(mask[:, None], k, 0)
+        return np.exp(np.asarray(q, np.float64) @ np.asarray(k, np.float64).T)
+    (q, log_q), (k, log_k) = jax.tree.map(np.float64, (found["queries"], found["keys"]))
+    return (q @ k.T) * np.exp(log_q[:, None] + log_k)
+
+
+@pytest.mark.parametrize("name", ["plain", "other draw", "lengths", "filled with nan"])
+def test_apply_and_rank_are_those_of_the_explicit_matrix(any_spec: str, name: str) -> None:
+    (_, q, k, v, mask), found = heads()[name], results(any_spec)[name]
+    weights = _kernel(found, q, k, mask) * mask
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if name == "lengths" else {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(found["apply"], expected @ np.where(mask[:, None], v, 0), **tolerance)
+    np.testing.assert_allclose(found["rank"], expected.sum(axis=0), **tolerance)
+    np.testing.assert_array_equal(found["denominators"] > 0, weights.sum(axis=1) > 0)
+    # All rows sum to one.
+    np.testing.assert_allclose(found["apply"][:, -1], np.ones(T), rtol=1e-5)
+    np.testing.assert_allclose(found["rank"].sum(), T, rtol=1e-5)
+
+
+def test_masked_keys_leave_no_trace(any_spec: str) -> None:
+    first, *others = (results(any_spec)[f"filled with {filling}"] for filling in FILLINGS)
+    for found in others:
+        for name in ("apply", "rank", "denominators"):
+            np.testing.assert_allclose(found[name], first[name], rtol=1e-5, atol=1e-6)
+    for found in (first, *others):
+        np.testing.assert_array_equal(found["rank"][~MASK], 0)
+        assert all(np.all(np.isfinite(g)) for g in found["gradients"])
+        for gradient in found["gradients"][1:]:
+            np.testing.assert_array_equal(gradient[~MASK], 0)
+            assert np.all(np.any(gradient[MASK] != 0, axis=1))
+
+
+def test_without_keys_all_results_are_zero(any_spec: str) -> None:
+    for name in ("apply", "rank", "gradients"):
+        assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(results(any_spec)["no key"][name]))
+
+
+def test_finite_at_any_norm(any_spec: str) -> None:
+    for name in ("norm 0", "plain", "norm 100"):
+        found = results(any_spec)[name]
+        for result in ("apply", "rank", "denominators", "gradients"):
+            assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found[result])), (name, result)
+        if any_spec != "softmax":
+            for values, log_scale in (found["queries"], found["keys"]):
+                # Weights of a hybrid may exceed one; no exponential does.
+                assert np.all(np.abs(values) <= 1.5)
+                assert np.all(np.isfinite(log_scale))
+
+
+def test_gradients_are_those_of_finite_differences(any_spec: str) -> None:
+    # Signs have no derivative but at their jumps, which no step here crosses.
+    found = results(any_spec)
+    difference = (found["ahead"]["loss"] - found["behind"]["loss"]) / (2 * STEP)
+    slope = sum(np.sum(g * d) for g, d in zip(found["between"]["gradients"], _direction(), strict=True))
+    # Rounding: some 1e-6 of a loss of about ten, over the step.
+    np.testing.assert_allclose(slope, difference, rtol=3e-3, atol=1e-2)
+
+
+def test_kernel_estimate_is_that_of_the_features_written_out(any_spec: str) -> None:
+    for name in ("plain", "lengths") if any_spec != "softmax" else ():
+        (_, q, k, _, mask), found = heads()[name], results(any_spec)[name]
+        expected = _kernel(found, q, k, mask)
+        np.testing.assert_allclose(found["estimate"], expected, rtol=2e-5, atol=1e-6)
+
+
+def test_a_key_fixes_a_draw_and_another_key_changes_it(any_spec: str) -> None:
+    again = attention(any_spec).init(jax.random.key(0), D)
+    for a, b in zip(*map(jax.tree.leaves, (drawn(any_spec), again)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    plain, other = (results(any_spec)[name]["apply"] for name in ("plain", "other draw"))
+    same = plain[:, :-1] == other[:, :-1]
+    assert np.all(same) if any_spec == "softmax" else not np.any(same)
+    # Programs that were compiled for one draw are those of all.
+    first, other = (jax.tree.map(jax.typeof, drawn(any_spec, seed)) for seed in (0, 1))
+    assert first == other
+
+
+def test_one_head_without_a_mask_is_one_of_many_with_all_its_keys(spec_or_softmax: str) -> None:
+    found = jit(_both(spec_or_softmax))(drawn(spec_or_softmax), *heads()["plain"][1:4])
+    for name, result in zip(("apply", "rank"), found, strict=True):
+        np.testing.assert_allclose(result, results(spec_or_softmax)["plain"][name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_many_features_approach_softmax() -> None:
+    many = "positive_antithetic(m=4096)"
+    estimate = jit(_both(many))(drawn(many), *heads()["plain"][1:4])
+    exact = results("softmax")["plain"]
+    np.testing.assert_allclose(estimate[0], exact["apply"], atol=0.03)
+    np.testing.assert_allclose(estimate[1], exact["rank"], atol=0.03)
+
+
+@pytest.mark.slow
 def test_negative_denominators_stay_visible() -> None:
     # One trigonometric feature pair, and keys where its cosine of the difference is negative.
     att = attention("trigonometric(m=1)")
-    features = att.init(jax.random.key(0), 1)
-    features = jax.tree.map(jnp.ones_like, features)
-    q, k = jnp.zeros((1, 1)), jnp.pi * jnp.ones((2, 1))
-    v = jnp.ones((2, 1))
-    np.testing.assert_allclose(att.apply(features, q, k, v), [[1.0]], rtol=1e-6)
-    np.testing.assert_allclose(att.rank(features, q, k), [0.5, 0.5], rtol=1e-6)
-    assert att.denominators(features, q, k)[0] < 0
-    mixed = jnp.array([[jnp.pi], [jnp.pi / 3]])
-    weights = np.array([-np.exp(np.pi**2 / 2), 0.5 * np.exp(np.pi**2 / 18)])
-    np.testing.assert_allclose(att.rank(features, q, mixed), weights / weights.sum(), rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_gradients_are_those_of_finite_differences(any_spec: str, head) -> None:
-    # Signs have no derivative but at their jumps, which no finite difference here crosses.
-    with jax.enable_x64(True):
-        to_double = partial(jax.tree.map, lambda a: jnp.asarray(np.asarray(a), jnp.float64))
-        inputs, features = to_double(head), to_double(drawn(any_spec))
-        mask = np.arange(S) != 2
-        gradients = _gradients(any_spec)(features, *inputs, mask)
-        loss = jit(_loss(any_spec))
-        for position, (array, gradient) in enumerate(zip(inputs, gradients, strict=True)):
-            step = np.random.default_rng(position).normal(size=array.shape)
-            moved = [
-                loss(features, *inputs[:position], array + h * step, *inputs[position + 1 :], mask)
-                for h in (1e-5, -1e-5)
-            ]
-            difference = (moved[0] - moved[1]) / 2e-5
-            np.testing.assert_allclose(np.sum(gradient * step), difference, rtol=1e-5, atol=1e-7)
-
-
-def test_masked_keys_get_no_gradient(any_spec: str, head) -> None:
-    q, k, v = head
-    mask = np.arange(S) != 2
-    gradients = _gradients(any_spec)(drawn(any_spec), q, k.at[2].set(jnp.nan), v, mask)
-    assert all(np.all(np.isfinite(g)) for g in gradients)
-    for gradient in gradients[1:]:
-        np.testing.assert_array_equal(gradient[2], 0)
-        assert np.all(np.any(gradient[mask] != 0, axis=1))
-
-
-@pytest.mark.slow
-def test_vmap_over_heads_is_a_loop_over_heads(any_spec: str, tokens) -> None:
-    q, k, v = (tokens(s, 2 * n, w).reshape(2, n, w) for s, n, w in ((1, T, D), (2, S, D), (3, S, V)))
-    heads = [drawn(any_spec, seed) for seed in (0, 1)]
-    together = jit(jax.vmap(_both(any_spec)))(
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *heads), q, k, v
-    )
-    for h, features in enumerate(heads):
-        alone = compiled(any_spec)(features, q[h], k[h], v[h])
-        for several, one in zip(together, alone, strict=True):
-            np.testing.assert_allclose(several[h], one, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_redraws_and_second_calls_do_not_recompile(any_spec: str, head) -> None:
-    traces = []
+    features = jax.tree.map(jnp.ones_like, jax.eval_shape(lambda key: att.init(key, 1), jax.random.key(0)))
+    q, v = jnp.zeros((1, 1)), jnp.ones((2, 1))
+    keys = jnp.array([[[jnp.pi], [jnp.pi]], [[jnp.pi], [jnp.pi / 3]]])
 
     @jit
-    def both(features, q, k, v):
-        traces.append(any_spec)
-        return _both(any_spec)(features, q, k, v)
+    @jax.vmap
+    def all_of(k):
+        return att.apply(features, q, k, v), att.rank(features, q, k), att.denominators(features, q, k)
 
-    first, again, other = (both(drawn(any_spec, seed), *head) for seed in (0, 0, 1))
-    assert len(traces) == 1
-    for a, b, c in zip(first, again, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert (any_spec == "softmax") == np.array_equal(a, c)
+    (one, _), (ranks, mixed), ((below,), _) = all_of(keys)
+    np.testing.assert_allclose(one, [[1.0]], rtol=1e-6)
+    np.testing.assert_allclose(ranks, [0.5, 0.5], rtol=1e-6)
+    assert below < 0
+    weights = np.array([-np.exp(np.pi**2 / 2), 0.5 * np.exp(np.pi**2 / 18)])
+    np.testing.assert_allclose(mixed, weights / weights.sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("operation", ["apply", "rank"])
@@ -228,12 +239,12 @@ def _shapes(jaxpr) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_scopes_name_the_parts(any_spec: str, head) -> None:
-    q, k, v = head
-    att = attention(any_spec)
-    maps = set() if any_spec == "softmax" else {"query map", "key map"}
+def test_scopes_name_the_parts(spec_or_softmax: str) -> None:
+    q, k, v = heads()["plain"][1:4]
+    att = attention(spec_or_softmax)
+    maps = set() if spec_or_softmax == "softmax" else {"query map", "key map"}
     for operation, arguments, last in ((att.apply, (q, k, v), "contraction"), (att.rank, (q, k), "ranking")):
-        equations = jax.make_jaxpr(operation)(drawn(any_spec), *arguments).jaxpr.eqns
+        equations = jax.make_jaxpr(operation)(drawn(spec_or_softmax), *arguments).jaxpr.eqns
         assert {str(e.source_info.name_stack).split("/")[0] for e in equations} == maps | {last}
 
 
@@ -247,25 +258,27 @@ def test_scopes_name_the_parts(any_spec: str, head) -> None:
         ((5, 4), (7, 4), (7, 3), jnp.ones(7), r"mask is float32\[7\]; it must be bool\[7\]"),
     ],
 )
-def test_wrong_shapes_are_refused_in_one_line(any_spec: str, q, k, v, mask, message: str) -> None:
+def test_wrong_shapes_are_refused_in_one_line(spec_or_softmax: str, q, k, v, mask, message: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
-        attention(any_spec).apply(drawn(any_spec), jnp.ones(q), jnp.ones(k), jnp.ones(v), mask)
+        attention(spec_or_softmax).apply(drawn(spec_or_softmax), jnp.ones(q), jnp.ones(k), jnp.ones(v), mask)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.slow
-def test_chunks_change_nothing(spec: str, tokens, monkeypatch) -> None:
-    q, k, v = tokens(1, 150, D), tokens(2, 170, D) * jnp.linspace(0.3, 1.5, 170)[:, None], tokens(3, 170, V)
+def test_chunks_change_nothing(slow_spec: str, monkeypatch) -> None:
+    spec = slow_spec
+    q, k, v = _tokens(1, 149, D), _tokens(2, 170, D), _tokens(3, 170, V)
+    k = k * jnp.linspace(0.3, 1.5, 170)[:, None]
     mask = np.arange(170) % 5 != 1
     whole = jit(_both(spec))(drawn(spec), q, k, v, mask)
-    # Sixty-four tokens at a time, the least there is; the middle chunk of keys has none that counts.
+    # At most 64 tokens at a time, the least there is. The last chunks have padding, and the middle
+    # chunk of keys has none that counts.
     monkeypatch.setattr(chunked, "BUDGET", 1)
-    pieces = jit(_both(spec))(drawn(spec), q, k, v, mask)
+    in_pieces = jit(_both(spec))
+    pieces = in_pieces(drawn(spec), q, k, v, mask)
     empty = mask & ((np.arange(170) < 57) | (np.arange(170) >= 114))
     for found, expected in zip(pieces, whole, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
-    for result in jit(_both(spec))(drawn(spec), q, k, v, empty):
-        assert np.all(np.isfinite(result))
+    assert all(np.all(np.isfinite(result)) for result in in_pieces(drawn(spec), q, k, v, empty))
     shapes = _shapes(jax.make_jaxpr(_both(spec))(drawn(spec), q, k, v).jaxpr)
     widest = max(D, *(sum(f.shape[1] for f in b.factors) for b in _blocks(spec, q)))
     assert max(np.prod(shape) for shape in shapes) <= 192 * max(widest, 64 * V)
@@ -275,54 +288,45 @@ def _blocks(spec: str, q):
     return jax.eval_shape(lambda q: feature_map(spec).apply_q(drawn(spec), q).blocks, q)
 
 
-@pytest.mark.slow
-def test_denominators_tell_which_rows_failed(any_spec: str, head, explicit_kernel) -> None:
-    q, k, _ = head
-    row_sums = jit(attention(any_spec).denominators)(drawn(any_spec), q, k)
-    assert row_sums.shape == (T,)
-    if any_spec == "softmax":
-        assert np.all(row_sums > 0)
-    else:
-        kernel = explicit_kernel(feature_map(any_spec), drawn(any_spec), q, k)
-        np.testing.assert_array_equal(row_sums > 0, kernel.sum(axis=1) > 0)
+@lru_cache
+def causal(spec: str):
+    """q, k, v and mask of a head, and what is made of it and of one that differs from token 70 on."""
+    att, mask = attention(spec), np.arange(130) % 4 != 2
+    arrays = [np.asarray(_tokens(seed, 130, width)) for seed, width in ((1, D), (2, D), (3, V))]
+    # Later keys so long that on their scale, the earlier ones would vanish.
+    both = [np.stack([a, np.concatenate([a[:70], 100 * a[70:]])]) for a in arrays]
+
+    def one(q, k, v):
+        found = {"result": att.causal(drawn(spec), q, k, v, mask)}
+        if spec != "softmax":
+            # Constants that follow the data would follow the future: those of the draw stay.
+            fm = feature_map(spec)
+            queries, keys = fm.apply_q(drawn(spec), q), fm.apply_k(drawn(spec), k)
+            found["queries"], found["keys"] = (
+                (queries.values, queries.log_scale),
+                (keys.values, keys.log_scale),
+            )
+        return found
+
+    return (*arrays, mask), jax.tree.map(np.asarray, jit(jax.vmap(one))(*both))
 
 
-@pytest.mark.parametrize("length", [pytest.param(11, marks=pytest.mark.slow), 130])
-def test_causal_attention_is_that_of_the_explicit_triangle(
-    any_spec: str, length: int, tokens, explicit_kernel
-):
-    q, k, v = tokens(1, length, D), tokens(2, length, D), tokens(3, length, V)
-    mask = np.arange(length) % 4 != 2
-    if any_spec == "softmax":
-        kernel = np.exp(np.asarray(q, np.float64) @ np.asarray(k, np.float64).T)
-    else:
-        # Constants that follow the data would follow the future: causal attention keeps those of the draw.
-        kernel = explicit_kernel(feature_map(any_spec), drawn(any_spec), q, k, adapt=False)
-    weights = np.tril(kernel) * mask
+def test_causal_attention_is_that_of_the_explicit_triangle(spec_or_softmax: str) -> None:
+    (q, k, v, mask), both = causal(spec_or_softmax)
+    found = jax.tree.map(lambda a: a[0], both)
+    weights = np.tril(_kernel(found, q, k, np.ones_like(mask))) * mask
     row_sums = weights.sum(axis=1, keepdims=True)
-    result = causal(any_spec)(drawn(any_spec), q, k, v, mask)
     # A row whose sum nearly cancels has few digits left.
     sound = np.abs(row_sums[:, 0]) > 1e-2 * np.abs(weights).sum(axis=1)
     assert sound.mean() > 0.9
-    np.testing.assert_allclose(result[sound], (weights @ v / row_sums)[sound], rtol=1e-3, atol=1e-3)
+    expected = (weights @ v / row_sums)[sound]
+    np.testing.assert_allclose(found["result"][sound], expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.slow
-def test_causal_attention_does_not_know_the_future(any_spec: str, tokens) -> None:
-    q, k, v = tokens(1, 130, D), tokens(2, 130, D), tokens(3, 130, V)
-    before = causal(any_spec)(drawn(any_spec), q, k, v, np.ones(130, bool))
-    # Later keys so long that on their scale, the earlier ones would vanish.
-    changed = [np.concatenate([a[:70], 100 * a[70:]]) for a in (q, k, v)]
-    after = causal(any_spec)(drawn(any_spec), *changed, np.ones(130, bool))
+def test_causal_attention_does_not_know_the_future(spec_or_softmax: str) -> None:
+    before, after = causal(spec_or_softmax)[1]["result"]
     np.testing.assert_array_equal(before[:70], after[:70])
     assert np.any(before[70:] != after[70:])
-
-
-@lru_cache
-def causal(spec: str):
-    """`causal` of a mechanism, compiled once for all tests."""
-    att = attention(spec)
-    return jit(lambda features, q, k, v, mask: att.causal(features, q, k, v, mask))
 
 
 def test_causal_attention_never_pairs_all_tokens(spec: str) -> None:
@@ -335,11 +339,13 @@ def test_causal_attention_never_pairs_all_tokens(spec: str) -> None:
     assert max(np.prod(shape) for shape in shapes) <= (t + 64) * max(features, 64)
 
 
-def test_causal_attention_needs_as_many_queries_as_keys(any_spec: str) -> None:
+def test_causal_attention_needs_as_many_queries_as_keys(spec_or_softmax: str) -> None:
     with pytest.raises(
         ValueError, match="q has 3 tokens and k has 4; causal attention needs as many of both"
     ):
-        attention(any_spec).causal(drawn(any_spec), jnp.ones((3, D)), jnp.ones((4, D)), jnp.ones((4, V)))
+        attention(spec_or_softmax).causal(
+            drawn(spec_or_softmax), jnp.ones((3, D)), jnp.ones((4, D)), jnp.ones((4, V))
+        )
 
 
 def test_heads_of_another_width_are_refused(spec: str) -> None:

@@ -13,7 +13,7 @@ from robopolicy.attention.conformity import empirical_conformity
 from robopolicy.attention.projections import orthogonal, vectors
 from robopolicy.attention.structured import walsh_hadamard
 
-slow = partial(pytest.param, marks=pytest.mark.slow)
+slow, full = (partial(pytest.param, marks=mark) for mark in (pytest.mark.slow, pytest.mark.full))
 
 # p-values below 1e-5 are alarms; some 70 are looked at, so 7e-4 of all seeds raise one. Seeds are fixed.
 ALARM = 1e-5
@@ -29,13 +29,17 @@ def _draws(coupling: str, m: int, dim: int, count: int) -> np.ndarray:
 
 # Signs of Hadamard transforms make Gaussian vectors in the limit of large widths alone.
 STRUCTURED = ("hadamard", "fast_simplex")
-SIZES = [(2, 5), (5, 5), (7, 3), (4, 1)]
+# Two blocks and a third that is not full have all that the others have.
+SIZES = [slow(7, 3), full(2, 5), full(5, 5), full(4, 1)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coupling", "m", "dim"),
-    [(c, m, dim) for c in COUPLINGS for m, dim in ([(3, 64), (70, 64)] if c in STRUCTURED else SIZES)],
+    [
+        pytest.param(c, *size.values, marks=size.marks, id=f"{c}-{size.values}")
+        for c in COUPLINGS
+        for size in ([full(3, 64), slow(70, 64)] if c in STRUCTURED else SIZES)
+    ],
 )
 def test_every_vector_is_marginally_standard_normal(coupling: str, m: int, dim: int) -> None:
     draws = _draws(coupling, m, dim, 4000)
@@ -48,9 +52,9 @@ def test_every_vector_is_marginally_standard_normal(coupling: str, m: int, dim: 
         assert stats.kstest(np.sum(draws[:, row], axis=1) / np.sqrt(dim), "norm").pvalue > ALARM
 
 
-@pytest.mark.parametrize(("m", "dim"), [slow(2, 5), slow(5, 5), (7, 3), slow(10, 3)])
+@pytest.mark.parametrize(("m", "dim"), [full(2, 5), full(5, 5), (7, 3), full(10, 3)])
 def test_orthogonal_vectors_are_orthogonal_in_blocks(m: int, dim: int) -> None:
-    drawn = np.asarray(vectors(orthogonal(jax.random.key(0), m, dim)))
+    drawn = np.asarray(jit(lambda key: vectors(orthogonal(key, m, dim)))(jax.random.key(0)))
     units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     dots = np.abs(units @ units.T)
     for start in range(0, m, dim):
@@ -60,6 +64,7 @@ def test_orthogonal_vectors_are_orthogonal_in_blocks(m: int, dim: int) -> None:
         assert np.all(dots[block, start + dim :] > 1e-4)
 
 
+@pytest.mark.slow
 def test_norms_say_nothing_about_directions() -> None:
     draws = _draws("orthogonal", 3, 3, 4000)
     norms = np.linalg.norm(draws, axis=2)
@@ -68,23 +73,25 @@ def test_norms_say_nothing_about_directions() -> None:
     assert stats.spearmanr(norms[:, 0], norms[:, 1]).pvalue > ALARM
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("coupling", [c if c in ("orthogonal", "halton") else slow(c) for c in COUPLINGS])
 def test_a_key_fixes_a_draw(coupling: str) -> None:
-    draw = COUPLINGS[coupling]
-    first, again, other = (vectors(draw(jax.random.key(s), 5, 3)) for s in (0, 0, 1))
+    draw = jit(lambda key: vectors(COUPLINGS[coupling](key, 5, 3)))
+    first, again, other = (draw(jax.random.key(s)) for s in (0, 0, 1))
     assert jnp.array_equal(first, again)
     assert not jnp.any(first == other)
 
 
-@pytest.mark.parametrize("dim", [slow(2), 3, slow(6)])
+@pytest.mark.parametrize("dim", [full(2), 3, slow(6)])
 def test_simplex_vectors_meet_at_the_angle_of_a_simplex(dim: int) -> None:
-    drawn = np.asarray(vectors(COUPLINGS["simplex"](jax.random.key(0), 2 * dim, dim)))
+    draw = jit(lambda key: vectors(COUPLINGS["simplex"](key, 2 * dim, dim)))
+    drawn = np.asarray(draw(jax.random.key(0)))
     units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     for block in (units[:dim], units[dim:]):
         expected = np.where(np.eye(dim), 1, -1 / (dim - 1))
         np.testing.assert_allclose(block @ block.T, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_simplex_plus_points_every_vector_away_from_the_others_and_conforms_less() -> None:
     # Seven vectors in three dimensions: two full blocks and a vector alone.
     key = jax.random.key(1)
@@ -101,23 +108,26 @@ def test_simplex_plus_points_every_vector_away_from_the_others_and_conforms_less
     np.testing.assert_allclose(drawn[6], simplex[6], rtol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, slow(2), 8, slow(32), slow(64)])
+@pytest.mark.parametrize("size", [full(1), full(2), 8, slow(32), full(64)])
 def test_the_walsh_hadamard_transform_is_its_matrix(size: int) -> None:
     x = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
-    np.testing.assert_allclose(
-        walsh_hadamard(jnp.asarray(x)), x @ linalg.hadamard(size), rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(jit(walsh_hadamard)(x), x @ linalg.hadamard(size), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("m", "dim"), [slow(4, 8), slow(8, 8), (20, 5)])
+@pytest.mark.parametrize(("m", "dim"), [full(4, 8), full(8, 8), (20, 5)])
 def test_hadamard_projections_are_products_of_signs_and_hadamard_matrices(m: int, dim: int) -> None:
-    omega = COUPLINGS["hadamard"](jax.random.key(0), m, dim)
+    @jit
+    def drawn(key):
+        omega = COUPLINGS["hadamard"](key, m, dim)
+        return omega, vectors(omega), omega.squares()
+
+    omega, found, squares = drawn(jax.random.key(0))
     h, signs = linalg.hadamard(8) / np.sqrt(8), np.asarray(omega.rest, np.float64)
     first = np.pad(np.asarray(omega.first, np.float64), ((0, 0), (0, 8 - dim)))
     rows = [h @ np.diag(s[1]) @ h @ np.diag(s[0]) @ h @ np.diag(f) for f, s in zip(first, signs, strict=True)]
     expected = np.concatenate(rows)[:m, :dim] * np.asarray(omega.norms)[:, None]
-    np.testing.assert_allclose(vectors(omega), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(omega.squares(), np.sum(expected**2, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(squares, np.sum(expected**2, axis=1), rtol=1e-4)
 
 
 def test_hadamard_projections_store_signs_and_lengths_alone() -> None:

@@ -5,6 +5,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from robopolicy.envs.physics import default_engine
+from robopolicy.experiments.default_policies import policy_config
+from robopolicy.experiments.runs import played_on
+from robopolicy.policies.catalogue import describe
+
+SHIPPED = "stepping-stones-softmax"
 # Ray is an extra.
 NO_CLUSTER = "no Ray cluster answers there" if find_spec("ray") else "it needs Ray"
 COMPLETE = (
@@ -48,6 +54,10 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("evaluate", "oracle", "--preset", "papr"), "did you mean 'paper'?"),
         (("evaluate", "oracle", "--engine", "bulet"), "did you mean 'bullet'?"),
         (("evaluate", "oracle", "--seed", "-1"), "seed is -1"),
+        (
+            ("evaluate", "oracle", "--preset", "hard", "--episode-seconds", "1e15"),
+            "it must be a number from 0.05 to 86400",
+        ),
         (("evaluate", "nobody"), "run is 'nobody'"),
         (
             ("evaluate", "stepping-stones-softmax", "--task", "bimanual-sweep"),
@@ -92,7 +102,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("rollout", "oracle", "--video", "walk.avi"), ".mp4"),
         (("rollout", "oracle", "--video", "nowhere/walk.mp4"), "nowhere"),
         (("rollout", "oracle", "--video", "walk.mp4", "--size", "321", "240"), "size"),
-        (("rollout", "oracle"), "give --video, --sheet or --rerun"),
+        (("rollout", "oracle"), "give video, sheet or rerun"),
         (("rollout", "--video", "walk.mp4"), "RUN is given 0 times"),
         (("rollout", *["random"] * 10, "--video", "walk.mp4"), "RUN is given 10 times"),
         (("rollout", "random", "oracle", "random", "--video", "walk.mp4"), "none may be given twice"),
@@ -141,6 +151,79 @@ def test_bad_input_is_one_line_that_names_it(refused, tmp_path, monkeypatch, wor
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", SHIPPED),
+        ("rollout", SHIPPED, "--video", "walk.mp4"),
+        ("compare", SHIPPED, "stepping-stones-planned"),
+        ("report", SHIPPED, "--out", "report.html"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--engine", "MuJoCo"), "engine is 'MuJoCo'"),
+        (("--preset", "papr"), "preset is 'papr'"),
+        (("--episode-seconds", "-1"), "episode_seconds is -1.0"),
+    ],
+)
+def test_settings_are_refused_before_a_policy_is_converted(refused, tmp_path, monkeypatch, words, more, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("robopolicy.bundles.onnx.export_policy", None)
+    assert said in refused(*words, *more)
+
+
+def test_a_budget_below_a_step_without_attention_is_refused_before_frames_are_recorded(refused, monkeypatch):
+    monkeypatch.setattr("robopolicy.experiments.recorded_heads.recorded_heads", None)
+    said = refused("plan", "--tokens", "96", "--budget", "1")
+    assert "budget is 1: a step takes " in said
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "chosen"),
+    [
+        (["stepping-stones-softmax"], (None, None), ("stepping-stones", "mujoco")),
+        (["oracle", "bimanual-sweep-angular"], (None, None), ("bimanual-sweep", "bullet")),
+        (["stepping-stones-softmax"], (None, "bullet"), ("stepping-stones", "bullet")),
+        (["oracle"], (None, None), ("stepping-stones", default_engine())),
+        (["blind"], ("bimanual-sweep", "mujoco"), ("bimanual-sweep", "mujoco")),
+    ],
+)
+def test_a_run_is_played_on_its_own_task_and_engine(names, given, chosen):
+    environment = played_on(names, *given)
+    assert (environment.task, environment.engine) == chosen
+
+
+def test_strangers_words_are_shortened_in_their_middle_and_command_no_terminal(refused, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"task": "x\x1b[2J" * 1000, "policy": {}, "es": {}}))
+    line = refused("plot", str(tmp_path), "--out", str(tmp_path / "curves.svg"))
+    assert line.startswith(f"robopolicy: task of the run {str(tmp_path)!r} is 'x")
+    assert line.endswith("it must be one of stepping-stones, bimanual-sweep, module:Name-v0\n")
+    assert len(line) < 1050
+    assert line[:-1].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        ((), ""),
+        (("evaluate", "oracle", "--task"), "task is"),
+        (("evaluate", "oracle", "--episodes"), "--episodes"),
+        (("flops", "--attention"), "attention"),
+        (("plot", "--out", "curves.svg"), ""),
+        (("plot", "oracle", "--out"), "out is"),
+        (("verify",), "File name too long"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["x" * 5000, "x/" * 2500, "x " * 2500], ids=["word", "path", "words"])
+def test_a_name_of_thousands_of_characters_is_not_echoed_whole(refused, words, argument, name):
+    said = refused(*words, name)
+    assert argument in said
+    assert len(said) < 2500
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--attention", "softmx"), "did you mean 'softmax'"),
@@ -149,6 +232,17 @@ def test_bad_input_is_one_line_that_names_it(refused, tmp_path, monkeypatch, wor
         (("--generations", "0"), "generations is 0"),
         (("--strategy", "opn_es"), "did you mean 'open_es'?"),
         (("--workers", "0"), "workers is 0"),
+        (("--workers", "100000"), "workers is 100000: it must be from 1 to "),
+        (("--population", "1000000000000"), "population is 1000000000000: a generation of 392 parameters"),
+        (("--held-out", "10000000000"), "held_out is 10000000000: what their episodes return needs 5,000 GB"),
+        (
+            ("--attention", "positive(m=100000000000)"),
+            "m is '100000000000'; it must be a positive integer of",
+        ),
+        (
+            ("--attention", "softmax", "--evaluator", "vector", "--places", "1000000000"),
+            "places is 1000000000",
+        ),
         (("--episode-seconds", "0"), "episode_seconds is 0"),
         (("--preset", "painted", "--preset", "painted"), "painted, painted"),
         (
@@ -195,28 +289,25 @@ def test_what_exists_is_not_overwritten(refused, tmp_path):
         ("es", "advance_at", 3.85, "advance_at is 3.85: it must be of type tuple[float, ...]"),
         ("es", "stop_at", "never", "stop_at is 'never': it must be of type float | None"),
         ("es", "seed", 1.5, "seed is 1.5: it must be of type int"),
+        ("es", "stop_at", 10**400, "stop_at is 1000"),
+        ("es", "advance_at", [10**400], "advance_at is "),
         ("es", "generations", True, "generations is True: it must be of type int"),
         ("es", "population", 0, "population is 0"),
         ("environment", "presets", "paper", "presets is 'paper': it must be of type tuple[str, ...]"),
         ("environment", "engine", 2, "engine is 2: it must be of type str"),
+        ("policy", "attention", 1, "attention is 1: it must be of type str"),
         ("policy", "normalise", 1, "normalise is 1: it must be of type bool"),
         (None, "task", 5, "task is 5: it must be of type str"),
-        (None, "es", [], "config.json is none of a run"),
-        (None, "environment", "paper", "config.json is none of a run"),
+        (None, "es", [], "config.json is none of a run: it has no settings of es"),
+        (None, "environment", "paper", "config.json is none of a run: it has no settings of environment"),
+        (None, "policy", {"patch": 4}, "policy kind is None"),
     ],
 )
 def test_a_damaged_run_is_not_gone_on_with(refused, tmp_path, part, name, value, said):
     config = {
         "task": "stepping-stones",
         "environment": {"engine": "bullet", "presets": ["painted"], "episode_seconds": 0.5},
-        "policy": {
-            "attention": "softmax",
-            "variant": "mask",
-            "patch": 4,
-            "head_dim": 8,
-            "keep": 0.5,
-            "normalise": False,
-        },
+        "policy": describe(policy_config("softmax", "stepping-stones", patch=4)),
         "es": {"population": 2, "episodes": [1], "advance_at": []},
     }
     (config if part is None else config[part])[name] = value

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.cli.runs import find_run, load_run
-from robopolicy.flops import count_step
-from robopolicy.policies.catalogue import untold
+from robopolicy.costs.flops import count_step
+from robopolicy.experiments.runs import find_run, load
+from robopolicy.policies.catalogue import blank_policy
 from robopolicy.viz.trade_off import trade_off
 
 ANGULAR, EXACT = "stepping-stones-angular-8x8", "stepping-stones-softmax"
-pytestmark = pytest.mark.usefixtures("converted_once")
 SHORT = ("--episodes", "2", "--episode-seconds", "1.5")
 
 
@@ -26,14 +25,16 @@ def told(capsys, *words):
 @pytest.mark.slow
 def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     picture = tmp_path / "compared.png"
-    second = str(tmp_path / "second")
-    shutil.copytree(find_run(ANGULAR)[0], second)
+    second = str(shutil.copytree(find_run(ANGULAR)[0], tmp_path / "second"))
+    config = json.loads((tmp_path / "second" / "config.json").read_text())
+    config["es"]["seed"] = 1
+    (tmp_path / "second" / "config.json").write_text(json.dumps(config))
     rows = told(capsys, EXACT, ANGULAR, second, *SHORT, "--picture", str(picture))
     assert [row["runs"] for row in rows] == [[ANGULAR, second], [EXACT]]  # cheapest first
     for row in rows:
-        config = load_run(row["runs"][0]).config
+        config = load(row["runs"][0]).config
         assert row["attention"] == config.attention
-        assert row["flops"] == count_step(untold(config)).total
+        assert row["flops"] == count_step(blank_policy(config)).total
         assert row["latency_ms"] > 0
         assert row["return_mean"] == pytest.approx(np.mean(row["returns"]))
         assert 0 <= row["success_rate"] <= 1
@@ -44,9 +45,10 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_policies_of_one_run_are_no_seeds(capsys):
-    rows = told(capsys, ANGULAR, f"{ANGULAR}@best", *SHORT)
-    assert [row["runs"] for row in rows] == [[ANGULAR], [f"{ANGULAR}@best"]]
+def test_policies_of_one_run_and_copies_of_it_are_no_seeds(capsys, tmp_path):
+    runs = [ANGULAR, f"{ANGULAR}@best", str(shutil.copytree(find_run(ANGULAR)[0], tmp_path / "copy"))]
+    rows = told(capsys, *runs, *SHORT)
+    assert [row["runs"] for row in rows] == [[run] for run in runs]
     assert {row["return_spread"] for row in rows} == {None}
 
 

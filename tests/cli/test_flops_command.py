@@ -3,15 +3,14 @@
 import csv
 import json
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.registration import load_env_creator
 
 from robopolicy.cli import main
-from robopolicy.cli.tasks import TASKS, cloned_config, policy_config
-from robopolicy.flops import count_step
-from robopolicy.policies.catalogue import describe, untold
+from robopolicy.costs.flops import count_step
+from robopolicy.envs.registry import TASKS, task_class
+from robopolicy.experiments.default_policies import policy_config
+from robopolicy.policies.catalogue import blank_policy, describe
 
 SHIPPED = "stepping-stones-softmax"
 
@@ -24,7 +23,7 @@ def told(capsys, *words):
 
 def bundle_of(folder, config, task, **changes):
     """What a bundle tells of its price, without its graph."""
-    price = count_step(untold(config)).summary()
+    price = count_step(blank_policy(config)).summary()
     manifest = {"schema": 1, "policy": describe(config), "flops": price, "run": {"task": task}, **changes}
     folder.mkdir()
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -32,7 +31,7 @@ def bundle_of(folder, config, task, **changes):
 
 
 def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
-    config = policy_config("angular_hybrid(m=8, n=8)")
+    config = policy_config("angular_hybrid(m=8, n=8)", "stepping-stones")
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones")
     rows = told(capsys, SHIPPED, bundle, "--attention", "positive(m=16)", "--attention", "softmax")
     assert [(row["policy"], row["attention"]) for row in rows] == [
@@ -40,7 +39,7 @@ def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
         (bundle, "angular_hybrid(m=8, n=8)"),
         (None, "positive(m=16)"),
     ]
-    assert rows[1]["total"] == count_step(untold(config)).total
+    assert rows[1]["total"] == count_step(blank_policy(config)).total
     for row in rows:
         assert sum(row["by_component"].values()) == row["total"]
         assert row["traffic_bytes"] == sum(row["traffic_by_component"].values())
@@ -49,8 +48,12 @@ def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
 
 
 def test_exact_softmax_is_a_row_for_each_settings(capsys, tmp_path):
-    fine = bundle_of(tmp_path / "fine", policy_config("positive(m=8)", patch=1), "stepping-stones")
-    sweep = bundle_of(tmp_path / "sweep", cloned_config("positive(m=8)", preset="tiny"), "bimanual-sweep")
+    fine = bundle_of(
+        tmp_path / "fine", policy_config("positive(m=8)", "stepping-stones", patch=1), "stepping-stones"
+    )
+    sweep = bundle_of(
+        tmp_path / "sweep", policy_config("positive(m=8)", "bimanual-sweep", preset="tiny"), "bimanual-sweep"
+    )
     rows = told(capsys, fine, sweep, "stepping-stones-angular-8x8", "--attention", "positive(m=4)")
     exact = [row for row in rows if row["attention"] == "softmax"]
     assert [(row["task"], row["tokens"]) for row in exact] == [
@@ -62,8 +65,8 @@ def test_exact_softmax_is_a_row_for_each_settings(capsys, tmp_path):
 
 
 def test_a_bundle_tells_the_price_that_it_was_exported_with(capsys, tmp_path):
-    config = policy_config("positive(m=8)", patch=4)
-    price = count_step(untold(config)).summary()
+    config = policy_config("positive(m=8)", "stepping-stones", patch=4)
+    price = count_step(blank_policy(config)).summary()
     price["by_component"]["head"] += 1
     price["total"] += 1
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones", flops=price)
@@ -71,7 +74,9 @@ def test_a_bundle_tells_the_price_that_it_was_exported_with(capsys, tmp_path):
 
 
 def test_a_second_is_as_many_steps_as_the_task_asks_for(capsys, tmp_path):
-    sweep = bundle_of(tmp_path / "sweep", cloned_config("positive(m=8)", preset="tiny"), "bimanual-sweep")
+    sweep = bundle_of(
+        tmp_path / "sweep", policy_config("positive(m=8)", "bimanual-sweep", preset="tiny"), "bimanual-sweep"
+    )
     rows = told(capsys, SHIPPED, sweep, "--per-second")
     assert [(row["task"], row["control_rate"]) for row in rows[:2]] == [
         ("stepping-stones", 20),
@@ -83,12 +88,13 @@ def test_a_second_is_as_many_steps_as_the_task_asks_for(capsys, tmp_path):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_asked_for_actions_at_the_rate_that_is_told(name):
-    environment = load_env_creator(gymnasium.spec(TASKS[name].id.partition(":")[2]).entry_point)
-    assert environment.metadata["render_fps"] == TASKS[name].rate
+    assert task_class(name).metadata["render_fps"] == task_class(name).rate
 
 
 def test_the_table_tells_all_numbers(capsys, tmp_path):
-    sweep = bundle_of(tmp_path / "sweep", cloned_config("positive(m=8)", preset="tiny"), "bimanual-sweep")
+    sweep = bundle_of(
+        tmp_path / "sweep", policy_config("positive(m=8)", "bimanual-sweep", preset="tiny"), "bimanual-sweep"
+    )
     words = ["flops", SHIPPED, sweep, "--per-second"]
     assert main(words) == 0
     table = capsys.readouterr().out
@@ -132,12 +138,14 @@ def test_a_task_may_be_named_beside_its_run(capsys, refused):
         ({"flops": None}, "lacks flops"),
         ({"run": {"task": "dancing"}}, "is 'dancing': it must be one of stepping-stones, bimanual-sweep"),
         ({"run": {}}, "is None"),
-        ({"policy": {"kind": "iap"}}, "policy has settings"),
+        ({"policy": {"kind": "iap"}}, "policy, of kind iap, lacks the settings"),
         ({"flops": {"total": 3}}, "by_component is None"),
     ],
 )
 def test_a_damaged_bundle_is_refused(refused, tmp_path, changes, said):
-    bundle = bundle_of(tmp_path / "bundle", policy_config("softmax"), "stepping-stones", **changes)
+    bundle = bundle_of(
+        tmp_path / "bundle", policy_config("softmax", "stepping-stones"), "stepping-stones", **changes
+    )
     line = refused("flops", bundle, "--csv", str(tmp_path / "flops.csv"))
     assert said in line
     assert bundle in line
@@ -156,8 +164,10 @@ def test_a_damaged_bundle_is_refused(refused, tmp_path, changes, said):
     ],
 )
 def test_a_price_that_does_not_add_up_is_refused(refused, tmp_path, name, value, said):
-    price = {**count_step(untold(policy_config("softmax"))).summary(), name: value}
-    bundle = bundle_of(tmp_path / "bundle", policy_config("softmax"), "stepping-stones", flops=price)
+    price = {**count_step(blank_policy(policy_config("softmax", "stepping-stones"))).summary(), name: value}
+    bundle = bundle_of(
+        tmp_path / "bundle", policy_config("softmax", "stepping-stones"), "stepping-stones", flops=price
+    )
     assert said in refused("flops", bundle)
 
 

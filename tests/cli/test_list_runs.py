@@ -63,8 +63,8 @@ def test_a_price_in_the_config_is_taken_from_there(capsys, runs):
     ("name", "content", "said"),
     [
         ("config.json", b"{" * 10, "is not JSON"),
-        ("config.json", b"[" * 100_000, "RecursionError"),
-        ("config.json", b'{"model": "gpt"}', "none of a run"),
+        ("config.json", b"[" * 100_000, "is not JSON: maximum recursion depth"),
+        ("config.json", b'{"model": "gpt"}', "describes no run"),
         ("metrics.jsonl", b"{}\n", "line 1 of"),
         ("checkpoints/60/index/metadata", b"", "checkpoints/60 cannot be read"),
     ],
@@ -92,6 +92,13 @@ def test_a_policy_that_cannot_be_priced_is_damage_too(capsys, runs):
     )
     assert main(["runs", str(runs)]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_run_that_has_lost_its_checkpoints_is_not_finished(capsys, runs):
+    shutil.rmtree(runs / "first" / "checkpoints")
+    row = listed(capsys, runs)["first"]
+    assert (row["status"], row["done"], row["measure"]) == ("damaged", 60, "held_out/return")
+    assert row["why"] == "it has come to its end, and its checkpoints are gone"
 
 
 def test_links_are_followed_to_runs_and_no_further(capsys, runs):

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.cli.runs import load_run
+from robopolicy.experiments.runs import load
+from robopolicy.policies.policy import Policy
 
 
 def told(capsys, *words):
@@ -70,7 +71,8 @@ def test_bad_input_is_one_line_that_names_it(refused, words, said):
 
 
 def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):
-    trained = load_run("stepping-stones-softmax")
-    narrow = trained._replace(config=replace(trained.config, head_dim=1))
-    monkeypatch.setattr("robopolicy.cli.plan.load_run", lambda name: narrow)
+    trained = load("stepping-stones-softmax")
+    narrow = Policy.create(replace(trained.config, head_dim=1), trained.features["level"])
+    narrow = replace(narrow, run=trained.run)
+    monkeypatch.setattr("robopolicy.cli.plan.load", lambda name: narrow)
     assert "its queries and keys are 1 wide" in refused("plan", "--budget", "5")

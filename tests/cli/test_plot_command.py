@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.cli.runs import find_run
-from robopolicy.flops import count_step
-from robopolicy.policies.catalogue import restore, untold
+from robopolicy.costs.flops import count_step
+from robopolicy.experiments.runs import find_run
+from robopolicy.policies.catalogue import blank_policy, restore
 
 ANGULAR, SOFTMAX, SWEEP = "stepping-stones-angular-8x8", "stepping-stones-softmax", "bimanual-sweep-angular"
 
@@ -90,6 +90,22 @@ def test_runs_that_differ_by_their_seeds_alone_are_one_curve(told, copied):
     assert ends["last"] == pytest.approx(curves[1]["series"]["held_out/return"]["last"] + 0.25)
 
 
+def test_a_copy_of_a_run_is_no_second_seed(capsys, monkeypatch, tmp_path, copied):
+    def longer(config):
+        config["es"] |= {"generations": 200}
+
+    monkeypatch.setattr("robopolicy.viz.curves.learning_curves", lambda path, *drawn: None)
+    copy, other = copied(ANGULAR, "copy", change=longer), copied(ANGULAR, "other", seed=1)
+    assert main(["plot", ANGULAR, copy, other, "--out", str(tmp_path / "curves.svg"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    both, alone = json.loads(out)["curves"]
+    assert (both["runs"], both["seeds"]) == ([ANGULAR, other], [0, 1])
+    assert (alone["runs"], alone["seeds"]) == ([copy], [0])
+    assert alone["label"] == f"angular_hybrid(m=8, n=8) ({copy})"
+    assert alone["series"]["held_out/return"]["last_spread"] is None
+    assert err == f"{copy} has the settings and the seed of {ANGULAR}, and stands apart\n"
+
+
 def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
     import robopolicy.viz.curves as curves
 
@@ -102,7 +118,7 @@ def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
     monkeypatch.setattr(curves, "learning_curves", draw)
     told(ANGULAR, "--by", "flops")
     config = json.loads((find_run(ANGULAR)[0] / "config.json").read_text())
-    price = count_step(untold(restore(config["policy"]))).total
+    price = count_step(blank_policy(restore(config["policy"]))).total
     (x, _) = panels[0].curves[0].runs[0]
     assert x[-1] == price * sum(r.get("steps", 0) for r in records(ANGULAR))
     (stage,) = panels[2].curves[0].changes
@@ -159,7 +175,7 @@ def test_the_words_name_every_curve(capsys, tmp_path):
         ((ANGULAR, SWEEP), f"{ANGULAR!r}, trained by es, and {SWEEP!r}, trained by bc"),
         ((ANGULAR, "--by", "step"), "by is 'step': it must be one of generation, episodes, seconds, flops"),
         ((SWEEP, "--by", "flops"), "by is 'flops': it must be one of step, seconds"),
-        ((ANGULAR, "--by", "seconds"), "has logged no wall_seconds"),
+        ((SOFTMAX, "--by", "seconds"), "has logged no wall_seconds"),
         ((ANGULAR, "--out", "curves.pdf"), "out is 'curves.pdf': its name must end in .png or .svg"),
     ],
 )
@@ -176,13 +192,13 @@ def test_what_cannot_be_drawn_is_refused(refused, tmp_path, monkeypatch, words, 
         (lambda text: text[:40], "it has logged nothing yet"),
         (lambda text: text.replace("{", "", 1), "line 1 of"),
         (lambda text: text.replace('"generation": 7', '"generation": "7"'), "line 8 of"),
-        (lambda text: text + text, "goes from generation 40 back to 0"),
+        (lambda text: text + text, "goes from generation 45 back to 0"),
         (
             lambda text: text.replace('"return_mean": ', '"return_mean": "high", "x": '),
             "return_mean is 'high'",
         ),
         (
-            lambda text: text.replace('"generation": 40', f'"generation": {10**400}'),
+            lambda text: text.replace('"generation": 45', f'"generation": {10**400}'),
             "numbers for it that cannot be",
         ),
         (lambda text: text.replace("painted", "\udcff"), "is no text"),

@@ -6,13 +6,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from robopolicy.cli import main
-from robopolicy.cli.runs import find_run
-from robopolicy.flops import count_step
-from robopolicy.policies.catalogue import restore, untold
+from robopolicy.cli import main, report
+from robopolicy.costs.flops import count_step
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluation import Evaluation
+from robopolicy.experiments.runs import find_run
+from robopolicy.policies.catalogue import blank_policy, restore
+from robopolicy.training.rollout import Episode
 
 ANGULAR, SOFTMAX, SWEEP = "stepping-stones-angular-8x8", "stepping-stones-softmax", "bimanual-sweep-angular"
-pytestmark = pytest.mark.usefixtures("converted_once")
 EVIL = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>$a_$'
 QUICK = ("--no-video", "--episodes", "0")
 
@@ -73,8 +75,9 @@ def test_a_page_holds_all_it_refers_to_and_what_is_known_of_a_run(reported):
     (evaluation,) = said["evaluations"]
     assert evaluation["returns"] == kept["returns"]
     config = json.loads((find_run(SWEEP)[0] / "config.json").read_text())
-    price = f"{count_step(untold(restore(config['policy']))).total:,}"
-    for words in ("66.0%", "93.6%", "9000 to 9049", "cloning, 2000 steps", price, "bc/negatives",
+    price = f"{count_step(blank_policy(restore(config['policy']))).total:,}"
+    rates = [f"{100 * kept[name]:.1f}%" for name in ("success_rate", "fraction_in_bowls_mean")]
+    for words in (*rates, "9000 to 9049", "cloning, 2000 steps", price, "bc/negatives",
                   config["git"]["commit"][:12], config["versions"]["jax"]):  # fmt: skip
         assert words in page.words, words
 
@@ -88,10 +91,16 @@ def test_runs_stand_side_by_side_and_seeds_have_a_spread(reported, copied):
         "softmax",
         "seeds of training",
         "0, 1",
-        "99.0% ± 0.0%",
+        "100.0% ± 0.0%",
         "Settings in which the runs differ",
     ):
         assert words in page.words, words
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_run_is_no_second_seed(reported, copied):
+    page, _ = reported(ANGULAR, copied(ANGULAR, "copy"), "--no-video", "--engine", "mujoco")
+    assert "seeds of training" not in page.words
 
 
 def test_no_word_of_a_run_becomes_code(reported, copied):
@@ -117,25 +126,24 @@ def test_the_same_runs_give_the_same_page(tmp_path):
 
 @pytest.mark.slow
 def test_what_is_not_kept_is_played(reported, monkeypatch):
-    from robopolicy.cli import evaluate
-
     asked = []
 
-    def play(policy, task, seeds, *, on_episode, **settings):
-        asked.append((policy, task, list(seeds), settings))
-        outcome = {"success_rate": 0.5, "distance_mean": 4.0, "returns": [1.0, 3.0], "causes": {"goal": 2}}
-        return outcome | {"seeds": list(seeds), "preset": "hard", "engine": "mujoco"}, 0.1
+    def evaluate(policy, environment, seeds, **hooks):
+        asked.append((policy, environment, list(seeds)))
+        infos = [{"success": total > 1, "cause": "goal", "distance": 4.0} for total in (1.0, 3.0)]
+        episodes = tuple(
+            Episode(total, 1, info, 0.1, {}) for total, info in zip((1.0, 3.0), infos, strict=True)
+        )
+        return Evaluation(policy, environment, tuple(seeds), episodes, ("distance",), 0.1)
 
-    monkeypatch.setattr(evaluate, "evaluation", play)
+    monkeypatch.setattr(report, "evaluate", evaluate)
     page, said = reported(SOFTMAX, "--no-video", "--preset", "hard", "--seed", "7", "--engine", "mujoco")
     page, said = reported(
         SOFTMAX, "--no-video", "--episodes", "2", "--episode-seconds", "1", "--engine", "mujoco"
     )
-    task, settings = "stepping-stones", {"engine": "mujoco"}
-    assert asked == [
-        (SOFTMAX, task, list(range(7, 27)), settings | {"preset": "hard", "episode_seconds": None}),
-        (SOFTMAX, task, [9000, 9001], settings | {"preset": "paper", "episode_seconds": 1.0}),
-    ]
+    hard = Environment("stepping-stones", "mujoco", "hard")
+    short = Environment("stepping-stones", "mujoco", "paper", 1.0)
+    assert asked == [(SOFTMAX, hard, list(range(7, 27))), (SOFTMAX, short, [9000, 9001])]
     assert said["evaluations"][0]["returns"] == [1.0, 3.0]
     for words in ("50.0%", "2.00 ± 1.00", "9000 to 9001", "goal 2"):
         assert words in page.words, words
@@ -169,7 +177,7 @@ def test_what_cannot_be_reported_is_refused(refused, tmp_path, monkeypatch, word
         (lambda kept: kept.pop("returns"), "tells no 'returns'"),
         (lambda kept: kept["returns"].pop(), "do not add up"),
         (lambda kept: kept.update(success_rate="high"), "could not convert"),
-        (lambda kept: kept.update(causes=7), "is no evaluation"),
+        (lambda kept: kept.update(causes=7), "is no evaluation: it must hold results by engine"),
     ],
 )
 def test_a_damaged_evaluation_is_refused(refused, tmp_path, copied, change, said):

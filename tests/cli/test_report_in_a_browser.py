@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.cli.runs import find_run
+from robopolicy.experiments.runs import find_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: robopolicy[browser]")
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

@@ -1,6 +1,7 @@
 """A small world in which what the documentation says is done."""
 
 import fcntl
+import json
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,6 @@ import jax
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.export import onnx
 
 ES = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2"
 DEMOS = "--episodes 2 --image-size 64 --balls 2 --workers 1"
@@ -21,27 +21,24 @@ BC = (
 
 
 @contextmanager
-def quickly(conversions):
-    """Policies are converted to ONNX once each, and JAX does not optimise what it compiles: these take longer
-    than all else that these tests do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx, "_convert", conversions)
-        jax.config.update("jax_disable_most_optimizations", True)
-        try:
-            yield
-        finally:
-            jax.config.update("jax_disable_most_optimizations", False)
+def quickly():
+    """JAX does not optimise what it compiles, which takes longer than all else that these tests do."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")
-def world(shared, conversions):
+def world(shared):
     """A folder with runs/, datasets/ and bundles, all of them tiny."""
     folder = shared / "world"
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "made").exists():
             folder.mkdir()
-            with quickly(conversions), pytest.MonkeyPatch.context() as patch:
+            with quickly(), pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)  # runs remember where their data is
                 _make()
             (shared / "made").touch()
@@ -49,12 +46,12 @@ def world(shared, conversions):
 
 
 @pytest.fixture
-def here(world, conversions, tmp_path, monkeypatch):
+def here(world, tmp_path, monkeypatch):
     """The current folder: a copy of the world."""
     copy = tmp_path / "world"
     shutil.copytree(world, copy)
     monkeypatch.chdir(copy)
-    with quickly(conversions):
+    with quickly():
         yield copy
 
 
@@ -66,8 +63,12 @@ def _make():
     do(f"demos --out datasets/sweep-v0 {DEMOS}")
     do(f"train bc --data datasets/sweep-v0 --out runs/clone {BC}")
     do("export runs/mine --out bundle --observations 5")
-    for name, cloned in documented.runs().items():
+    for seed, (name, cloned) in enumerate(documented.runs().items(), 1):
         if not Path("runs", name).exists():
             shutil.copytree(Path("runs", "clone" if cloned else "mine"), Path("runs", name))
+            path = Path("runs", name, "config.json")
+            config = json.loads(path.read_text())
+            config["bc" if cloned else "es"]["seed"] = seed
+            path.write_text(json.dumps(config))
     shutil.copytree("datasets/sweep-v0", "datasets/small-v0")
     shutil.copytree("runs", "experiments")

@@ -163,5 +163,5 @@ def _words(part: str) -> Iterator[str]:
 
 def extras() -> set[str]:
     """The parts of the package that pages tell to install."""
-    named = [n for page in PAGES for n in re.findall(r"robopolicy\[([\w,-]+)\]", page.read_text())]
+    named = [n for page in PAGES for n in re.findall(r"(?:robopolicy|\.)\[([\w,-]+)\]", page.read_text())]
     return {extra for part in named for extra in part.split(",")}

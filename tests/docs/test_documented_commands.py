@@ -128,7 +128,7 @@ def is_spoken_of(line: Line, name: str, words: list[str]) -> bool:
 
 def completed(line: Line, name: str, words: list[str]) -> list[str]:
     """Running text leaves out what must be given."""
-    if line.whole or "--help" in words:
+    if line.whole or not name or "--help" in words:
         return words
     needed = {f"--{f.name}" for f in fields(commands()[name]) if f.default is f.default_factory is MISSING}
     missing = [(option, value) for option, value in SMALL[name].items() if option in needed.difference(words)]
@@ -217,7 +217,7 @@ def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
 def fewer_plans(monkeypatch):
     """A plan for few frames, among a few mechanisms of the many that it considers."""
     from robopolicy.cli import plan
-    from robopolicy.plan import families, verify
+    from robopolicy.plan import families, measure
 
     monkeypatch.setattr(plan, "FRAMES", 1)
     for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
@@ -225,7 +225,7 @@ def fewer_plans(monkeypatch):
     monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
     monkeypatch.setattr(families, "POSITIVE_BASES", ("positive_antithetic",))
     monkeypatch.setattr(families, "PHASES", ())
-    monkeypatch.setattr(verify, "DRAWS", 20)
+    monkeypatch.setattr(measure, "DRAWS", 20)
 
 
 class Understood(Exception):  # noqa: N818 (no error)

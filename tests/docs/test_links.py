@@ -6,7 +6,10 @@ from urllib.parse import urlparse
 import pytest
 from documented import PAGES, anchors, links, named
 
-HOSTS = {"arxiv.org", "keepachangelog.com", "openreview.net", "rerun.io", "semver.org", "www.ray.io"}
+HOSTS = {
+    *("arxiv.org", "keepachangelog.com", "openreview.net", "rerun.io", "semver.org", "www.ray.io"),
+    "stable-baselines3.readthedocs.io",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -4,7 +4,7 @@ import re
 import tomllib
 
 import pytest
-from documented import ROOT, commands
+from documented import PAGES, ROOT, SCRIPTS, commands, named
 
 import robopolicy
 
@@ -45,3 +45,9 @@ def test_a_source_distribution_takes_them_along():
     assert {path.name for path in [*ROOT.glob("*.md"), *ROOT.glob("*.cff"), *ROOT.glob("*.yml")]} <= set(
         taken
     )
+
+
+def test_nobody_is_told_to_install_the_package_from_an_index_that_lacks_it():
+    told = [*PAGES, *SCRIPTS, *(ROOT / "robopolicy").rglob("*.py")]
+    wrong = re.compile(r"pip install [^`\n]*\brobopolicy(?!-\*\.whl)|install robopolicy\[")
+    assert [named(path) for path in told if wrong.search(path.read_text())] == []

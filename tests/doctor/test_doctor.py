@@ -1,4 +1,4 @@
-"""`robopolicy doctor`: what is missing or broken is told, and never breaks it."""
+"""`robopolicy doctor` reports what is missing or broken, and works nevertheless."""
 
 import json
 import os
@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from robopolicy.doctor.findings import MENDS, Finding, machine, packages_of, run_series, told, words
+from robopolicy.doctor import findings as doctor_findings
+from robopolicy.doctor.findings import FIXES, Finding, as_json, as_text, machine, packages_of, run_series
 
-# Makes modules that are installed look as if they were not, or end the process that imports them.
+# Hides installed modules, or makes their import abort the process.
 SITE = """
 import importlib.machinery, os
 spoilt = {kind: os.environ.get(kind, "").split(",") for kind in ("HIDDEN", "DEADLY")}
@@ -35,56 +36,54 @@ REQUIRED = [
 
 @pytest.fixture
 def spoilt(tmp_path):
-    """An environment in which modules are spoilt."""
+    """Environment variables that hide modules or make their import abort."""
     (tmp_path / "sitecustomize.py").write_text(SITE)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     return lambda **kinds: {**os.environ, "PYTHONPATH": path, **kinds}
 
 
-def doctor(environment, *words):
-    command = [sys.executable, "-m", "robopolicy", *words]
+def doctor(environment, *arguments):
+    command = [sys.executable, "-m", "robopolicy", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
 
 
-def test_packages_are_what_the_installation_says():
-    there = {"robopolicy": "0.1.0", "numpy": "1.26", "jax": "0.8", "ray": "2.60"}
-    found = {(one.area, one.name): one for one in packages_of(REQUIRED, there.get)}
+def test_packages_are_compared_with_the_requirements():
+    installed = {"robopolicy": "0.1.0", "numpy": "1.26", "jax": "0.8", "ray": "2.60"}
+    found = {(one.area, one.name): one for one in packages_of(REQUIRED, installed.get)}
     assert found["packages", "numpy"].state == "wrong"
-    assert found["packages", "numpy"].told == "1.26, and >=2 is needed"
-    assert found["packages", "numpy"].fix == "pip install --upgrade 'robopolicy'"
+    assert found["packages", "numpy"].detail == "1.26, and >=2 is needed"
+    assert found["packages", "numpy"].fix == "pip install 'numpy>=2'"
     assert found["packages", "jax"].state == "ok"
     assert found["packages", "flax"].state == "wrong"
-    assert found["packages", "flax"].fix == "pip install 'robopolicy[train]'"
-    # Nobody has asked for what nothing is there of.
+    assert found["packages", "flax"].fix == "pip install 'flax>=0.12'"
+    # An extra of which no package is installed is optional.
     assert found["extras", "sim"].state == "absent"
-    assert found["extras", "sim"].told == "lacks mujoco"
-    assert found["extras", "wandb"].fix == "pip install 'robopolicy[wandb]'"
-    assert found["extras", "ray"].told == "ray 2.60"
+    assert found["extras", "sim"].detail == "lacks mujoco"
+    assert found["extras", "wandb"].fix == "pip install 'wandb>=0.20'"
+    assert found["extras", "ray"].detail == "ray 2.60"
     assert not [name for name in found if "pybullet" in name or "all" in name]
 
 
-def test_it_does_without_what_reads_requirements(monkeypatch):
+def test_it_works_without_packaging(monkeypatch):
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)
     _, one = packages_of(REQUIRED, lambda name: "9")
     assert (one.name, one.state, one.fix) == ("packaging", "wrong", "pip install packaging")
 
 
-def test_a_checkout_that_was_not_installed_is_told():
+def test_a_checkout_that_is_not_installed_is_wrong():
     (_, one) = packages_of([], lambda name: None)
     assert (one.state, one.fix.split()[:2]) == ("wrong", ["pip", "install"])
 
 
 def test_a_full_disk_is_wrong(tmp_path, monkeypatch):
-    from robopolicy.doctor import findings
-
-    monkeypatch.setattr(findings, "LEAST_DISK", 1e18)
+    monkeypatch.setattr(doctor_findings, "LEAST_DISK", 1e18)
     found = {one.name: one for one in machine(tmp_path)}
     assert found["cores"].state == "ok"
     assert found["disk"].state == "wrong"
     assert str(tmp_path) in found["disk"].fix
 
 
-def test_no_place_for_temporary_files_is_wrong(tmp_path, monkeypatch):
+def test_a_missing_folder_for_temporary_files_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
     found = {one.name: one for one in machine(tmp_path)}
@@ -92,37 +91,37 @@ def test_no_place_for_temporary_files_is_wrong(tmp_path, monkeypatch):
     assert "TMPDIR" in found["temporary"].fix
 
 
-def test_what_ends_the_process_is_what_its_check_found(spoilt, monkeypatch):
+def test_a_crash_fails_its_check_and_the_remaining_ones(spoilt, monkeypatch):
     for name, value in spoilt(DEADLY="imageio_ffmpeg").items():
         monkeypatch.setenv(name, value)
     (one,) = run_series("ffmpeg")
-    assert (one.state, one.told, one.fix) == ("wrong", "it was ended by SIGABRT", MENDS["ffmpeg"])
-    sound, deadly, after = run_series("imports=numpy,imageio-ffmpeg,onnxruntime")
-    assert sound.state == "ok"
-    assert deadly.told == after.told == "it was ended by SIGABRT"
+    assert (one.state, one.detail, one.fix) == ("wrong", "it was ended by SIGABRT", FIXES["ffmpeg"])
+    before, crashed, after = run_series("imports=numpy,imageio-ffmpeg,onnxruntime")
+    assert before.state == "ok"
+    assert crashed.detail == after.detail == "it was ended by SIGABRT"
 
 
-def test_what_hangs_is_ended(monkeypatch):
-    from robopolicy.doctor import findings
-
-    monkeypatch.setattr(findings, "PATIENCE", 0.01)
+def test_a_check_that_hangs_times_out(monkeypatch):
+    monkeypatch.setattr(doctor_findings, "TIMEOUT", 0.01)
     (one,) = run_series("ffmpeg")
-    assert one.told == "it took longer than 0.01 s"
+    assert one.detail == "it took longer than 0.01 s"
 
 
-def test_what_mends_several_is_told_once():
+def test_a_fix_for_several_findings_is_printed_once():
     missing = "ModuleNotFoundError: No module named 'jax'"
     found = [Finding("packages", name, "wrong", missing, "pip install jax") for name in ("jax", "flax")]
-    said = words([*found, Finding("extras", "ray", "absent", "lacks ray", "pip install 'robopolicy[ray]'")])
-    assert said.count("pip install jax") == 1
-    assert "packages flax" in said
-    assert "pip install 'robopolicy[ray]'" in said
-    assert json.loads(told(found))["sound"] is False
-    assert json.loads(told([]))["sound"] is True
+    text = as_text([*found, Finding("extras", "ray", "absent", "lacks ray", "pip install 'ray>=2.50'")])
+    assert text.count("pip install jax") == 1
+    assert "packages flax" in text
+    assert "pip install 'ray>=2.50'" in text
+    report = json.loads(as_json(found))
+    assert report["sound"] is False
+    assert report["findings"][0]["told"] == missing
+    assert json.loads(as_json([]))["sound"] is True
 
 
 @pytest.mark.slow
-def test_this_machine_is_looked_at_as_a_whole(tmp_path):
+def test_the_whole_report_on_this_machine(tmp_path):
     run = doctor(None, "doctor", "--json")
     report = json.loads(run.stdout)
     assert run.returncode == (0 if report["sound"] else 1)
@@ -142,7 +141,7 @@ def test_this_machine_is_looked_at_as_a_whole(tmp_path):
         ("gymnasium,tyro", {("packages", "tyro"), ("mujoco", "bimanual sweep")}),
     ],
 )
-def test_nothing_that_is_missing_breaks_it(spoilt, hidden, wrong):
+def test_it_works_without_any_other_package(spoilt, hidden, wrong):
     run = doctor(spoilt(HIDDEN=hidden), "doctor", "--json")
     assert run.returncode == 1, run.stderr
     assert "Traceback" not in run.stderr
@@ -153,14 +152,14 @@ def test_nothing_that_is_missing_breaks_it(spoilt, hidden, wrong):
     assert all(one["fix"] for one in bad.values())
 
 
-def test_other_commands_send_for_it(spoilt):
-    run = doctor(spoilt(HIDDEN="gymnasium"), "runs")
+def test_commands_refer_to_doctor_when_the_cli_cannot_start(spoilt):
+    run = doctor(spoilt(HIDDEN="docstring_parser"), "runs")
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].endswith("see what is missing with: robopolicy doctor")
     assert "Traceback" not in run.stderr
 
 
-def test_a_command_that_lacks_something_sends_for_it(spoilt, tmp_path):
+def test_a_command_refers_to_doctor_when_it_lacks_a_package(spoilt, tmp_path):
     out = str(tmp_path / "curves.png")
     run = doctor(spoilt(HIDDEN="matplotlib"), "plot", "stepping-stones-softmax", "--out", out)
     assert run.returncode == 2

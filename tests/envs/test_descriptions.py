@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robopolicy.cli.robots import described
-from robopolicy.cli.tasks import TASKS
+from robopolicy.envs.registry import TASKS
+from robopolicy.envs.task import task_of
 
 ENGINES = ("bullet", "mujoco")
 
@@ -19,9 +19,9 @@ def rays(camera):
 
 
 def test_depth_cameras_stand_where_they_are_told_to_stand():
-    env = gymnasium.make(TASKS["stepping-stones"].id, engine="mujoco")
-    cameras = described("stepping-stones", env)["cameras"]
-    level, height = env.unwrapped.level_depth(), env.unwrapped.config.walker.height
+    env = gymnasium.make(TASKS["stepping-stones"], engine="mujoco")
+    cameras = task_of(env).describe()["cameras"]
+    level, height = env.unwrapped.reference_images(), env.unwrapped.config.walker.height
     env.close()
     assert cameras.keys() == level.keys()
     for name, camera in cameras.items():
@@ -33,8 +33,8 @@ def test_depth_cameras_stand_where_they_are_told_to_stand():
 
 
 def test_the_picture_shows_balls_where_the_camera_says():
-    env = gymnasium.make(TASKS["bimanual-sweep"].id, engine="bullet", balls=1)
-    camera = described("bimanual-sweep", env)["cameras"]["image"]
+    env = gymnasium.make(TASKS["bimanual-sweep"], engine="bullet", balls=1)
+    camera = task_of(env).describe()["cameras"]["image"]
     for seed in range(3):
         observation, _ = env.reset(seed=seed)
         ball = env.unwrapped.balls[0]
@@ -49,7 +49,7 @@ def test_the_picture_shows_balls_where_the_camera_says():
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("steps", [0, 1, 37, 40, 45, 53])  # at 0, 40 and 45 feet are about to lift off
 def test_a_walking_robot_comes_to_a_stand_and_stays(engine, steps):
-    env = gymnasium.make(TASKS["stepping-stones"].id, engine=engine).unwrapped
+    env = gymnasium.make(TASKS["stepping-stones"], engine=engine).unwrapped
     env.reset(seed=3)
     for _ in range(steps):
         env.step(env.oracle_action())
@@ -75,7 +75,7 @@ def test_a_walking_robot_comes_to_a_stand_and_stays(engine, steps):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_spatulas_are_held_where_they_are(engine):
-    env = gymnasium.make(TASKS["bimanual-sweep"].id, engine=engine, image_size=None).unwrapped
+    env = gymnasium.make(TASKS["bimanual-sweep"], engine=engine, image_size=None).unwrapped
     env.reset(seed=0)
     for _ in range(20):
         env.step(env.oracle_action())

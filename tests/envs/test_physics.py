@@ -1,4 +1,4 @@
-"""One battery over the physics engines: what each reads, and that they agree."""
+"""One battery over the physics engines: their readings, and that they agree."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def run(physics, periods: int, positions=STANDING, torques=NO_TORQUE, held=HELD)
 
 
 def pose(seed: int) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Joint angles and a turn of the base, at random."""
+    """Random joint angles, and a random orientation of the base."""
     rng = np.random.default_rng(seed)
     joints = rng.uniform([-0.4, -0.6, -1.3], [0.4, 0.8, 0.2], (4, 3)).ravel()
     quaternion = rng.normal((3.0, 0.0, 0.0, 0.0))
@@ -71,7 +71,7 @@ def test_engines_agree_on_the_robot(engines, seed):
         np.testing.assert_allclose(of_bullet, read["mujoco"][name], atol=1e-6, err_msg=name)
 
 
-def test_readings_hold_together(physics):
+def test_readings_are_consistent(physics):
     joints, quaternion = pose(1)
     start(physics, 3.0, joints, quaternion=quaternion)
     state, jacobians = physics.state(), physics.foot_jacobians()
@@ -88,7 +88,7 @@ def test_readings_hold_together(physics):
         np.cross(state.rotation @ center, [0.0, 0.0, MASS * GRAVITY]),
         atol=1e-4,
     )
-    # A little of every velocity in turn, against where the feet get by it.
+    # Each column of the Jacobians against finite differences of the feet.
     before, step = physics.foot_positions(), 1e-6
     for joint in range(12):
         start(physics, 3.0, joints + step * np.eye(12)[joint], quaternion=quaternion)
@@ -99,23 +99,23 @@ def test_readings_hold_together(physics):
     np.testing.assert_allclose(jacobians[:, :, 3:6], turned.transpose(0, 2, 1), atol=1e-9)
 
 
-def test_a_standing_robot_weighs_what_it_weighs(engines):
+def test_contact_forces_of_a_standing_robot_sum_to_its_weight(engines):
     stood = {}
     for name, physics in engines.items():
         start(physics, 0.42)
         run(physics, 150)
         assert physics.foot_contacts().all()
         forces = physics.contact_forces()
-        # Tolerance: what is left of the settling after 1.5 s.
+        # The tolerance covers the remaining motion after 1.5 s.
         assert forces[:, 2].sum() == pytest.approx(MASS * GRAVITY, rel=0.02)
         np.testing.assert_allclose(forces[:, :2].sum(axis=0), 0.0, atol=2.0)
         assert np.abs(physics.state().linear_velocity).max() < 0.01
         stood[name] = physics.state().position[2]
-    # Held joints give a little under the weight: the two servos differ by less than a centimetre.
+    # The servos deflect under the weight; the engines differ by less than a centimetre.
     assert abs(stood["bullet"] - stood["mujoco"]) < 0.01
 
 
-def test_a_drop_is_free_until_the_feet_meet_the_ground(engines):
+def test_a_robot_falls_freely_until_its_feet_touch_the_ground(engines):
     heights = {}
     for name, physics in engines.items():
         start(physics, 0.62)
@@ -131,8 +131,8 @@ def test_a_drop_is_free_until_the_feet_meet_the_ground(engines):
     np.testing.assert_allclose(heights["bullet"].min(), heights["mujoco"].min(), atol=0.03)
 
 
-def test_held_joints_follow_their_targets_alike(engines):
-    # A swing's worth of travel at once: 0.3 rad of every joint, the robot in free fall.
+def test_held_joints_follow_their_targets_in_both_engines(engines):
+    # A step of 0.3 rad in every joint, as much as in a swing, in free fall.
     paths = {}
     for name, physics in engines.items():
         start(physics, 50.0)
@@ -147,7 +147,7 @@ def test_held_joints_follow_their_targets_alike(engines):
     assert difference[8:].max() < 0.05
 
 
-def test_torques_push_as_they_should(engines):
+def test_a_torque_accelerates_its_joint_equally_in_both_engines(engines):
     # 5 N m on one knee in the air for a period: both engines give the joint the same speed.
     speeds = []
     for physics in engines.values():
@@ -160,7 +160,25 @@ def test_torques_push_as_they_should(engines):
     assert speeds[0] == pytest.approx(speeds[1], rel=0.01)
 
 
-def test_conditions_change_what_they_name(physics):
+def test_a_held_joint_obeys_its_torque_limit(engines):
+    # A knee in the air, 2 rad from its target, against the same knee under the limit as a torque.
+    target, knee = STANDING.copy(), np.arange(12) == 2
+    target[2] += 2.0
+    for strength in (1.0, 0.5):
+        held = []
+        for physics in engines.values():
+            limit = physics.config.motor_torque
+            speeds = []
+            for torque, hold in ((limit, HELD & False), (0.0, knee)):
+                start(physics, 50.0, motor_strength=strength)
+                run(physics, 1, target, torque * knee, hold)
+                speeds.append(physics.state().joint_velocities[2])
+            assert speeds[1] == pytest.approx(speeds[0], rel=0.02), (physics.config, strength)
+            held.append(speeds[1])
+        assert held[0] == pytest.approx(held[1], rel=0.02)
+
+
+def test_friction_payload_and_motor_strength_take_effect(physics):
     def slide(friction: float) -> float:
         start(physics, 0.42, friction=friction)
         run(physics, 60)
@@ -189,7 +207,7 @@ def test_a_push_gives_its_momentum_and_ends_with_the_period(physics):
     physics.push(np.array([0.0, 200.0, 0.0]))
     run(physics, 1)
     pushed = physics.state().linear_velocity[1]
-    assert pushed == pytest.approx(200.0 * 0.01 / MASS, rel=0.1)  # of the trunk, whose legs give a little
+    assert pushed == pytest.approx(200.0 * 0.01 / MASS, rel=0.1)  # the legs deflect a little
     run(physics, 5)
     assert physics.state().linear_velocity[1] == pytest.approx(pushed, rel=0.05)
 
@@ -200,13 +218,13 @@ def test_engines_agree_on_where_rays_end(engines):
     origins = np.tile([1.0, 0.0, 0.8], (400, 1))
     directions = rng.normal(size=(400, 3)) * [0.8, 0.2, 0.3] - [0.0, 0.0, 1.0]
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    found = []
+    distances = []
     for physics in engines.values():
         physics.reset(boxes, np.array([0.0, 50.0, 5.0]), STANDING, Conditions())
-        found.append(physics.ray_distances(origins, directions, 3.0))
-    assert 100 < np.sum(found[0] < 3.0) < 395
-    # A ray that grazes an edge may fall on either side of it: one in a hundred.
-    assert np.mean(np.abs(found[0] - found[1]) > 1e-3) < 0.01
+        distances.append(physics.ray_distances(origins, directions, 3.0))
+    assert 100 < np.sum(distances[0] < 3.0) < 395
+    # A ray that grazes an edge may hit or miss it: one in a hundred.
+    assert np.mean(np.abs(distances[0] - distances[1]) > 1e-3) < 0.01
 
 
 DIGEST = """
@@ -226,20 +244,20 @@ for count, friction in eval(sys.argv[2]):
 
 
 @pytest.mark.parametrize("engine", [pytest.param("bullet", marks=pytest.mark.slow), "mujoco"])
-def test_two_processes_and_any_order_of_resets_give_the_same_bits(engine):
+def test_episodes_are_reproducible_across_processes_and_orders_of_resets(engine):
     def digests(worlds: list[tuple[int, float]]) -> set[str]:
-        words = [sys.executable, "-c", DIGEST, engine, repr(worlds)]
-        out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        command = [sys.executable, "-c", DIGEST, engine, repr(worlds)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return set(out.splitlines())
 
-    # 20 boxes are more than MuJoCo's model is first compiled for.
+    # 20 boxes exceed the number for which MuJoCo's model is compiled first.
     forwards = digests([(1, 0.8), (20, 0.8), (1, 0.3)])
     assert len(forwards) == 3
     assert forwards == digests([(1, 0.3), (1, 0.8), (20, 0.8)])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_closed_engine_says_so(engine):
+def test_a_closed_engine_refuses_calls(engine):
     physics = make_physics(engine, visible=False)
     start(physics, 0.42)
     physics.close()
@@ -258,7 +276,7 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch, make, engine, pac
 
 
 @pytest.mark.parametrize("make", ["make_physics('mujoco', visible=False)", "make_arms('mujoco', TOOL)"])
-def test_a_mujoco_that_cannot_be_loaded_says_how_it_was_to_draw(make):
+def test_an_import_error_of_mujoco_names_the_opengl_backend(make):
     code = f"""
 from robopolicy.envs.physics import make_arms, make_physics
 from robopolicy.envs.sweep.kinematics import TOOL
@@ -268,13 +286,12 @@ except RuntimeError as error:
     print(error)
 """
     wrong = {**os.environ, "MUJOCO_GL": "nonsense"}
-    words = [sys.executable, "-c", code]
-    said = subprocess.run(words, env=wrong, capture_output=True, text=True, check=True).stdout
-    assert said.startswith("mujoco cannot be loaded, with MUJOCO_GL=nonsense: ")
+    run = subprocess.run([sys.executable, "-c", code], env=wrong, capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("mujoco cannot be loaded, with MUJOCO_GL=nonsense: ")
 
 
-def test_an_engine_that_is_loaded_and_fails_is_not_said_to_be_missing(monkeypatch):
-    def fail(self, *given, **named):
+def test_an_error_after_the_import_is_not_converted(monkeypatch):
+    def fail(self, *args, **kwargs):
         raise TypeError("the model is broken")
 
     monkeypatch.setattr("robopolicy.envs.physics.mujoco.MujocoPhysics.__init__", fail)

@@ -1,10 +1,10 @@
-"""The low level of the walker against the engine and against arithmetic."""
+"""The low level of the walker against the engines and against direct calculations."""
 
 import numpy as np
 import pytest
 
 from robopolicy.envs.physics import ENGINES, make_physics
-from robopolicy.envs.physics.base import Conditions
+from robopolicy.envs.physics.base import BodyState, Conditions
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.gait import Trot, TrotConfig
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
@@ -14,6 +14,14 @@ from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, StanceConfig
 from robopolicy.envs.quadruped.swing import path
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
+
+
+@pytest.mark.parametrize("entry", [(2, 0), (2, 1)])
+def test_a_nan_in_the_rotation_gives_a_nan_tilt(entry):
+    rotation = np.eye(3)
+    rotation[entry] = np.nan
+    zeros = np.zeros(3)
+    assert np.isnan(Reading(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12))).tilt)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -37,7 +45,7 @@ def test_forward_kinematics_equal_the_engines(physics):
         np.testing.assert_allclose(foot_positions(joints), expected, atol=1e-5)
 
 
-def test_inverse_kinematics_undo_forward_and_jacobians_differentiate_them():
+def test_inverse_kinematics_and_jacobians_match_forward_kinematics():
     for joints in random_joints(50):
         np.testing.assert_allclose(joint_angles(foot_positions(joints)), joints, atol=1e-9)
         step = 1e-6
@@ -48,7 +56,7 @@ def test_inverse_kinematics_undo_forward_and_jacobians_differentiate_them():
         np.testing.assert_allclose(jacobians(joints), np.stack(numeric, axis=2), atol=1e-7)
 
 
-def test_legs_are_drawn_with_the_lengths_that_they_have():
+def test_leg_lines_have_the_lengths_of_the_legs():
     for joints in random_joints(20):
         lines = leg_lines(joints)
         np.testing.assert_allclose(lines[:, -1], foot_positions(joints), atol=1e-12)
@@ -58,7 +66,7 @@ def test_legs_are_drawn_with_the_lengths_that_they_have():
         np.testing.assert_allclose(lengths[:, 2], np.hypot(0.25, 0.022), atol=1e-9)
 
 
-def test_foot_out_of_reach_stretches_the_leg_towards_it():
+def test_the_leg_stretches_towards_a_foot_out_of_reach():
     joints = joint_angles(foot_positions(np.zeros((4, 3))) + np.array([0.0, 0.0, -1.0]))
     assert np.isfinite(joints).all()
     assert foot_positions(joints)[:, 2].max() < -0.5
@@ -104,7 +112,7 @@ def test_mpc_carries_the_weight_when_standing_still_and_stays_in_the_friction_co
     np.testing.assert_array_equal(mpc.forces(pose, still, still, 0.379, feet, standing)[0], 0.0)
 
 
-def test_mpc_forces_stay_in_their_pyramids_however_the_robot_is_thrown_about():
+def test_mpc_forces_stay_in_their_pyramids_for_random_states():
     config = StanceConfig()
     mpc = ConvexMPC(25.567, np.diag([0.6, 1.27, 1.34]), config)
     trot = Trot(TrotConfig())
@@ -124,7 +132,7 @@ def test_mpc_forces_stay_in_their_pyramids_however_the_robot_is_thrown_about():
 
 
 def test_the_mpcs_quadratic_is_the_cost_of_its_own_plan():
-    # The cost of random forces, by rolling the rigid body out step by step, against u.P u / 2 + q.u.
+    # The cost of random forces by simulating the rigid body, against u.P u / 2 + q.u.
     rng = np.random.default_rng(4)
     config = StanceConfig()
     mass, inertia = 25.0, np.diag([0.3, 0.9, 1.0])
@@ -180,7 +188,7 @@ def ahead(x: np.ndarray) -> np.ndarray:
     return np.stack([x, np.zeros_like(x)], axis=-1)
 
 
-def test_turned_stones_keep_their_gaps_and_edges_are_those_of_the_boxes():
+def test_edges_of_turned_stones_are_those_of_their_boxes():
     config = TerrainConfig(height_step=0.04, yaw=0.19)
     terrain = Terrain(config, np.random.default_rng(0))
     assert np.ptp(terrain.tops) <= 0.04
@@ -204,7 +212,7 @@ def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
         config = TerrainConfig(height_step=0.05, yaw=0.19) if seed % 2 else TerrainConfig()
         terrain = Terrain(config, np.random.default_rng(seed))
         base, yaw = np.array([rng.uniform(0, 7), rng.uniform(-0.1, 0.1), 0.42]), rng.uniform(-0.2, 0.2)
-        # The robot stands far away: the cameras do not see its legs, a ray of the engine would.
+        # The robot is far away, since the engine's rays would hit its legs.
         physics.reset(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12), Conditions())
         eye, rays = camera.pose(base, yaw)
         length = np.linalg.norm(rays, axis=1)
@@ -212,11 +220,11 @@ def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
         distance = physics.ray_distances(np.tile(eye, (len(rays), 1)), rays / length[:, None], reach)
         expected = np.minimum(distance / length, camera.config.reach).reshape(24, 32)
         difference = np.abs(camera.image(Scene(terrain), base, yaw) - expected)
-        # A ray that grazes an edge may fall on either side of it: fewer than one in a hundred.
+        # A ray that grazes an edge may hit or miss it: fewer than one in a hundred.
         assert np.mean(difference > 1e-3) < 0.01
 
 
-def test_level_image_is_what_the_camera_sees_over_an_endless_stone():
+def test_level_image_equals_the_image_of_an_endless_stone():
     endless = Terrain(TerrainConfig(width=20.0, first_edge=(30.0, 30.0)), np.random.default_rng(0))
     for config in CAMERAS.values():
         camera = DepthCamera(config)

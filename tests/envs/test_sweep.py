@@ -144,6 +144,16 @@ def test_half_a_turn_is_not_taken_for_none():
     assert not found.reached or np.abs(found.pose - target).max() < 1e-2
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_environment_keeps_no_temporary_files(engine, tmp_path, monkeypatch):
+    """A process that is killed would leave them."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    env = gymnasium.make(ID, engine=engine, image_size=None)
+    env.reset(seed=0)
+    assert not list(tmp_path.iterdir())
+    env.close()
+
+
 @pytest.mark.slow
 def test_arms_of_the_demonstrator_never_touch(tmp_path):
     env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped

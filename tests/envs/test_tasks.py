@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from robopolicy.envs.images import DepthImages
 from robopolicy.envs.physics import ENGINES
 
 
@@ -51,6 +52,30 @@ for seed in map(int, sys.argv[3:]):
     print(seed, hashlib.sha256(text).hexdigest())
 """
 
+IN_PROCESSES = """
+import json, sys
+import gymnasium
+
+name, settings, fork = sys.argv[1], json.loads(sys.argv[2]), {"context": "fork"}
+
+def pictures(start):
+    together = gymnasium.make_vec(name, 2, "async", start, **settings)
+    try:
+        together.reset(seed=[0, 1])
+        return len(together.render())
+    except RuntimeError as error:
+        return error
+    finally:
+        together.close()
+
+print(pictures(fork))
+env = gymnasium.make(name, **settings)
+env.reset(seed=0)
+env.render()
+print(pictures(fork))
+print(pictures({"context": "spawn"}))
+"""
+
 each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 each_engine = pytest.mark.parametrize("engine", ENGINES)
 
@@ -79,16 +104,40 @@ def test_gymnasiums_checker_has_nothing_to_say(task, engine):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("name", "engine"),
-    [("stepping-stones", "bullet"), ("stepping-stones", "mujoco"), ("bimanual-sweep", "bullet")],
+    ("name", "settings", "wrapper"),
+    [
+        ("stepping-stones", {"engine": "bullet"}, DepthImages),
+        ("stepping-stones", {"engine": "mujoco"}, DepthImages),
+        ("bimanual-sweep", {"engine": "bullet", "image_size": 64}, gymnasium.Wrapper),
+    ],
 )
-def test_stable_baselines_checker_has_nothing_to_say(name, engine):
+def test_stable_baselines_checker_has_nothing_to_say(name, settings, wrapper):
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
-    env = TASKS[name].make(engine)
-    if name == "stepping-stones":
-        # As that library's own policies need it: any depth image but uint8 of 36 x 36 makes it warn.
-        env = gymnasium.wrappers.FlattenObservation(env)
+    env = wrapper(gymnasium.make(TASKS[name].id, **settings))
     checker.check_env(env)
+    env.close()
+
+
+def test_depth_images_become_grey_ones_with_a_channel_axis():
+    env = TASKS["stepping-stones"].make("mujoco")
+    grey = DepthImages(env)
+    depth, _ = env.reset(seed=0)
+    images, _ = grey.reset(seed=0)
+    assert grey.observation_space.contains(images)
+    for name in ("front_depth", "belly_depth"):
+        assert images[name].shape == (48, 64, 1)
+        assert images[name].dtype == np.uint8
+        for row, column in np.ndindex(2, 2):
+            metres = images[name][row::2, column::2, 0] * (2.0 / 255)
+            np.testing.assert_allclose(metres, depth[name], atol=1.0 / 255 + 1e-6)
+    np.testing.assert_array_equal(images["proprioception"], depth["proprioception"])
+    env.close()
+
+
+def test_an_environment_without_depth_images_is_refused_by_their_wrapper():
+    env = TASKS["bimanual-sweep"].make("bullet")
+    with pytest.raises(ValueError, match=r"^env observes balls, image, poses: .* depth images .*$"):
+        DepthImages(env)
     env.close()
 
 
@@ -122,6 +171,22 @@ def test_pictures_show_something_and_have_the_asked_size(task, engine):
         env.close()
     assert picture.shape == (90, 160, 3)
     assert picture.std() > 10
+
+
+@pytest.mark.slow
+@each_task
+def test_mujoco_draws_in_other_processes_unless_they_are_forked_from_one_that_drew(task):
+    settings = {**task.settings["bullet"], "engine": "mujoco", "render_mode": "rgb_array"}
+    settings["render_size"] = (160, 90)
+    words = [sys.executable, "-c", IN_PROCESSES, task.id, json.dumps(settings)]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    if "MuJoCo cannot draw here" in run.stdout + run.stderr:
+        pytest.skip("there is no OpenGL")
+    assert run.returncode == 0, run.stderr
+    before, forked, spawned = run.stdout.splitlines()
+    assert (before, spawned) == ("2", "2")
+    assert forked.startswith("MuJoCo cannot draw in a process that was forked")
+    assert 'vector_kwargs={"context": "spawn"}' in forked
 
 
 def test_without_a_render_mode_there_is_no_picture(env):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from robopolicy.cli import main
-from robopolicy.cli.robots import described
-from robopolicy.cli.runs import load_run
-from robopolicy.cli.tasks import TASKS
+from robopolicy.envs.registry import TASKS
+from robopolicy.envs.task import task_of
+from robopolicy.experiments.runs import load
 from robopolicy.policies.base import unflatten
-from robopolicy.runtime import Policy
+from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden
 
@@ -38,10 +38,10 @@ def export(task, folder):
 @pytest.mark.slow
 def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(exported):
     task, folder = exported
-    trained = load_run(SHIPPED[task])
-    tree = unflatten(trained.policy)(trained.parameters)
-    act = jax.jit(trained.policy.act)
-    policy = Policy.load(folder)
+    trained = load(SHIPPED[task])
+    tree = unflatten(trained.functions)(trained.parameters)
+    act = jax.jit(trained.functions.act)
+    policy = BundlePolicy.load(folder)
     scale = [0.15] * 4 if task == "stepping-stones" else [*[0.04] * 3, *[0.2] * 3] * 2
     commands = []
     for observation, recorded in read_golden(open_bundle(folder)):
@@ -56,7 +56,7 @@ def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(expor
 @pytest.mark.slow
 def test_readings_beyond_the_reach_of_training_are_clipped_inside(exported):
     task, folder = exported
-    policy = Policy.load(folder)
+    policy = BundlePolicy.load(folder)
     observation = {name: array.copy() for name, array in next(read_golden(open_bundle(folder)))[0].items()}
     if task == "stepping-stones":
         observation["front_depth"][:3] = 2.0
@@ -112,6 +112,7 @@ def test_its_manifest_and_page_tell_what_a_robot_needs(exported):
             assert one["low"] < one["high"]
             assert one["unit"]
             assert "entries" not in part or f"`{one['name']}`" in page
+    assert f"Robot: {told['robot']['name']}." in page
     assert told["control_period"] == (0.05 if task == "stepping-stones" else 0.1)
     assert len(told["robot"]["joint_order"]) == len(told["robot"]["default_pose"]["joints"])
     assert sum(told["flops"]["by_component"].values()) == told["flops"]["total"]
@@ -128,7 +129,7 @@ TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)
 
 @pytest.mark.slow
 def test_a_graph_that_differs_is_not_shipped(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("robopolicy.export.bundle.TOLERANCES", TIGHT)
+    monkeypatch.setattr("robopolicy.bundles.bundle.TOLERANCES", TIGHT)
     words = ["export", "stepping-stones-planned", "--out", str(tmp_path / "bundle"), "--observations", "2"]
     assert main(words) == 1
     assert "ONNX differs from JAX" in capsys.readouterr().err
@@ -148,8 +149,8 @@ def test_the_example_of_a_robot_of_ones_own_runs(exported, request):
 
 @pytest.mark.parametrize("task", SHIPPED)
 def test_observations_lie_within_the_limits_that_are_told(task):
-    env = gymnasium.make(TASKS[task].id)
-    told = described(task, env)
+    env = gymnasium.make(TASKS[task])
+    told = task_of(env).describe()
     json.dumps(told, allow_nan=False)
     observation, _ = env.reset(seed=0)
     for _ in range(10):

@@ -4,10 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from robopolicy.export.onnx import export_policy
-from robopolicy.export.verify import differences
-from robopolicy.policies.base import flatten, unflatten
-from robopolicy.policies.iap import IAPConfig, iap
+from robopolicy.bundles.kept import fetch, keep
+from robopolicy.bundles.onnx import export_policy
+from robopolicy.policies.base import flatten, unflatten, with_normaliser
+from robopolicy.policies.iap import iap
+from robopolicy.policies.quadruped import quadruped
+from robopolicy.runtime.golden import largest_differences
 from robopolicy.runtime.graph import OnnxPolicy
 
 NAMES = ("velocity_x", "pitch", *(f"nominal_landing_{leg}" for leg in ("FR", "FL", "RR", "RL")))
@@ -38,7 +40,7 @@ def pairs(policy, parameters, features, observations):
 
 
 def made(spec, **settings):
-    config = IAPConfig(spec, NAMES, **settings)
+    config = quadruped(spec, NAMES, **settings)
     policy = iap(config, LEVEL)
     noise = jax.random.normal(jax.random.key(7), flatten(policy.init(KEY)).shape)
     return config, policy, np.asarray(flatten(policy.init(KEY)) + 0.2 * noise), policy.init_features(KEY)
@@ -51,14 +53,40 @@ def test_the_graph_is_the_policy(tmp_path, spec):
     export_policy(config, features, tmp_path / "policy.onnx")
     graph = OnnxPolicy(tmp_path / "policy.onnx", parameters)
     recorded = list(pairs(policy, parameters, features, scenes(100)))
-    found = differences(graph.run, recorded)
-    assert found["action"] <= 1e-5
-    assert found["scores"] <= 1e-5
+    largest = largest_differences(graph.run, recorded)
+    assert largest["action"] <= 1e-5
+    assert largest["scores"] <= 1e-5
     assert len(np.unique([outputs["action"] for _, outputs in recorded])) > 1
     # Other parameters, same graph: what is compared above depends on them.
     graph.parameters = parameters + 1.0
     other = pairs(policy, parameters, features, scenes(5))
-    assert differences(graph.run, other)["scores"] > 1e-3
+    assert largest_differences(graph.run, other)["scores"] > 1e-3
+
+
+@pytest.mark.slow
+def test_statistics_of_observations_are_an_input_of_their_own(tmp_path):
+    config, policy, parameters, features = made("none", normalise=True)
+    export_policy(config, features, tmp_path / "policy.onnx")
+    graph = OnnxPolicy(tmp_path / "policy.onnx", parameters)
+    size = 2 * len(NAMES)
+    assert (graph.shapes["parameters"], graph.shapes["normaliser"]) == ((len(parameters),), (size,))
+    with pytest.raises(ValueError, match=r"normaliser is None: it must be float32\[12\]"):
+        graph(next(scenes(1)))
+    graph.normaliser = np.random.default_rng(1).uniform(0.1, 1.0, size).astype(np.float32)
+    frozen = with_normaliser(policy, features, graph.normaliser)
+    recorded = list(pairs(policy, parameters, frozen, scenes(5)))
+    assert largest_differences(graph.run, recorded)["action"] <= 1e-5
+    graph.normaliser = graph.normaliser + 1.0
+    assert largest_differences(graph.run, recorded)["action"] > 1e-3
+
+
+@pytest.mark.parametrize("recorded", [np.nan, 1.0])
+@pytest.mark.parametrize("played", [np.nan, 1.0])
+def test_a_nan_on_either_side_is_no_agreement(recorded, played):
+    sound = {"scores": np.ones(3)}
+    pairs = [(played, {"scores": np.array([1.0, recorded, 1.0])}), (1.0, sound)]
+    largest = largest_differences(lambda value: {"scores": np.array([1.0, value, 1.0])}, pairs)
+    assert (largest["scores"] <= 1e-5) == (recorded == played == 1.0)
 
 
 @pytest.mark.slow
@@ -73,6 +101,23 @@ def test_parameters_may_be_baked_in_and_bytes_are_reproduced(tmp_path):
     for scene in scenes(5):
         np.testing.assert_allclose(baked.run(scene)["scores"], fed.run(scene)["scores"], atol=1e-6)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.onnx", "open.onnx", "two.onnx"]
+
+
+def test_a_kept_graph_that_is_damaged_is_not_used(tmp_path):
+    path, kept, out = (tmp_path / name for name in ("policy.onnx", "kept.onnx", "out.onnx"))
+    path.write_bytes(b"a graph")
+    keep(path, kept)
+    assert fetch(kept, out)
+    assert out.read_bytes() == b"a graph"
+    out.unlink()
+    content = kept.read_bytes()
+    for damaged in (b"", content[:-1], content + b"x", b"a graph"):
+        kept.write_bytes(damaged)
+        assert not fetch(kept, out)
+    kept.unlink()
+    kept.mkdir()
+    assert not fetch(kept, out)
+    assert not out.exists()
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path):

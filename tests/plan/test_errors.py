@@ -1,8 +1,8 @@
-"""Predicted errors of mechanisms against those of their own feature maps, over draws.
+"""Predicted errors of mechanisms against the measured errors of their feature maps.
 
-What is measured has a relative standard error of 3 % or less over 1,500 draws with a fixed seed, and what is
-sampled of a prediction 3 %; 15 % is what a user is promised, and four times both together. With the seeds
-fixed there are no false alarms but where a backend rounds otherwise.
+Over 1,500 draws the measured error has a relative standard error of at most 3 %, and so does the sampled part
+of a prediction. The tolerance of 15 % is what the documentation promises, and four times both together. Seeds
+are fixed, so only a backend that rounds differently could cause a false alarm.
 """
 
 import numpy as np
@@ -11,20 +11,20 @@ import pytest
 from robopolicy.attention.catalogue import COUPLINGS, MECHANISMS
 from robopolicy.plan.errors import Errors
 from robopolicy.plan.families import couplings, shapes
-from robopolicy.plan.pairs import in_width, random_directions, recorded
-from robopolicy.plan.verify import measured
+from robopolicy.plan.measure import measured_error
+from robopolicy.plan.pairs import in_width, random_directions, sample_pairs
 
 DIM = 8
 
 
 @pytest.fixture(autouse=True)
 def fewer_draws(monkeypatch):
-    monkeypatch.setattr("robopolicy.plan.verify.DRAWS", 1500)
+    monkeypatch.setattr("robopolicy.plan.measure.DRAWS", 1500)
 
 
 @pytest.fixture(scope="module")
 def heads():
-    """Queries and keys of three heads, of lengths near one and in directions that lean together."""
+    """Queries and keys of three heads, with lengths near one and similar directions."""
     rng = np.random.default_rng(0)
     tokens = rng.standard_normal((3, 2, 96, DIM)) + 1.2 * rng.standard_normal((3, 2, 1, DIM))
     tokens *= rng.uniform(0.8, 1.1, (3, 2, 96, 1)) / np.linalg.norm(tokens, axis=-1, keepdims=True)
@@ -33,11 +33,11 @@ def heads():
 
 @pytest.fixture(scope="module")
 def errors(heads):
-    return Errors(recorded(heads))
+    return Errors(sample_pairs(heads))
 
 
 def shape_of(errors, name, m, n, base=None):
-    """The first shape of that name and size."""
+    """The first shape with this name and size."""
     return next(
         s for s in shapes(errors.pairs) if (s.name, s.m, s.n) == (name, m, n) and base in (None, s.base.name)
     )
@@ -47,7 +47,7 @@ FAMILIES = sorted({s.name for s in shapes(random_directions(1.0, DIM))})
 HYBRIDS = [name for name in FAMILIES if "n" in MECHANISMS[name].counts]
 
 
-def test_what_is_left_out_is_what_the_docs_say():
+def test_the_mechanisms_without_a_prediction_are_the_documented_ones():
     left_out = {"clustered_hybrid", "gaussian_mixture_hybrid", "poisson_positive", "geometric_positive"}
     assert set(MECHANISMS) - set(FAMILIES) == left_out
 
@@ -57,8 +57,8 @@ def test_what_is_left_out_is_what_the_docs_say():
 def test_the_error_of_every_mechanism_is_as_predicted(errors, heads, name):
     shape = shape_of(errors, name, 16, 4 if name in HYBRIDS else 0)
     coupling = couplings(shape, DIM)[0 if name in ("poisson", "geometric") else 1]
-    found = measured(shape.spec(coupling), heads, DIM)
-    assert errors.of(shape, coupling) == pytest.approx(found, rel=0.15)
+    measured = measured_error(shape.spec(coupling), heads, DIM)
+    assert errors.of(shape, coupling) == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.slow
@@ -66,8 +66,8 @@ def test_the_error_of_every_mechanism_is_as_predicted(errors, heads, name):
 @pytest.mark.parametrize(("name", "m", "n"), [("optimal_positive", 4, 0), ("angular_hybrid", 16, 8)])
 def test_the_error_with_every_coupling_is_as_predicted(errors, heads, coupling, name, m, n):
     shape = shape_of(errors, name, m, n)
-    found = measured(shape.spec(coupling), heads, DIM)
-    assert errors.of(shape, coupling) == pytest.approx(found, rel=0.15)
+    measured = measured_error(shape.spec(coupling), heads, DIM)
+    assert errors.of(shape, coupling) == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.slow
@@ -75,17 +75,17 @@ def test_the_error_with_every_coupling_is_as_predicted(errors, heads, coupling, 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_the_error_of_a_hybrid_of_every_base_is_as_predicted(errors, heads, name, base):
     shape = shape_of(errors, name, 8, 8, base)
-    found = measured(shape.spec("simplex"), heads, DIM)
-    assert errors.of(shape, "simplex") == pytest.approx(found, rel=0.15)
+    measured = measured_error(shape.spec("simplex"), heads, DIM)
+    assert errors.of(shape, "simplex") == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dim", [4, 16])
 def test_the_error_in_another_width_is_as_predicted(heads, dim):
-    errors = Errors(in_width(recorded(heads), dim))
+    errors = Errors(in_width(sample_pairs(heads), dim))
     shape = shape_of(errors, "trigonometric", 16, 0)
-    found = measured(shape.spec("orthogonal"), heads, dim)
-    assert errors.of(shape, "orthogonal") == pytest.approx(found, rel=0.15)
+    measured = measured_error(shape.spec("orthogonal"), heads, dim)
+    assert errors.of(shape, "orthogonal") == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_the_error_in_another_width_is_as_predicted(heads, dim):
             for length in (0.1, 0.5)
             for name in ("positive", "trigonometric", "optimal_positive")
         ),
-        # Those of positive features are too large here to be measured.
+        # The errors of positive features are too large here to be measured.
         *((2.0, name) for name in ("trigonometric", "optimal_positive")),
     ],
 )
@@ -105,29 +105,29 @@ def test_the_error_of_short_and_long_tokens_is_as_predicted(name, length):
     rng = np.random.default_rng(1)
     tokens = rng.standard_normal((3, 2, 96, DIM))
     heads = [tuple(pair) for pair in length * tokens / np.linalg.norm(tokens, axis=-1, keepdims=True)]
-    errors = Errors(recorded(heads))
-    # In a block of these, the covariances take away nearly all of the variance of short tokens.
+    errors = Errors(sample_pairs(heads))
+    # In a block of such vectors, the covariances cancel nearly all of the variance for short tokens.
     shape = shape_of(errors, name, 64 if length > 1 else 8, 0)
-    found = measured(shape.spec("simplex_plus"), heads, DIM)
-    assert errors.of(shape, "simplex_plus") == pytest.approx(found, rel=0.15)
+    measured = measured_error(shape.spec("simplex_plus"), heads, DIM)
+    assert errors.of(shape, "simplex_plus") == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.slow
-def test_the_same_pairs_and_seed_give_the_same_bits(errors):
+def test_the_same_pairs_and_seed_give_identical_errors(errors):
     again = Errors(errors.pairs)
     for name, n in (("optimal_positive", 0), ("gaussian_hybrid", 4)):
         shape = shape_of(errors, name, 8, n)
         assert again.of(shape, "simplex_plus") == errors.of(shape, "simplex_plus")
 
 
-def test_blocks_take_from_the_error_and_more_vectors_do(errors):
+def test_orthogonal_blocks_and_more_vectors_reduce_the_error(errors):
     one, more = (shape_of(errors, "trigonometric", m, 0) for m in (8, 16))
     assert errors.of(one, "orthogonal") < 0.95 * errors.of(one, "iid")
     assert errors.of(more, "iid") == pytest.approx(errors.of(one, "iid") / np.sqrt(2), rel=1e-9)
 
 
 def test_another_width_keeps_lengths_and_angles(heads):
-    pairs = recorded(heads)
+    pairs = sample_pairs(heads)
     for dim in (2, 5, 32):
         moved = in_width(pairs, dim)
         assert moved.x.shape == (len(pairs.x), dim)
@@ -136,8 +136,8 @@ def test_another_width_keeps_lengths_and_angles(heads):
             np.testing.assert_allclose(np.sum(c * d, 1), np.sum(a * b, 1), atol=1e-9)
 
 
-def test_recorded_pairs_stand_for_all_of_them(heads):
-    pairs = recorded(heads)
+def test_sampled_pairs_represent_all_pairs(heads):
+    pairs = sample_pairs(heads)
     products = np.concatenate([(q @ k.T).ravel() for q, k in heads])
     chosen = np.sum(pairs.x * pairs.y, axis=1)
     assert np.mean(chosen) == pytest.approx(np.mean(products), abs=0.03)
@@ -145,8 +145,8 @@ def test_recorded_pairs_stand_for_all_of_them(heads):
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan])
-def test_tokens_without_a_direction_are_refused(heads, bad):
+def test_zero_and_nan_tokens_are_refused(heads, bad):
     (q, k), *others = heads
     spoilt = np.where(np.arange(len(q))[:, None] == 3, bad, q)
-    with pytest.raises(ValueError, match="zero or not finite"):
-        recorded([(spoilt, k), *others])
+    with pytest.raises(ValueError, match="a query or key is zero or not finite"):
+        sample_pairs([(spoilt, k), *others])

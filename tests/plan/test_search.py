@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from robopolicy.cli.tasks import cloned_config, policy_config
-from robopolicy.flops import count_step
+from robopolicy.costs.flops import count_step
+from robopolicy.experiments.default_policies import policy_config
 from robopolicy.plan.pairs import random_directions
 from robopolicy.plan.resolutions import head_dims, resolutions
 from robopolicy.plan.search import REFERENCE, Search, choose, undominated
-from robopolicy.policies.catalogue import untold
+from robopolicy.policies.catalogue import blank_policy
 
 POLICIES = {
-    "mask": lambda: policy_config("softmax"),
-    "rank": lambda: policy_config("softmax", variant="rank"),
-    "trans": lambda: policy_config("softmax", variant="trans"),
-    "sweep": lambda: cloned_config("softmax", preset="tiny", image=96),
+    "mask": lambda: policy_config("softmax", "stepping-stones"),
+    "rank": lambda: policy_config("softmax", "stepping-stones", variant="rank"),
+    "trans": lambda: policy_config("softmax", "stepping-stones", variant="trans"),
+    "sweep": lambda: policy_config("softmax", "bimanual-sweep", preset="tiny", images={"image": (96, 96)}),
 }
 
 
@@ -32,7 +32,7 @@ def test_prices_are_those_of_whole_policies_and_nothing_beats_a_front(search, na
     assert len(front.choices) > 1
     for choice in (*front.choices, search.reference(front.resolution)):
         assert choice.config.attention == choice.spec
-        assert count_step(untold(choice.config)).total == choice.flops
+        assert count_step(blank_policy(choice.config)).total == choice.flops
         assert choice.flops > front.rest
     flops = [c.flops for c in front.choices]
     errors = [c.error for c in front.choices]
@@ -43,7 +43,11 @@ def test_prices_are_those_of_whole_policies_and_nothing_beats_a_front(search, na
 
 @pytest.mark.slow
 def test_what_is_not_counted_belongs_to_no_front(search, monkeypatch):
-    resolution = next(r for r in resolutions(policy_config("softmax")) if (r.tokens, r.head_dim) == (96, 8))
+    resolution = next(
+        r
+        for r in resolutions(policy_config("softmax", "stepping-stones"))
+        if (r.tokens, r.head_dim) == (96, 8)
+    )
     # Counting all of them takes minutes.
     monkeypatch.setitem(search._best, 8, search._best[8][::9])
     monkeypatch.setattr(search, "_looks", {})
@@ -54,7 +58,9 @@ def test_what_is_not_counted_belongs_to_no_front(search, monkeypatch):
 
 @pytest.mark.slow
 def test_the_choice_keeps_to_the_budget_and_to_the_error(search):
-    fronts = [search.front(r) for r in resolutions(policy_config("softmax")) if r.head_dim == 8]
+    fronts = [
+        search.front(r) for r in resolutions(policy_config("softmax", "stepping-stones")) if r.head_dim == 8
+    ]
     error = search.reference(fronts[0].resolution).error
     chosen = {budget: choose(fronts, budget, error, 8)[1] for budget in (100_000, 800_000, 10_000_000)}
     for budget, choice in chosen.items():
@@ -70,7 +76,7 @@ def test_the_choice_keeps_to_the_budget_and_to_the_error(search):
 def test_what_is_dominated_is_left_out():
     from robopolicy.plan.search import Choice
 
-    config = policy_config("softmax")
+    config = policy_config("softmax", "stepping-stones")
     made = [
         Choice(str(i), flops, error, config)
         for i, (flops, error) in enumerate([(3, 0.5), (1, 0.9), (2, 0.9), (4, 0.6), (3, 0.4), (9, 0.0)])
@@ -79,18 +85,23 @@ def test_what_is_dominated_is_left_out():
 
 
 def test_resolutions_are_those_that_a_policy_can_have():
-    stones = policy_config("angular_hybrid(m=8, n=8)")
+    stones = policy_config("angular_hybrid(m=8, n=8)", "stepping-stones")
     assert head_dims(stones) == [8, 4, 16]
     found = list(resolutions(stones))
     assert {(r.patch, r.tokens) for r in found} == {(1, 1536), (2, 384), (4, 96), (8, 24)}
     assert {r.keep for r in found} == {0.5}
     ranked = resolutions(replace(stones, variant="rank"))
     assert {r.keep for r in ranked} == {0.5, 0.25}  # there, what is not kept is not paid for
-    sweep = cloned_config("softmax")
+    sweep = policy_config("softmax", "bimanual-sweep")
     assert head_dims(sweep) == [16, 8]
     assert {(r.patch, r.tokens) for r in resolutions(sweep)} == {(25, 400), (20, 625), (10, 2500)}
     # The policy's own, however unusual.
-    assert {r.patch for r in resolutions(cloned_config("softmax", patch=50))} == {10, 20, 25, 50}
+    assert {r.patch for r in resolutions(policy_config("softmax", "bimanual-sweep", patch=50))} == {
+        10,
+        20,
+        25,
+        50,
+    }
 
 
 def test_the_reference_is_the_hybrid_of_the_papers():

@@ -12,7 +12,8 @@ from robopolicy.attention import attention
 from robopolicy.policies.base import flatten, parameter_count, parameter_shapes, unflatten
 from robopolicy.policies.baselines import blind, random
 from robopolicy.policies.catalogue import by_path, describe, from_path, policy_of, restore
-from robopolicy.policies.iap import IAPConfig, iap
+from robopolicy.policies.iap import iap
+from robopolicy.policies.quadruped import quadruped
 
 LEGS = ("FR", "FL", "RR", "RL")
 NAMES = (
@@ -29,7 +30,7 @@ EVERY_INPUT = ("velocity_x", "nominal_landing_{leg}", "pitch", "roll", "velocity
 
 
 def config(spec="angular_hybrid(m=8, n=8)", **changed):
-    return IAPConfig(spec, NAMES, **changed)
+    return quadruped(spec, NAMES, **changed)
 
 
 def observation(seed=0):
@@ -208,9 +209,34 @@ def test_features_are_drawn_by_key_and_are_no_parameters():
         ({"keep": 1.5}, "keep is 1.5"),
         ({"variant": "maks"}, "variant is 'maks'.*did you mean 'mask'"),
         ({"head": "choise"}, "head is 'choise'.*did you mean 'choice'"),
-        ({"leg_inputs": ("velocty_x",)}, "leg_inputs is 'velocty_x'.*did you mean 'velocity_x'"),
+        (
+            {"leg_inputs": ("velocty_x",)},
+            "an input .* is 'velocty_x'.*did you mean 'velocity_x'",
+        ),
         ({"head_dim": 0}, "head_dim is 0"),
         ({"hidden": -1}, "hidden is -1"),
+        ({"hidden": 10**9}, "hidden is 1000000000: it must be a whole number from 0 to 2048"),
+        (
+            {"image": (10**9, 10**9)},
+            "rows of camera 'front_depth' is 1000000000: .* from 1 to 2048",
+        ),
+        ({"image": (True, 32), "patch": 1}, "rows of camera 'front_depth' is True"),
+        (
+            {"columns": (16, 4)},
+            r"columns of camera 'front_depth' .* is \(16, 4\): it must be a first",
+        ),
+        ({"columns": (4, 33)}, r"columns .* is \(4, 33\).* of the image's 32"),
+        ({"keep": float("nan")}, "keep is nan"),
+        ({"fade": float("inf")}, "fade is inf: it must be a number from 1e-06 to 1e"),
+        ({"depth_scale": 0.0}, "scale of camera 'front_depth' is 0.0"),
+        ({"spread": -1.0}, "spread is -1.0"),
+        ({"calm": float("nan")}, "calm is nan"),
+        ({"calm": 10**400}, "calm is 1000"),
+        ({"leg_inputs": ("{leg:>4000000000}",)}, "an input .* is '{leg:>4000000000}': it must be one of"),
+        (
+            {"leg_inputs": ("nominal_landing_{0.__class__}",)},
+            "is 'nominal_landing_{0.__class__}'",
+        ),
     ],
 )
 def test_bad_settings_are_refused_by_name(changed, words):
@@ -218,8 +244,22 @@ def test_bad_settings_are_refused_by_name(changed, words):
         config(**changed)
 
 
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("pitch", "pitch"), "entries of vectors have the name 'pitch' twice"),
+        (("pitch", "{leg}"), "the name of an entry of vector 'proprioception' is '{leg}'"),
+        (("pitch", "x" * 101), "the name of an entry .* is 'xxx"),
+        (tuple(map(str, range(1025))), "the number of entries of vector 'proprioception' is 1025"),
+    ],
+)
+def test_bad_names_are_refused(names, words):
+    with pytest.raises(ValueError, match=words):
+        quadruped("softmax", names, leg_inputs=names[:1])
+
+
 def test_level_depth_of_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"belly_depth has shape \(12, 32\)"):
+    with pytest.raises(ValueError, match=r"level of belly_depth has shape \(12, 32\)"):
         iap(config(), {**LEVEL, "belly_depth": np.zeros((12, 32), np.float32)})
 
 
@@ -240,6 +280,8 @@ def test_a_policy_written_down_is_the_policy_read_back():
 def test_what_was_written_by_something_else_is_refused():
     with pytest.raises(ValueError, match="kind is 'mlp'"):
         restore({"kind": "mlp"})
+    with pytest.raises(ValueError, match=r"kind is \[\]"):
+        restore({"kind": []})
     written = json.loads(json.dumps(describe(config())))
     with pytest.raises(ValueError, match="'colour'"):
         restore({**written, "colour": "red"})
@@ -300,7 +342,7 @@ def test_tokens_are_ranked_as_the_mask_keeps_them():
     seen = observation()
     ranked, shown = policy.ranked(parameters, features, seen), policy.inspect(parameters, features, seen)
     for camera in LEVEL:
-        assert ranked[camera].shape == settings.grid
+        assert ranked[camera].shape == settings.grid(settings.readers[0].views[0])
         assert ranked[camera].mean() == pytest.approx(1.0, abs=1e-5)
         kept = shown[f"kept/{camera}"][::2, ::2]
         assert ranked[camera][kept].min() >= ranked[camera][~kept].max()

@@ -10,26 +10,30 @@ import pytest
 from flax import nnx
 
 from robopolicy.attention import attention
-from robopolicy.export.onnx import export_policy
-from robopolicy.flops import count
+from robopolicy.bundles.onnx import export_policy
+from robopolicy.costs.flops import count
 from robopolicy.policies.base import KEY, flatten, parameter_count, unflatten
-from robopolicy.policies.catalogue import by_path, describe, policy_of, restore, untold
+from robopolicy.policies.catalogue import blank_policy, by_path, describe, policy_of, restore
 from robopolicy.policies.energy import HEADS, HeadConfig, Score
-from robopolicy.policies.vision_performer import (
+from robopolicy.policies.vision_performer import vision_performer
+from robopolicy.policies.vision_performer_config import (
     PRESETS,
+    ImageInput,
+    VectorInput,
     VisionPerformerConfig,
     default_patch,
-    vision_performer,
+    statistics_shapes,
 )
 from robopolicy.runtime.graph import OnnxPolicy
 
 SMALL = VisionPerformerConfig(
-    "angular_hybrid(m=4, n=3)", image=24, patch=6, width=8, depth=2, heads=2, mlp=12, encoding=10, hidden=16,
+    "angular_hybrid(m=4, n=3)", (ImageInput("image", 24, 24),), (VectorInput("poses", 14),), 12,
+    patch=6, width=8, depth=2, heads=2, mlp=12, encoding=10, hidden=16,
     samples=32,
 )  # fmt: skip
 KNOWN = {
-    "pose_shift": np.full(14, 0.1),
-    "pose_scale": np.full(14, 2.0),
+    "poses_shift": np.full(14, 0.1),
+    "poses_scale": np.full(14, 2.0),
     "action_low": np.full(12, -0.9),
     "action_high": np.full(12, 1.05),
 }
@@ -86,11 +90,14 @@ def encoder_by_hand(config, mechanism):
     read = tokens * config.channels
     total += 2 * width * read + 2 * read  # bias and relu
     total += 2 * read * config.encoding + config.encoding
-    total += 2 * config.poses + 2 * config.poses * config.encoding  # normalised, joined
+    total += 2 * config.numbers + 2 * config.numbers * config.encoding  # normalised, joined
     return total + 2 * config.encoding  # their sum, and relu
 
 
-@pytest.mark.parametrize("config", [SMALL, replace(SMALL, image=32, patch=8, depth=1)])
+WIDE = replace(SMALL, images=(ImageInput("image", 32, 40),), patch=8, depth=1)
+
+
+@pytest.mark.parametrize("config", [SMALL, WIDE])
 @pytest.mark.parametrize("spec", ["softmax", "angular_hybrid(m=4, n=3)", "trigonometric(m=5)"])
 def test_the_counter_agrees_with_a_hand_count_of_the_encoder(config, spec):
     config = replace(config, attention=spec, head="squared_error")
@@ -105,7 +112,7 @@ def test_the_counter_agrees_with_a_hand_count_of_the_encoder(config, spec):
 
 
 def price_of(config):
-    policy = untold(config)
+    policy = blank_policy(config)
     shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
     return count(policy.act, *shapes, policy.observation)
 
@@ -249,19 +256,28 @@ def test_the_slope_of_a_score_is_its_derivative():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_fit_their_images(preset):
     for image in (500, 96):
-        config = VisionPerformerConfig("softmax", image=image, patch=default_patch(image), **PRESETS[preset])
+        images = (ImageInput("image", image, image),)
+        config = VisionPerformerConfig("softmax", images, (), 12, default_patch(image), **PRESETS[preset])
         assert config.tokens >= 144
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"patch": 7}, "patch is 7: it must divide the image's 24 pixels"),
-        ({"patch": 0}, "patch is 0: it must be 1 or more"),
+        ({"patch": 7}, "patch is 7: it must divide the 24 rows and 24 columns of image 'image'"),
+        ({"patch": 0}, "patch is 0: it must be a whole number from 1 to 4096"),
         ({"heads": 3}, "heads is 3: it must divide the width 8"),
-        ({"samples": 0}, "samples is 0: it must be 1 or more"),
-        ({"samples": 10**13}, "samples is 10000000000000: it must be at most 65536"),
-        ({"iterations": 0}, "iterations is 0: it must be 1 or more"),
+        ({"samples": 0}, "samples is 0: it must be a whole number from 1 to 65536"),
+        ({"samples": 10**13}, "samples is 10000000000000: it must be a whole number from 1 to 65536"),
+        ({"iterations": 0}, "iterations is 0: it must be a whole number from 1 to 1000"),
+        ({"iterations": True}, "iterations is True: it must be a whole number from 1 to 1000"),
+        ({"depth": 10**9}, "depth is 1000000000: it must be a whole number from 1 to 16"),
+        ({"depth": 16, "width": 64, "heads": 64}, "depth times heads is 1024: .* from 1 to 192"),
+        (
+            {"images": (ImageInput("image", 4096, 4096),), "patch": 1},
+            "tokens times width is 134217728: .* to 16777216",
+        ),
+        ({"samples": 65536, "iterations": 1000}, "actions times samples times iterations is 786432000"),
         ({"head": "softmax"}, "head is 'softmax'"),
         ({"qk_norm": "none"}, "qk_norm is 'none'"),
         ({"attention": "attention"}, "attention"),
@@ -272,9 +288,14 @@ def test_bad_settings_are_refused_by_name(settings, words):
         replace(SMALL, **settings)
 
 
+def test_no_patch_is_looked_for_in_images_of_a_size_that_cannot_be():
+    with pytest.raises(ValueError, match="image is 1000000000000: it must be a whole number from 1 to 4096"):
+        default_patch(10**12)
+
+
 def test_statistics_of_another_size_are_refused():
-    with pytest.raises(ValueError, match=r"statistics pose_shift has shape \(7,\): it must be \(14,\)"):
-        vision_performer(SMALL, {**KNOWN, "pose_shift": np.zeros(7)})
+    with pytest.raises(ValueError, match=r"statistics poses_shift has shape \(7,\): it must be \(14,\)"):
+        vision_performer(SMALL, {**KNOWN, "poses_shift": np.zeros(7)})
 
 
 @pytest.mark.parametrize("norm", ["unit", "tempered"])
@@ -290,3 +311,54 @@ def test_it_tells_the_queries_and_keys_of_every_block(norm):
     # The second block reads what the first one made of the image.
     other = learner.policy.attended(parameters, features, observation(1))
     assert not np.allclose(heads[1].q, other[1].q, atol=1e-3)
+
+
+def test_two_images_and_two_vectors_are_learnt_from():
+    images = (ImageInput("left", 12, 24), ImageInput("wrist", 18, 6))
+    vectors = (VectorInput("joints", 3), VectorInput("force", 2))
+    config = replace(SMALL, images=images, vectors=vectors, actions=2, head="squared_error", depth=1)
+    known = {name: np.full(shape, 0.5) for name, shape in statistics_shapes(config).items()}
+    known |= {"action_low": np.full(2, -1.0), "action_high": np.full(2, 1.0)}
+    learner = vision_performer(config, known)
+    parameters, features = (
+        learner.policy.init(jax.random.key(0)),
+        learner.policy.init_features(jax.random.key(2)),
+    )
+    rng = np.random.default_rng(0)
+    seen = {i.name: rng.integers(0, 256, (i.rows, i.columns, 3), np.uint8) for i in images}
+    seen |= {v.name: rng.normal(size=v.size).astype(np.float32) for v in vectors}
+    action, key = jnp.asarray([0.4, -0.7]), jax.random.key(1)
+    assert config.tokens == 8 + 3
+
+    slope = jax.jit(jax.value_and_grad(lambda p: learner.loss(p, features, seen, action, key, 4)))
+    losses = []
+    for _ in range(20):
+        loss, gradient = slope(parameters)
+        losses.append(float(loss))
+        parameters = jax.tree.map(lambda p, g: p - 0.02 * g, parameters, gradient)
+    assert losses[-1] < 0.5 * losses[0]
+    act = jax.jit(learner.policy.act)
+    before = np.asarray(act(parameters, features, seen))
+    for name, value in seen.items():
+        changed = {**seen, name: (value // 2) if value.dtype == np.uint8 else value + 1}
+        assert (np.asarray(act(parameters, features, changed)) != before).any(), name
+    ranked = learner.policy.ranked(parameters, features, seen)
+    assert {name: rank.shape for name, rank in ranked.items()} == {"left": (2, 4), "wrist": (3, 1)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"images": ()}, "the number of images is 0: it must be a whole number from 1 to 64"),
+        ({"vectors": (VectorInput("image", 3),)}, "images and vectors have the name 'image' twice"),
+        ({"images": (ImageInput("image", 24, 20),)}, "patch is 6: it must divide the 24 rows and 20 columns"),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        replace(SMALL, **settings)
+
+
+def test_statistics_that_are_missing_are_refused():
+    with pytest.raises(ValueError, match=r"statistics lack poses_scale: it must be there, of shape \(14,\)"):
+        vision_performer(SMALL, {name: value for name, value in KNOWN.items() if name != "poses_scale"})

@@ -1,4 +1,4 @@
-"""A bundle is used as it was made, or refused in one line."""
+"""Valid bundles load and act; invalid ones are refused in one line."""
 
 import json
 import os
@@ -10,44 +10,46 @@ import pytest
 from onnx import TensorProto
 from toy_bundle import graph, make_bundle, manifest, observations, outputs, resum, seal
 
-from robopolicy.runtime import BundleError, Policy
+from robopolicy import runtime
+from robopolicy.runtime import BundleError, BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
-from robopolicy.runtime.golden import read_golden
+from robopolicy.runtime.golden import read_golden, write_golden
 from robopolicy.runtime.verify import verify
 
 FILES = ("README.md", "SHA256SUMS", "golden.npz", "manifest.json", "policy.onnx", "policy.stablehlo")
 
 
 def use(folder):
-    """All that is ever done with a bundle."""
+    """Load a bundle and act on all its golden vectors."""
     bundle = open_bundle(folder)
-    policy = Policy(bundle)
+    policy = BundlePolicy(bundle)
     for observation, _ in read_golden(bundle):
         policy.act(observation)
 
 
 def refused(folder):
+    """The message of the BundleError that using `folder` raises."""
     with pytest.raises(BundleError) as caught:
         use(folder)
-    said = str(caught.value)
-    assert len(said.splitlines()) == 1
-    return said
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message
 
 
-def test_a_sound_bundle_acts_in_its_units(bundle):
-    policy = Policy.load(bundle)
-    seen = observations()
-    made = outputs(seen)
-    for row in range(len(seen["felt"])):
-        observation = {name: array[row] for name, array in seen.items()}
-        np.testing.assert_allclose(policy.act(observation), made["command"][row], atol=1e-6)
-        np.testing.assert_allclose(policy.run(observation)["action"], made["action"][row], atol=1e-6)
+def test_a_valid_bundle_acts_in_its_units(bundle):
+    policy = BundlePolicy.load(bundle)
+    inputs = observations()
+    expected = outputs(inputs)
+    for row in range(len(inputs["felt"])):
+        observation = {name: array[row] for name, array in inputs.items()}
+        np.testing.assert_allclose(policy.act(observation), expected["command"][row], atol=1e-6)
+        np.testing.assert_allclose(policy.run(observation)["action"], expected["action"][row], atol=1e-6)
     assert policy.manifest.inputs["felt"].entries == ("left", "right")
     assert policy.manifest.outputs["command"].units == ("m", "m")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_changed_byte_is_found_wherever_it_is(bundle, name):
+def test_a_changed_byte_in_any_file_is_refused(bundle, name):
     content = bytearray((bundle / name).read_bytes())
     content[len(content) // 2] ^= 1
     (bundle / name).write_bytes(content)
@@ -60,7 +62,7 @@ def test_a_missing_file_is_named(bundle, name):
     assert f"{name}' is missing" in refused(bundle)
 
 
-def test_what_does_not_belong_is_refused(bundle):
+def test_an_extra_file_or_folder_is_refused(bundle):
     (bundle / "extra.bin").write_bytes(b"")
     assert "extra.bin' does not belong" in refused(bundle)
     (bundle / "extra.bin").unlink()
@@ -71,17 +73,17 @@ def test_what_does_not_belong_is_refused(bundle):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_links_and_pipes_are_no_files_of_a_bundle(bundle, tmp_path, name):
+def test_links_and_pipes_are_refused(bundle, tmp_path, name):
     (bundle / name).rename(tmp_path / "elsewhere")
     (bundle / name).symlink_to(tmp_path / "elsewhere")
     assert name in refused(bundle)
     (bundle / name).unlink()
     os.mkfifo(bundle / name)
-    assert "no ordinary file" in refused(bundle)
+    assert "not a regular file" in refused(bundle)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (f"{'0' * 64}  ../secret\n", "outside of the bundle"),
         (f"{'0' * 64}  /etc/passwd\n", "outside of the bundle"),
@@ -92,14 +94,14 @@ def test_links_and_pipes_are_no_files_of_a_bundle(bundle, tmp_path, name):
         ("0" * 70_000 + "\n", "too long"),
     ],
 )
-def test_sums_that_are_none_are_refused(bundle, line, said):
+def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
     with (bundle / "SHA256SUMS").open("a") as file:
         file.write(line)
-    assert said in refused(bundle)
+    assert message in refused(bundle)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"schema": 3}, "schema is 3: this robopolicy reads 2; a newer robopolicy reads it"),
         ({"schema": 1}, "export the run again"),
@@ -131,22 +133,22 @@ def test_sums_that_are_none_are_refused(bundle, line, said):
         ({"inputs": {**manifest()["inputs"], "felt": {"shape": [3], "dtype": "float32"}}}, "low and high"),
     ],
 )
-def test_a_manifest_that_is_not_sound_is_refused(tmp_path, change, said):
-    assert said in refused(make_bundle(tmp_path / "bundle", **change))
+def test_an_invalid_manifest_is_refused(tmp_path, change, message):
+    assert message in refused(make_bundle(tmp_path / "bundle", **change))
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{", "null", "NaN", '{"schema": NaN}', "[" * 100_000, '{"schema": 1' + "0" * 5000 + "}"],
 )
-def test_text_that_is_no_manifest_is_refused(bundle, text):
+def test_a_manifest_that_is_not_a_json_object_is_refused(bundle, text):
     (bundle / "manifest.json").write_text(text)
     resum(bundle)
     assert "manifest.json" in refused(bundle)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (graph(inputs=("picture", "felt")), "'image'"),
         (graph(image_type=TensorProto.UINT8), "'image'"),
@@ -154,10 +156,10 @@ def test_text_that_is_no_manifest_is_refused(bundle, text):
         (b"", "not an ONNX graph"),
     ],
 )
-def test_another_graph_is_refused_even_if_the_sums_are_right(bundle, content, said):
+def test_a_graph_that_differs_from_the_manifest_is_refused(bundle, content, message):
     (bundle / "policy.onnx").write_bytes(content)
     seal(bundle, manifest())
-    assert said in refused(bundle)
+    assert message in refused(bundle)
 
 
 @pytest.mark.parametrize("place", ["secret.bin", "../secret.bin", "/etc/passwd"])
@@ -176,13 +178,13 @@ def test_a_graph_that_reads_other_files_is_refused(bundle, monkeypatch, place):
     assert "not an ONNX graph that can be run" in refused(bundle)
 
 
-def test_what_is_too_large_is_not_read(bundle):
+def test_a_file_that_is_too_large_is_not_read(bundle):
     for name, size in (("README.md", 2**40), ("manifest.json", 2**31), ("golden.npz", 2**33)):
-        kept = (bundle / name).read_bytes()
+        content = (bundle / name).read_bytes()
         with (bundle / name).open("r+b") as file:
-            file.truncate(size)  # a sparse file: it takes no room
+            file.truncate(size)  # a sparse file: it needs no disk space
         assert f"has {size} bytes, and may have" in refused(bundle)
-        (bundle / name).write_bytes(kept)
+        (bundle / name).write_bytes(content)
     use(bundle)
 
 
@@ -190,7 +192,7 @@ def test_what_is_too_large_is_not_read(bundle):
     "header",
     [b"{'descr': (" + b" " * 60, b"(" * 5000, b"{[]:1}", b"-" * 9000 + b"1", b"__import__('os').abort()"],
 )
-def test_headers_of_golden_vectors_are_compared_and_not_parsed(bundle, header):
+def test_headers_of_golden_vectors_are_not_parsed(bundle, header):
     with zipfile.ZipFile(bundle / "golden.npz") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     members["command.npy"] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
@@ -198,17 +200,17 @@ def test_headers_of_golden_vectors_are_compared_and_not_parsed(bundle, header):
         for name, content in members.items():
             archive.writestr(name, content)
     seal(bundle, manifest())
-    assert "command does not begin as the manifest describes it" in refused(bundle)
+    assert "the header of command does not match the manifest" in refused(bundle)
 
 
-def test_numpy_reads_golden_vectors_too(bundle):
+def test_numpy_reads_golden_vectors(bundle):
     with np.load(bundle / "golden.npz", allow_pickle=False) as golden:
         for name, array in {**observations(), **outputs(observations())}.items():
             np.testing.assert_array_equal(golden[name], array)
             assert golden[name].dtype == np.float32
 
 
-def test_what_the_runtime_of_graphs_says_cannot_command_a_terminal(bundle):
+def test_control_characters_are_removed_from_onnxruntimes_messages(bundle):
     model = onnx.load_from_string(graph())
     model.graph.node[0].op_type = "Evil\x1b[31m\x1b]0;owned\x07"
     (bundle / "policy.onnx").write_bytes(model.SerializeToString())
@@ -216,7 +218,7 @@ def test_what_the_runtime_of_graphs_says_cannot_command_a_terminal(bundle):
     assert refused(bundle).isprintable()
 
 
-def test_a_graph_that_fails_while_it_runs_says_so(bundle):
+def test_an_error_inside_the_graph_raises_arithmetic_error(bundle):
     model = onnx.load_from_string(graph())
     del model.graph.node[-1]
     hundred = onnx.helper.make_node("Div", ["felt", "tenth"], ["tenfold"])
@@ -232,14 +234,14 @@ def test_a_graph_that_fails_while_it_runs_says_so(bundle):
     assert str(caught.value).isprintable()
 
 
-def test_a_policy_beyond_its_own_limits_says_so(bundle):
+def test_an_output_out_of_its_limits_raises_arithmetic_error(bundle):
     (bundle / "policy.onnx").write_bytes(graph(largest=3.0))
     seal(bundle, manifest())
     with pytest.raises(ArithmeticError, match="the policy failed: command 'left' is"):
         use(bundle)
 
 
-def test_golden_vectors_with_objects_in_them_are_not_unpickled(bundle):
+def test_pickled_objects_in_golden_vectors_are_refused(bundle):
     with zipfile.ZipFile(bundle / "golden.npz") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     np.save(bundle / "felt.npy", np.array([print] * 6, object), allow_pickle=True)
@@ -262,13 +264,13 @@ def with_one(array, value, at=(1,)):
 
 
 @pytest.mark.parametrize(
-    ("observation", "said"),
+    ("observation", "message"),
     [
         ({"image": IMAGE}, "it must hold ['felt', 'image']"),
         ({"image": IMAGE, "felt": FELT, "more": FELT}, "it must hold ['felt', 'image']"),
         (None, "observation holds None"),
         ([IMAGE, FELT], "it must hold ['felt', 'image']"),
-        ({"image": IMAGE, "felt": FELT.tolist()}, "felt is a list: it must be float32[2]"),
+        ({"image": IMAGE, "felt": FELT.tolist()}, "felt is of type list: it must be float32[2]"),
         ({"image": IMAGE, "felt": FELT.astype(float)}, "felt is float64[2]: it must be float32[2]"),
         ({"image": IMAGE.T, "felt": FELT}, "image is float32[5, 4]: it must be float32[4, 5]"),
         ({"image": IMAGE, "felt": FELT[:1]}, "felt is float32[1]"),
@@ -277,27 +279,40 @@ def with_one(array, value, at=(1,)):
         ({"image": IMAGE, "felt": with_one(FELT, 57.3)}, "felt 'right' is 57.3 rad: it must be a"),
         ({"image": with_one(IMAGE, -1.0, (2, 3)), "felt": FELT}, "image [2, 3] is -1 m: it must be a number"),
         ({"image": with_one(IMAGE, np.nan, (0, 0)), "felt": FELT}, "image [0, 0] is nan m"),
-        ({"image": np.ma.masked_invalid(IMAGE), "felt": FELT}, "image is a MaskedArray"),
+        ({"image": np.ma.masked_invalid(IMAGE), "felt": FELT}, "image is of type MaskedArray"),
     ],
 )
-def test_an_observation_that_does_not_fit_is_refused_by_name(bundle, observation, said):
-    policy = Policy.load(bundle)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (its words are what is tested)
+def test_an_invalid_observation_is_refused_by_name(bundle, observation, message):
+    policy = BundlePolicy.load(bundle)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is checked below)
         policy.act(observation)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     policy.act({"image": IMAGE, "felt": FELT})
 
 
-def test_verify_tells_a_policy_that_has_changed(bundle):
+def test_readme_files_of_older_bundles_import_policy():
+    assert runtime.Policy is BundlePolicy
+
+
+def test_verify_detects_a_changed_policy(bundle):
     verdict = verify(bundle, 50)
     assert verdict.same
     assert verdict.observations == 6
     assert verdict.calls == 50
-    assert json.loads(json.dumps(verdict.told()))["same"] is True
+    assert json.loads(json.dumps(verdict.as_dict()))["same"] is True
     (bundle / "policy.onnx").write_bytes(graph(largest=0.2999))
     seal(bundle, manifest())
     changed = verify(bundle, 5)
     assert not changed.same
-    assert "do not run it" in changed.words()
+    assert "do not run it" in changed.as_text()
     with pytest.raises(ValueError, match="calls is 0"):
         verify(bundle, 0)
+
+
+def test_a_nan_in_a_recorded_output_fails_verify(bundle):
+    inputs = observations()
+    recorded = outputs(inputs)
+    recorded["action"][0, 0] = np.nan
+    write_golden(bundle / "golden.npz", {**inputs, **recorded})
+    seal(bundle, manifest())
+    assert not verify(bundle, 5).same

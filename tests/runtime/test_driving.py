@@ -1,6 +1,6 @@
-"""A robot and a policy at two ends of a socket: whatever one of them does, the other ends well.
+"""A robot and a policy at two ends of a socket: a failure of one end stops the other safely.
 
-Times here are deadlines that a broken end would miss by far, not measurements.
+Times are generous deadlines, not measurements.
 """
 
 import random
@@ -15,71 +15,71 @@ import numpy as np
 import pytest
 from toy_bundle import make_bundle, observations
 
-from robopolicy.runtime import Policy
+from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.link import accept, connect, listen
 from robopolicy.runtime.manifest import parse
-from robopolicy.runtime.process import awaited_policy, policy_process
+from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.protocol import HEADER, Decoder, Kind, ProtocolError, encode, pack, stop
 from robopolicy.runtime.robot import Driver
 from robopolicy.runtime.serve import serve
 
-SOON = 10.0  # s: what takes longer hangs
+SOON = 10.0  # s; a test that takes longer hangs
 
 
 class ToyRobot:
-    """Notes what it is told."""
+    """Records its commands (None for hold) and the reasons of its stops."""
 
     def __init__(self, steps=20):
-        self.left, self.told, self.stops = steps, [], []
-        self.seen = {name: array[0] for name, array in observations().items()}
+        self.left, self.commands, self.stops = steps, [], []
+        self.readings = {name: array[0] for name, array in observations().items()}
 
     def finished(self):
         return self.left <= 0
 
     def observe(self):
         self.left -= 1
-        return self.seen
+        return self.readings
 
     def act(self, command):
-        self.told.append(command)
+        self.commands.append(command)
 
     def hold(self):
-        self.told.append(None)
+        self.commands.append(None)
 
     def stop(self, reason):
         self.stops.append(reason)
 
 
 def drive(bundle, peer, robot=None, misses=3):
-    """Drive a robot by `peer`, a function of a connected socket; robot, record, and why it stopped."""
+    """Drive a robot with `peer`, a function of a connected socket. Returns robot, record and stop reason."""
     manifest = open_bundle(bundle).manifest
     robot = robot or ToyRobot()
 
-    def behave():
+    def run_peer():
         with socket.create_connection(address, timeout=SOON) as mine:
             mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             mine.sendall(encode(Kind.HELLO, payload=manifest.digest))
-            with suppress(OSError):  # the robot may hang up first
-                heard(mine, Kind.OBSERVATION)
+            with suppress(OSError):  # the robot may close the connection first
+                next_message(mine, Kind.OBSERVATION)
                 peer(mine)
 
-    with listen() as door:
-        address = door.getsockname()
-        thread = threading.Thread(target=behave, daemon=True)
+    with listen() as server:
+        address = server.getsockname()
+        thread = threading.Thread(target=run_peer, daemon=True)
         thread.start()
-        with accept(door, manifest, SOON) as link:
+        with accept(server, manifest, SOON) as link:
             driver = Driver(link, manifest, misses)
             reason = driver.run(robot, seconds=5.0)
     thread.join(SOON)
     assert not thread.is_alive()
-    assert len(robot.stops) == 1, "the robot is told to stop once, however it ends"
+    assert len(robot.stops) == 1, "every drive ends with exactly one stop"
     assert reason is None or len(reason.splitlines()) == 1
     return robot, driver.record, reason
 
 
 def answers(sock, count=10**9, command=(0.1, -0.2), sequence=lambda n: n, also=lambda sock, n: None, first=1):
-    """Answer observation `first`, if it has been heard already, and others that follow: `count` in all."""
+    """Answer observation `first`, if it has been received already, and the following: `count` in all."""
     lengths = {Kind.HELLO: (32, 32), Kind.OBSERVATION: (88, 88), Kind.STOP: (0, 500)}
     decoder, waiting, answered = Decoder(lengths), [first] if first else [], 0
     while True:
@@ -100,11 +100,11 @@ def test_a_policy_drives_a_robot_to_its_end(bundle):
     robot, record, reason = drive(bundle, answers)
     assert reason is None
     assert record.steps == 20
-    assert len(robot.told) == 20
-    np.testing.assert_allclose(robot.told[0], [0.1, -0.2], rtol=1e-6)
-    told = record.told()
-    assert told["share_missed"] == record.missed / 20
-    assert told["thinking"]["max"] == pytest.approx(5e-9)
+    assert len(robot.commands) == 20
+    np.testing.assert_allclose(robot.commands[0], [0.1, -0.2], rtol=1e-6)
+    summary = record.summary()
+    assert summary["share_missed"] == record.missed / 20
+    assert summary["thinking"]["max"] == pytest.approx(5e-9)
 
 
 def silent(sock):
@@ -127,12 +127,12 @@ def flood(sock, sequence):
 
 
 @pytest.mark.parametrize(
-    ("peer", "said"),
+    ("peer", "message"),
     [
         (silent, "no command came in time, 3 times in a row"),
         (half, "no command came in time, 3 times in a row"),
         (lambda s: answers(s, count=3), "the peer has closed the connection"),
-        (lambda s: s.sendall(b"\x17\x03 garbage of some length, which is none of ours"), "something else"),
+        (lambda s: s.sendall(b"\x17\x03 garbage, longer than a header"), "does not use this protocol"),
         (lambda s: answers(s, command=(0.1, np.nan)), "the command for right is nan m"),
         (
             lambda s: answers(s, command=(9.0, 0.0)),
@@ -148,16 +148,16 @@ def flood(sock, sequence):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_policy_makes_the_robot_stop_safely(bundle, peer, said):
+def test_a_bad_policy_makes_the_robot_stop_safely(bundle, peer, message):
     began = time.monotonic()
     robot, _, reason = drive(bundle, peer, ToyRobot(100))
     assert reason is not None
-    assert said in reason
+    assert message in reason
     assert robot.stops == [reason]
     assert time.monotonic() - began < SOON
 
 
-def test_one_late_command_is_held_over_and_told(bundle):
+def test_the_robot_holds_while_a_command_is_late(bundle):
     def late_once(sock):
         answers(sock, count=5)
         time.sleep(0.05)  # two periods and a half
@@ -166,10 +166,10 @@ def test_one_late_command_is_held_over_and_told(bundle):
     robot, record, reason = drive(bundle, late_once, ToyRobot(30), misses=20)
     assert reason is None
     assert record.missed >= 1
-    assert [command is None for command in robot.told].count(True) == record.missed
+    assert [command is None for command in robot.commands].count(True) == record.missed
 
 
-def test_a_robot_that_fails_is_stopped_and_says_so(bundle):
+def test_an_exception_of_the_robot_stops_it(bundle):
     class Broken(ToyRobot):
         def act(self, command):
             raise RuntimeError("the motors are gone")
@@ -180,32 +180,32 @@ def test_a_robot_that_fails_is_stopped_and_says_so(bundle):
     assert robot.stops == ["the robot's side failed: RuntimeError"]
 
 
-def test_others_are_turned_away_until_the_policy_comes(bundle):
+def test_other_peers_are_refused_until_the_policy_connects(bundle):
     manifest = open_bundle(bundle).manifest
     refused = []
-    with listen() as door:
-        address = door.getsockname()
+    with listen() as server:
+        address = server.getsockname()
         assert address[0] == "127.0.0.1"
-        strangers = [
+        greetings = [
             b"GET / HTTP/1.1\r\n\r\n",
             encode(Kind.HELLO, payload=b"x" * 32),
             encode(Kind.COMMAND, 1, 0, b"12345678"),
             b"",
         ]
-        waiting = [socket.create_connection(address) for _ in strangers]
-        for stranger, words in zip(waiting, strangers, strict=True):
-            stranger.sendall(words)
+        strangers = [socket.create_connection(address) for _ in greetings]
+        for stranger, greeting in zip(strangers, greetings, strict=True):
+            stranger.sendall(greeting)
             stranger.shutdown(socket.SHUT_WR)
         mine = threading.Thread(target=lambda: connect(manifest, *address).close(), daemon=True)
         mine.start()
-        accept(door, manifest, SOON, refused.append).close()
+        accept(server, manifest, SOON, refused.append).close()
         mine.join(SOON)
-        for stranger in waiting:
+        for stranger in strangers:
             stranger.close()
-    assert len(refused) == len(strangers)
+    assert len(refused) == len(greetings)
     assert "different bundles" in refused[1]
-    with listen() as door, pytest.raises(ConnectionError, match="no policy has connected"):
-        accept(door, manifest, 0.2)
+    with listen() as server, pytest.raises(ConnectionError, match="no policy has connected"):
+        accept(server, manifest, 0.2)
 
 
 def test_both_ends_must_have_the_same_bundle(bundle, tmp_path):
@@ -215,52 +215,52 @@ def test_both_ends_must_have_the_same_bundle(bundle, tmp_path):
     assert parse((bundle / "manifest.json").read_bytes()).digest == mine.digest
     refused = []
 
-    def turn_away(door):
+    def refuse(server):
         with suppress(ConnectionError):
-            accept(door, mine, 1.0, refused.append, lambda: not refused)
+            accept(server, mine, 1.0, refused.append, lambda: not refused)
 
-    with listen() as door:
-        thread = threading.Thread(target=turn_away, args=(door,), daemon=True)
+    with listen() as server:
+        thread = threading.Thread(target=refuse, args=(server,), daemon=True)
         thread.start()
         with pytest.raises((ProtocolError, ConnectionError)):
-            connect(other, *door.getsockname())
+            connect(other, *server.getsockname())
         thread.join(SOON)
     assert len(refused) == 1
     assert "different bundles" in refused[0]
 
 
 def serving(bundle, robot, silence=1.0):
-    """Serve the bundle to `robot`, a function of a connected socket that has said hello; what came of it."""
+    """Serve the bundle to `robot`, a function of a connected socket. Returns the count, or the exception."""
     manifest = open_bundle(bundle).manifest
-    found = []
+    results = []
 
     def run():
         try:
-            found.append(serve(bundle, door.getsockname()[1], silence=silence, patience=SOON))
+            results.append(serve(bundle, server.getsockname()[1], silence=silence, patience=SOON))
         except (ValueError, ConnectionError) as error:
-            found.append(error)
+            results.append(error)
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        door.settimeout(SOON)
-        mine, _ = door.accept()
+        server.settimeout(SOON)
+        mine, _ = server.accept()
         with mine:
             mine.settimeout(SOON)
             mine.sendall(encode(Kind.HELLO, payload=manifest.digest))
-            heard(mine, Kind.HELLO)
+            next_message(mine, Kind.HELLO)
             robot(mine)
         thread.join(SOON)
     assert not thread.is_alive()
-    return found[0]
+    return results[0]
 
 
-def seen(change=None):
+def payload(change=None):
     arrays = {name: array[0] for name, array in observations().items()}
     return pack(VALUES, {**arrays, **(change or {})})
 
 
-def heard(sock, kind):
+def next_message(sock, kind):
     lengths = {Kind.HELLO: (32, 32), Kind.OBSERVATION: (88, 88), Kind.COMMAND: (8, 8), Kind.STOP: (0, 500)}
     decoder = Decoder(lengths)
     while data := sock.recv(4096):
@@ -276,13 +276,13 @@ def _values(bundle):
     VALUES = open_bundle(bundle).manifest.inputs
 
 
-def test_observations_are_answered_and_stale_ones_skipped(bundle):
-    policy = Policy.load(bundle)
+def test_serve_answers_observations_and_skips_stale_ones(bundle):
+    policy = BundlePolicy.load(bundle)
     expected = policy.act({name: array[0] for name, array in observations().items()})
 
     def robot(sock):
-        sock.sendall(b"".join(encode(Kind.OBSERVATION, n, 0, seen()) for n in range(1, 11)))
-        command = heard(sock, Kind.COMMAND)
+        sock.sendall(b"".join(encode(Kind.OBSERVATION, n, 0, payload()) for n in range(1, 11)))
+        command = next_message(sock, Kind.COMMAND)
         assert 1 <= command.sequence <= 10
         np.testing.assert_allclose(np.frombuffer(command.payload, "<f4"), expected, rtol=1e-6)
         sock.sendall(stop("done"))
@@ -292,68 +292,75 @@ def test_observations_are_answered_and_stale_ones_skipped(bundle):
 
 
 @pytest.mark.parametrize(
-    ("robot", "said"),
+    ("robot", "message"),
     [
         (lambda s: time.sleep(2.0), "the robot has been silent for 1 s"),
         (lambda s: None, "the peer has closed the connection"),
-        (lambda s: s.sendall(b"GET / HTTP/1.1\r\n"), "something else"),
-        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, seen())[:60]), "in the middle of a message"),
-        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, b"short")), "it must have 88"),
+        (lambda s: s.sendall(b"GET / HTTP/1.1\r\n"), "does not use this protocol"),
+        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, payload())[:60]), "in the middle of a message"),
+        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, b"short")), "an OBSERVATION has 5 bytes"),
         (
-            lambda s: (s.sendall(encode(Kind.OBSERVATION, 0, 0, seen())), s.recv(99)),
+            lambda s: (s.sendall(encode(Kind.OBSERVATION, 0, 0, payload())), s.recv(99)),
             "OBSERVATION 0 must not follow",
         ),
-        (lambda s: s.sendall(encode(Kind.COMMAND, 1, 0, b"12345678")), "must not come from this peer"),
-        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, seen()) * 2000), ""),
+        (lambda s: s.sendall(encode(Kind.COMMAND, 1, 0, b"12345678")), "this peer must not send"),
+        (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, payload()) * 2000), ""),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_robot_ends_the_policy_in_one_line(bundle, robot, said):
+def test_a_bad_robot_ends_serve_with_one_line(bundle, robot, message):
     def tolerant(sock):
-        with suppress(OSError):  # the policy may hang up first
+        with suppress(OSError):  # the policy may close the connection first
             robot(sock)
 
     error = serving(bundle, tolerant)
     assert isinstance(error, Exception)
-    assert said in str(error)
+    assert message in str(error)
     assert len(str(error).splitlines()) == 1
 
 
-def test_the_robot_is_told_what_the_policy_refuses(bundle):
+def test_serve_sends_the_reason_when_it_refuses_an_observation(bundle):
     def robot(sock):
-        sock.sendall(encode(Kind.OBSERVATION, 1, 0, seen({"felt": np.array([0, np.nan], np.float32)})))
-        assert "felt 'right' is nan rad" in heard(sock, Kind.STOP).reason
+        sock.sendall(encode(Kind.OBSERVATION, 1, 0, payload({"felt": np.array([0, np.nan], np.float32)})))
+        assert "felt 'right' is nan rad" in next_message(sock, Kind.STOP).reason
 
     assert "felt 'right' is nan rad" in str(serving(bundle, robot))
 
 
-def test_a_policy_in_a_process_of_its_own_holds_the_runtime_alone(bundle):
+def test_a_policy_process_imports_the_runtime_only(bundle):
     manifest = open_bundle(bundle).manifest
     robot = ToyRobot(10)
     with policy_process(bundle, manifest) as link:
         driver = Driver(link, manifest, misses=10)
         assert driver.run(robot, 5.0) is None
-    assert len(robot.told) == 10
+    assert len(robot.commands) == 10
     code = "import sys, robopolicy.runtime.__main__; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in run.stdout.split()}
     assert not loaded & {"jax", "flax", "mujoco", "pybullet", "tyro", "onnx", "numba", "scipy"}
 
 
-def test_a_policy_that_somebody_else_starts_is_waited_for(bundle):
+def test_a_remote_policy_connects_and_prints_its_progress(bundle):
     manifest = open_bundle(bundle).manifest
-    started = []
+    started, ports = [], []
 
     def start(port):
-        words = [sys.executable, "-m", "robopolicy.runtime", "serve", str(bundle), "--port", str(port)]
-        started.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+        command = [sys.executable, "-m", "robopolicy.runtime", "serve", str(bundle), "--port", str(port)]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        ports.append(port)
 
-    with awaited_policy("127.0.0.1", 0, manifest, 60.0, start) as link:
+    with remote_policy("127.0.0.1", 0, manifest, 60.0, start) as link:
         assert Driver(link, manifest, misses=10).run(ToyRobot(5), 5.0) is None
-    assert started[0].wait(timeout=SOON) == 0
+    _, stderr = started[0].communicate(timeout=SOON)
+    assert started[0].returncode == 0
+    assert stderr.splitlines()[:3] == [
+        f"loading {bundle} ...",
+        f"connecting to 127.0.0.1:{ports[0]} ...",
+        "connected, answering observations ...",
+    ]
 
 
-def test_a_policy_that_cannot_start_is_not_waited_for(bundle, capfd):
+def test_a_policy_that_cannot_start_raises_at_once(bundle, capfd):
     manifest = open_bundle(bundle).manifest
     (bundle / "policy.onnx").write_bytes(b"changed")
     began = time.monotonic()
@@ -363,8 +370,8 @@ def test_a_policy_that_cannot_start_is_not_waited_for(bundle, capfd):
     assert "it was changed or damaged" in capfd.readouterr().err
 
 
-def test_spoilt_conversations_stop_the_robot_or_end_well(bundle):
-    """Seeded; the bytes of a sound conversation with some of them changed, cut out or made up."""
+def test_corrupted_commands_never_keep_the_robot_from_stopping(bundle):
+    """The bytes of a valid conversation, seeded, with some changed, removed or inserted."""
     rng = random.Random(4)
     commands = b"".join(encode(Kind.COMMAND, n, 0, np.zeros(2, "<f4").tobytes()) for n in range(1, 4))
     for _ in range(60):

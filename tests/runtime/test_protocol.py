@@ -1,5 +1,6 @@
-"""Messages survive any cutting into pieces, and whatever is none is refused."""
+"""The decoder restores messages from pieces of any size, and refuses invalid bytes."""
 
+import json
 import random
 import struct
 
@@ -31,8 +32,6 @@ STREAM = [
 
 
 def inputs():
-    import json
-
     return parse(json.dumps({**manifest(), "files": {}}).encode()).inputs
 
 
@@ -43,27 +42,27 @@ def pieces(data, rng):
         data = data[size:]
 
 
-def test_messages_come_out_as_they_went_in_however_they_are_cut():
+def test_the_decoder_restores_messages_from_pieces_of_any_size():
     rng = random.Random(0)
     data = b"".join(encode(*message) for message in STREAM)
     for _ in range(200):
         decoder = Decoder(LENGTHS)
-        found = [message for piece in pieces(data, rng) for message in decoder.feed(piece)]
-        assert found == [Message(*message) for message in STREAM]
+        messages = [message for piece in pieces(data, rng) for message in decoder.feed(piece)]
+        assert messages == [Message(*message) for message in STREAM]
         assert decoder.pending == 0
 
 
-def test_arrays_come_out_as_they_went_in():
-    seen = {name: array[0] for name, array in observations().items()}
-    payload = pack(inputs(), seen)
+def test_unpack_restores_what_pack_packed():
+    arrays = {name: array[0] for name, array in observations().items()}
+    payload = pack(inputs(), arrays)
     assert len(payload) == payload_size(inputs()) == 4 * (2 + 4 * 5)
-    assert payload[:8] == seen["felt"].astype("<f4").tobytes()  # in the order of their names
+    assert payload[:8] == arrays["felt"].astype("<f4").tobytes()  # sorted by name
     for name, array in unpack(inputs(), payload).items():
-        np.testing.assert_array_equal(array, seen[name])
+        np.testing.assert_array_equal(array, arrays[name])
     with pytest.raises(ValueError, match="felt is missing"):
-        pack(inputs(), {"image": seen["image"]})
+        pack(inputs(), {"image": arrays["image"]})
     with pytest.raises(ValueError, match=r"felt is float64\[2\]"):
-        pack(inputs(), {**seen, "felt": seen["felt"].astype(float)})
+        pack(inputs(), {**arrays, "felt": arrays["felt"].astype(float)})
 
 
 def header(magic=b"RPOL", version=1, kind=Kind.COMMAND, zero=0, length=8, crc=0):
@@ -71,49 +70,48 @@ def header(magic=b"RPOL", version=1, kind=Kind.COMMAND, zero=0, length=8, crc=0)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
-        (b"GET / HTTP/1.1\r\n", "something else than this protocol"),
-        (b"\x00", "something else"),
-        (header(magic=b"RPOX"), "something else"),
+        (b"GET / HTTP/1.1\r\n", "does not use this protocol"),
+        (b"\x00", "does not use this protocol"),
+        (header(magic=b"RPOX"), "does not use this protocol"),
         (header(version=2), "version 2 of the protocol: this is 1"),
-        (header(kind=Kind.OBSERVATION), "kind 2 must not come from this peer"),
+        (header(kind=Kind.OBSERVATION), "this peer must not send a message of kind 2"),
         (header(kind=77), "kind 77"),
-        (header(zero=1), "must not come"),
+        (header(zero=1), "must not send"),
         (header(length=9), "a COMMAND has 9 bytes: it must have 8"),
         (header(length=2**32 - 1), "4294967295 bytes"),
         (header(kind=Kind.STOP, length=501), "it must have 0 to 500"),
         (header() + b"12345678", "its checksum differs"),
     ],
 )
-def test_what_is_no_message_is_refused_at_once(data, said):
-    """Before its payload is waited for: nobody can make this end hold more than it expects."""
+def test_invalid_bytes_are_refused_before_the_payload_arrives(data, message):
     with pytest.raises(ProtocolError) as caught:
         Decoder(LENGTHS).feed(data)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_reason_is_one_line_whatever_was_sent():
+def test_a_reason_is_one_printable_line():
     assert Message(Kind.STOP, 0, 0, b"\xff\x00a\nb\x1b[31m").reason.isprintable()
     assert Message(Kind.STOP, 0, 0, b"").reason == "no reason given"
     assert Decoder(LENGTHS).feed(stop("x" * 1000))[0].reason == "x" * 500
 
 
-def test_ten_thousand_spoilt_streams_give_sound_messages_or_are_refused():
+def test_ten_thousand_corrupted_streams_give_valid_messages_or_are_refused():
     rng = random.Random(1)
-    sound = b"".join(encode(*message) for message in STREAM)
-    most = HEADER.size + 500
+    valid = b"".join(encode(*message) for message in STREAM)
+    longest = HEADER.size + 500
     refused = 0
     for _ in range(10_000):
-        data = bytearray(sound)
+        data = bytearray(valid)
         for _ in range(rng.choice((1, 1, 3))):
             at = rng.randrange(len(data) or 1)
-            what = rng.randrange(4)
-            if what == 0 and data:
+            change = rng.randrange(4)
+            if change == 0 and data:
                 data[at] ^= 1 << rng.randrange(8)
-            elif what == 1:
+            elif change == 1:
                 del data[at : at + rng.choice((1, 4, 40))]
-            elif what == 2:
+            elif change == 2:
                 data[at:at] = rng.randbytes(rng.choice((1, 4, 40)))
             else:
                 data[at : at + 4] = struct.pack("<I", rng.choice((0, 7, 2**31, 2**32 - 1)))
@@ -122,7 +120,7 @@ def test_ten_thousand_spoilt_streams_give_sound_messages_or_are_refused():
             for piece in pieces(bytes(data), rng):
                 for message in decoder.feed(piece):
                     assert LENGTHS[message.kind][0] <= len(message.payload) <= LENGTHS[message.kind][1]
-                assert decoder.pending <= most
+                assert decoder.pending <= longest
         except ProtocolError:
             refused += 1
     assert refused > 8000

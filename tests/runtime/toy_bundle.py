@@ -1,4 +1,4 @@
-"""A small bundle that is made without JAX: commands are twice what is felt, plus the mean of an image."""
+"""A small bundle made without JAX: the command grows with the mean of the image and with `felt`."""
 
 import hashlib
 import json
@@ -82,27 +82,27 @@ def outputs(seen):
     return {"command": np.float32(0.3) * action, "action": action, "scores": seen["felt"]}
 
 
-def seal(folder, told):
-    """Write manifest and sums of what lies in `folder`."""
+def seal(folder, manifest):
+    """Write `manifest` and the checksums of the files in `folder`."""
 
     def digest(path):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     files = [p for p in sorted(folder.iterdir()) if p.name not in ("manifest.json", "SHA256SUMS")]
-    told = {**told, "files": {p.name: digest(p) for p in files}}
-    (folder / "manifest.json").write_text(json.dumps(told, indent=1) + "\n")
+    manifest = {**manifest, "files": {p.name: digest(p) for p in files}}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     resum(folder)
 
 
 def resum(folder):
-    """Write sums of what lies in `folder`, as whoever changes a bundle on purpose would."""
+    """Write the checksums of the files in `folder`, as a forger would."""
     files = [p for p in sorted(folder.iterdir()) if p.is_file() and p.name != "SHA256SUMS"]
     lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in files]
     (folder / "SHA256SUMS").write_text("".join(lines))
 
 
 def make_bundle(folder, **changes):
-    """A sound bundle, but for `changes` to its manifest."""
+    """A valid bundle, but for `changes` to its manifest."""
     folder.mkdir()
     (folder / "policy.onnx").write_bytes(graph())
     (folder / "policy.stablehlo").write_bytes(b"not read by the runtime")

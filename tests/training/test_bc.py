@@ -16,7 +16,8 @@ from toy_frames import ToyFrames
 
 from robopolicy.envs.sweep import mirror as sweep_mirror
 from robopolicy.policies.base import flatten, unflatten
-from robopolicy.policies.vision_performer import VisionPerformerConfig, vision_performer
+from robopolicy.policies.vision_performer import vision_performer
+from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.training.batches import Batches, Mirror, Prefetcher, split_by_episode, statistics
 from robopolicy.training.bc import BCConfig, Rollouts, train
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
@@ -24,14 +25,17 @@ from robopolicy.training.descent import Descent, Keys
 from robopolicy.training.held_out import HeldOut
 
 POLICY = VisionPerformerConfig(
-    "positive(m=4)", image=24, patch=12, width=8, depth=1, heads=2, mlp=8, encoding=16, hidden=16, samples=32,
+    "positive(m=4)", (ImageInput("image", 24, 24),), (VectorInput("poses", 14),), 12,
+    patch=12, width=8, depth=1, heads=2, mlp=8, encoding=16, hidden=16, samples=32,
     head="squared_error",
 )  # fmt: skip
 CONFIG = BCConfig(
     steps=12, batch=8, warmup=2, learning_rate=1e-2, mirror=False, jitter=0.0, validation=0.2,
     validate_every=4, checkpoint_every=4,
 )  # fmt: skip
-MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
+MIRROR = Mirror.of_each(
+    sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions
+)
 HERE = Path(__file__).parent
 
 
@@ -49,7 +53,7 @@ def cloned(folder, config=CONFIG, policy=POLICY, frames=None, fresh=True, **more
         run=run,
         learner=learner,
         features=features,
-        cache=frames,
+        frames=frames,
         split=split,
         resume=not fresh,
         **more,
@@ -74,7 +78,7 @@ def test_it_learns_what_was_demonstrated(tmp_path, head):
     learner = vision_performer(policy, statistics(frames, split.train, None))
     features = learner.policy.init_features(Keys.of(config.seed).features)
     act = jax.vmap(learner.policy.act, in_axes=(None, None, 0))
-    seen = {"image": frames.images(split.validation), "poses": frames.poses[split.validation]}
+    seen = {**frames.images(split.validation), "poses": frames.vectors["poses"][split.validation]}
     actions = np.asarray(act(unflatten(learner.policy)(jnp.asarray(parameters)), features, seen))
     # Which half of the image is bright: by chance, half of them would be right.
     assert np.mean(np.sign(actions[:, 0]) == np.sign(frames.action[split.validation, 0])) > 0.9
@@ -83,17 +87,23 @@ def test_it_learns_what_was_demonstrated(tmp_path, head):
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
     _, whole = cloned(tmp_path / "whole")
-    frames = ToyFrames()
 
     class StoppedError(Exception):
         pass
 
-    def stop(record):
-        if record["step"] == 8:
-            raise StoppedError
+    class Stop:
+        """A sink that fails between logging a step and saving it."""
+
+        def add(self, record, number):
+            if number == 8:
+                raise StoppedError
+
+        def close(self):
+            pass
 
     with pytest.raises(StoppedError):
-        cloned(tmp_path / "parts", frames=frames, on_record=stop)
+        cloned(tmp_path / "parts", sinks=[Stop()])
+    assert log(tmp_path / "parts")[-1]["step"] == 8
     assert RunFolder(tmp_path / "parts").generations()[-1] == 4
     _, parts = cloned(tmp_path / "parts", fresh=False)
     np.testing.assert_array_equal(parts, whole)
@@ -185,7 +195,7 @@ def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.statistics", lambda *arguments: good)
     config = replace(CONFIG, validation=0.0)
     order = Batches(frames, np.arange(len(frames.episode)), config.batch, config.seed, None, 0.0)
-    frames.poses[order.indices(5)[0], 3] = np.nan  # met in step 6
+    frames.vectors["poses"][order.indices(5)[0], 3] = np.nan  # met in step 6
     with pytest.raises(FloatingPointError) as told:
         cloned(tmp_path / "run", config, frames=frames)
     words = str(told.value)
@@ -208,7 +218,7 @@ def test_a_run_that_meets_nothing_finite_gives_up(tmp_path, monkeypatch):
     frames = ToyFrames()
     good = statistics(frames, np.arange(len(frames.episode)), None)
     monkeypatch.setattr(f"{__name__}.statistics", lambda *arguments: good)
-    frames.poses[:, 3] = np.nan
+    frames.vectors["poses"][:, 3] = np.nan
     config = replace(CONFIG, validation=0.0, nonfinite="skip", steps=100)
     with pytest.raises(FloatingPointError, match=r"step 20: encoding .* it is the last of 20 in a row"):
         cloned(tmp_path / "run", config, frames=frames)
@@ -227,7 +237,7 @@ def test_parameters_that_leave_the_numbers_are_never_kept(tmp_path):
 @pytest.mark.parametrize("parts", [1, 4])
 def test_what_is_not_finite_is_found_in_any_part_of_a_batch(parts):
     made, batch = descent(replace(CONFIG, accumulate=parts))
-    batch.poses[5, 0] = np.nan
+    batch.vectors["poses"][5, 0] = np.nan
     state = made.begin(jax.random.key(0))
     assert made.complaint(state.parameters, batch, 3) == (
         f"encoding is the first layer not to be finite, for 1 of {8 // parts} frames"
@@ -278,10 +288,10 @@ def test_every_part_of_what_is_set_aside_is_of_all_its_episodes():
         def actions(self, parameters, batch):
             return batch.action + 0.5
 
-    frames.images = lambda indices: frames.episode[indices]
+    frames.images = lambda indices: {"image": frames.episode[indices]}
     record = HeldOut(frames, np.arange(80), 20).looked_at(Asked(), None)
     assert record == {"validation/loss": 1.0, "validation/action_error": pytest.approx(0.5)}
-    assert [len(np.unique(batch.image)) for batch in seen] == [10, 10, 10, 10]
+    assert [len(np.unique(batch.images["image"])) for batch in seen] == [10, 10, 10, 10]
     assert HeldOut(frames, np.arange(0), 20).looked_at(Asked(), None) == {}
 
 
@@ -308,10 +318,13 @@ def test_mirrored_frames_are_mirrored_as_a_whole():
     frames = ToyFrames()
     plain = Batches(frames, np.arange(120), 64, 0, None, 0.0).at(0)
     mirrored = Batches(frames, np.arange(120), 64, 0, MIRROR, 0.0).at(0)
-    flipped = (mirrored.image != plain.image).any(axis=(1, 2, 3))
+    images, seen = mirrored.images["image"], plain.images["image"]
+    flipped = (images != seen).any(axis=(1, 2, 3))
     assert 16 < flipped.sum() < 48
-    np.testing.assert_array_equal(mirrored.image[flipped], plain.image[flipped][:, :, ::-1])
-    np.testing.assert_array_equal(mirrored.poses[flipped], MIRROR.poses(plain.poses[flipped]))
+    np.testing.assert_array_equal(images[flipped], seen[flipped][:, :, ::-1])
+    moved = sweep_mirror.mirrored_poses(plain.vectors["poses"][flipped])
+    np.testing.assert_array_equal(mirrored.vectors["poses"][flipped], moved)
+    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.actions(plain.action[flipped]))
     np.testing.assert_array_equal(mirrored.action[~flipped], plain.action[~flipped])
 
 
@@ -319,12 +332,13 @@ def test_jitter_changes_colours_and_moves_nothing():
     frames = ToyFrames()
     plain = Batches(frames, np.arange(120), 8, 0, None, 0.0).at(0)
     jittered = Batches(frames, np.arange(120), 8, 0, None, 0.1).at(0)
-    gains = jittered.image[:, 0, 0].astype(float) / plain.image[:, 0, 0]
+    images, seen = jittered.images["image"], plain.images["image"]
+    gains = images[:, 0, 0].astype(float) / seen[:, 0, 0]
     assert gains.min() > 0.87
     assert gains.max() < 1.13
     assert len(np.unique(gains.round(3))) > 5
-    wanted = np.clip(gains[:, None, None] * plain.image, 0, 255)
-    assert np.abs(jittered.image - wanted).max() <= 200 / 40 + 1  # rounding of 40 * gain, scaled up
+    wanted = np.clip(gains[:, None, None] * seen, 0, 255)
+    assert np.abs(images - wanted).max() <= 200 / 40 + 1  # rounding of 40 * gain, scaled up
     np.testing.assert_array_equal(jittered.action, plain.action)
 
 
@@ -387,6 +401,6 @@ def test_parameters_are_those_that_act(tmp_path):
     _, arrays = RunFolder(tmp_path / "run").load()
     learner = vision_performer(POLICY, statistics(ToyFrames(), np.arange(96), None))
     raw = next(array for path, array in arrays.items() if path.startswith("state/parameters/patches/kernel"))
-    kept = unflatten(learner.policy)(jnp.asarray(mean))["patches"].kernel[...]
+    kept = unflatten(learner.policy)(jnp.asarray(mean))["patches"]["image"].kernel[...]
     assert kept.shape == raw.shape
     assert np.abs(kept - raw).max() > 1e-5

@@ -3,19 +3,20 @@
 import errno
 import json
 import logging
+from contextlib import closing
+from io import BufferedWriter, FileIO
 
 import numpy as np
 import pytest
 
-from robopolicy.training import checkpoint
 from robopolicy.training.checkpoint import (
     CheckpointError,
     RunFolder,
     load_best,
     load_features,
     load_parameters,
-    write_atomically,
 )
+from robopolicy.training.metrics import MetricsLog
 
 ARRAYS = {
     "mean": np.arange(4, dtype=np.float32),
@@ -71,7 +72,9 @@ def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_good_one_before(ru
     for generation in (1, 2, 3):
         run.save(generation, ARRAYS)
     spoil(run, 3)
-    with pytest.raises(CheckpointError, match=r"checkpoints/3.*the last good one is checkpoints/2"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoints/3' is damaged: .*the last good one is 2: .*--resume-from 2$"
+    ):
         run.load()
     assert run.load(2)[0] == 2
 
@@ -139,6 +142,15 @@ def test_what_is_no_run_is_said_to_be_none(tmp_path, run):
         run.config()
 
 
+def test_a_log_on_a_full_disk_is_one_error_to_its_end(run, monkeypatch):
+    full = FileIO("/dev/full", "w")
+    monkeypatch.setattr("tensorboardX.record_writer.open_file", lambda path: BufferedWriter(full))
+    log = MetricsLog(run.path, after=-1)
+    with pytest.raises(OSError, match="go on with --resume") as told, closing(log):
+        log.add({"generation": 0, "return_mean": 1.0})
+    assert told.value.filename == str(run.path)
+
+
 def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch, caplog):
     run.save(1, ARRAYS)
 
@@ -154,17 +166,3 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch, capl
     assert not caplog.records
     monkeypatch.undo()
     assert run.load()[0] == 1
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "config.json"
-    write_atomically(path, "old")
-
-    def full(descriptor, **settings):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
-    with pytest.raises(OSError, match="disk is full"):
-        write_atomically(path, "new")
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]

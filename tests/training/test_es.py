@@ -156,8 +156,8 @@ def test_the_share_of_time_in_episodes_is_told(tmp_path):
 
 def test_an_outcome_that_only_some_episodes_tell_of_is_left_out(tmp_path):
     class Forgetful(Quadratic):
-        def evaluate(self, population, seeds, environment=-1, on_episode=None):
-            told = super().evaluate(population, seeds, environment, on_episode)
+        def evaluate(self, *given):
+            told = super().evaluate(*given)
             told.episodes[-1][-1].info.pop("distance")
             return told
 

@@ -52,13 +52,20 @@ def act(parameters, observation):
     return parameters * observation["point"]
 
 
-def made(kind, workers=2, deadline=60.0, watched=(), **settings):
+def normalising_act(parameters, observation, normaliser):
+    shift, scale = normaliser.reshape(2, -1)
+    return parameters * ((observation["point"] - shift) * scale)
+
+
+def made(kind, workers=2, deadline=60.0, watched=(), normalises=False, **settings):
     environments = [EnvironmentSpec(toy.ID, settings, "toy")]
     if kind == "vector":
         # Fewer places than episodes, and no multiple of the workers.
-        return LockStep(environments, act, workers, 5, deadline, watched)
+        chosen = normalising_act if normalises else act
+        return LockStep(environments, chosen, workers, 5, deadline, watched)
     kind = {"local": LocalPool, "ray": RayPool}[kind]
-    return kind(environments, toy.policy_graph(), workers, deadline, watched)
+    graph = toy.normalising_graph() if normalises else toy.policy_graph()
+    return kind(environments, graph, workers, deadline, watched)
 
 
 def evaluated(kind, *given, **settings):
@@ -95,6 +102,23 @@ def test_what_was_watched_is_told_of(kind):
     assert number == 3  # the observation after the last action led to none
     np.testing.assert_allclose(total, 3 * point, rtol=1e-12)
     np.testing.assert_allclose(squares, 3 * point**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_candidates_share_what_their_observations_are_normalised_by(kind):
+    evaluator = made(kind, normalises=True)
+    env = gymnasium.make(toy.ID)
+    points = {seed: env.reset(seed=seed)[0]["point"] for seed in SEEDS}
+    try:
+        for shift, scale in ((0.0, 1.0), (0.5, 2.0)):
+            normaliser = np.repeat(np.float32([shift, scale]), toy.PARAMETERS)
+            played = evaluator.evaluate(POPULATION, SEEDS, normaliser=normaliser)
+            # In each of three steps the policy acts on the point that it is rewarded to act as.
+            actions = np.array([[p * (points[s] - shift) * scale for s in SEEDS] for p in POPULATION])
+            wanted = -3 * np.square(actions - np.array([points[s] for s in SEEDS])).sum(axis=-1)
+            np.testing.assert_allclose(played.returns, wanted, rtol=1e-5)
+    finally:
+        evaluator.close()
 
 
 def test_workers_hold_no_jax():

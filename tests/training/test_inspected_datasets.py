@@ -12,7 +12,7 @@ import pytest
 from toy_demos import SIZE
 
 from robopolicy.cli import main
-from robopolicy.training.datasets import cached, open_dataset
+from robopolicy.training.datasets import open_dataset
 from robopolicy.training.episodes import open_episode
 
 
@@ -44,25 +44,9 @@ def test_a_dataset_is_told_in_numbers(capsys, dataset):
     assert (seen["success_rate"], seen["score_mean"]) == (1.0, 1.0)
     assert seen["returns"] == [0.5 * steps for steps in opened.steps]
     assert max(map(abs, seen["actions"]["low"])) <= 0.1
-    assert seen["cache"] is None
     assert main(["inspect", str(dataset)]) == 0
     out = capsys.readouterr().out
     assert f"5 episodes, {sum(opened.steps)} steps" in out
-    assert "none: train bc writes it" in out
-
-
-def test_the_cache_of_a_dataset_is_told_with_what_is_wrong(capsys, dataset, tmp_path):
-    copy = copied(dataset, tmp_path)
-    opened = open_dataset(copy, None)
-    with cached(opened, opened.cache, print):
-        pass
-    assert told(capsys, copy)["cache"]["wrong"] == ""
-    assert told(capsys, copy)["cache"]["frames"] == sum(opened.steps)
-    with h5py.File(opened.cache, "a") as file:
-        file.attrs["about"] = json.dumps({**json.loads(file.attrs["about"]), "seeds": []})
-    assert told(capsys, copy)["cache"]["wrong"] == "it is that of another dataset"
-    opened.cache.write_bytes(b"no HDF5")
-    assert "damaged" in told(capsys, copy)["cache"]["wrong"]
 
 
 def test_a_video_has_every_step_and_a_sheet_as_many_as_are_asked_for(capsys, dataset, tmp_path):

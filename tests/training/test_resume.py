@@ -10,10 +10,25 @@ import time
 
 import numpy as np
 import pytest
-from toy_runs import log, run, trained_on_the_toy
+from toy_runs import Quadratic, log, run, trained_on_the_toy
 
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
 from robopolicy.training.metrics import read
+from robopolicy.training.resume import set_aside
+
+
+class Killed(Quadratic):
+    """Ends the run after so many evaluations."""
+
+    def __init__(self, calls):
+        super().__init__()
+        self.calls = calls
+
+    def evaluate(self, *given):
+        self.calls -= 1
+        if self.calls < 0:
+            raise RuntimeError("killed")
+        return super().evaluate(*given)
 
 
 @pytest.mark.slow
@@ -64,6 +79,69 @@ def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(
     run(tmp_path / "killed", resume=True, generations=2)
     assert log(killed) == log(through)
     np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
+
+
+def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
+    through = run(tmp_path / "through")
+    lost = run(tmp_path / "lost")
+    logged = lost.metrics_path.read_bytes()
+    shutil.move(lost.path / "checkpoints", tmp_path / "kept")
+    with pytest.raises(CheckpointError, match="a log up to generation 6, and it has no checkpoint"):
+        run(lost.path, resume=True)
+    assert lost.metrics_path.read_bytes() == logged
+    shutil.move(tmp_path / "kept", lost.path / "checkpoints")
+
+    with pytest.raises(ValueError, match=r"resume_from is 2: .* \(4, 5, 6\), or 0"):
+        set_aside(lost, "generation", 2)
+    for after in (4, 0):
+        set_aside(lost, "generation", after)
+        assert lost.generations() == ([4] if after else [])
+        run(lost.path, resume=True)
+        assert log(lost) == log(through)
+        np.testing.assert_array_equal(load_parameters(lost.path), load_parameters(through.path))
+    for aside, later in (("set-aside-1", {"5", "6"}), ("set-aside-2", {"4", "5", "6"})):
+        assert (lost.path / aside / "metrics.jsonl").read_bytes().count(b"\n") == 7
+        assert {path.name for path in (lost.path / aside).iterdir()} == {"metrics.jsonl", *later}
+
+
+def test_a_run_remembers_the_longest_distance_between_its_checkpoints(tmp_path):
+    """A part that saved seldom and was killed, then a part that saves often: no checkpoint is missing."""
+    folder = run(tmp_path / "run", generations=2)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(folder.path, Killed(calls=5), resume=True, generations=9, checkpoint_every=9)
+    assert (folder.generations()[-1], log(folder)[-1]["generation"]) == (2, 6)
+    run(folder.path, resume=True, generations=9)
+    assert folder.generations()[-1] == 9
+
+
+def test_a_record_is_saved_when_it_is_reported(tmp_path):
+    folder, seen = RunFolder(tmp_path / "run"), []
+    run(folder.path, told=lambda record: seen.append((record["generation"], folder.generations())))
+    assert [(number, saved[-1:]) for number, saved in seen] == [(n, [n] if n else []) for n in range(7)]
+
+
+def test_a_refused_resume_moves_nothing_and_a_set_aside_that_was_removed_is_no_obstacle(tmp_path):
+    folder = run(tmp_path / "run")
+    whole = folder.metrics_path.read_text()
+    folder.metrics_path.write_text(whole + "junk\n")
+    with pytest.raises(CheckpointError, match="line 8"):
+        set_aside(folder, "generation", 4)
+    assert folder.generations() == [4, 5, 6]
+    assert not list(folder.path.glob("set-aside-*"))
+    folder.metrics_path.write_text(whole)
+    set_aside(folder, "generation", 5)
+    set_aside(folder, "generation", 4)
+    shutil.rmtree(folder.path / "set-aside-1")
+    set_aside(folder, "generation", 0)
+    assert folder.generations() == []
+
+
+def test_a_run_that_begins_again_keeps_a_copy_of_its_log(tmp_path):
+    folder = run(tmp_path / "run", generations=1)
+    whole = folder.metrics_path.read_bytes()
+    shutil.rmtree(folder.path / "checkpoints")
+    run(folder.path, resume=True, generations=1)
+    assert (folder.path / "set-aside-1" / "metrics.jsonl").read_bytes() == whole
 
 
 @pytest.mark.slow

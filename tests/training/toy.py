@@ -61,17 +61,18 @@ gymnasium.register(id="Toy-v0", entry_point=Toy)
 
 
 def normalising_graph() -> bytes:
-    """action = weights * (point - shift) * scale, with weights, shift and scale in `parameters`."""
+    """action = parameters * (point - shift) * scale, with shift and scale in `normaliser`."""
     inputs = [
-        helper.make_tensor_value_info("parameters", TensorProto.FLOAT, [3 * PARAMETERS]),
+        helper.make_tensor_value_info("parameters", TensorProto.FLOAT, [PARAMETERS]),
+        helper.make_tensor_value_info("normaliser", TensorProto.FLOAT, [2 * PARAMETERS]),
         helper.make_tensor_value_info("point", TensorProto.FLOAT, [PARAMETERS]),
     ]
     outputs = [helper.make_tensor_value_info("action", TensorProto.FLOAT, [PARAMETERS])]
     nodes = [
-        helper.make_node("Split", ["parameters"], ["weights", "shift", "scale"], num_outputs=3),
+        helper.make_node("Split", ["normaliser"], ["shift", "scale"], num_outputs=2),
         helper.make_node("Sub", ["point", "shift"], ["centred"]),
         helper.make_node("Mul", ["centred", "scale"], ["normalised"]),
-        helper.make_node("Mul", ["weights", "normalised"], ["action"]),
+        helper.make_node("Mul", ["parameters", "normalised"], ["action"]),
     ]
     return _serialized(helper.make_graph(nodes, "toy", inputs, outputs))
 

@@ -6,6 +6,8 @@ from typing import ClassVar, NamedTuple
 import gymnasium
 import numpy as np
 
+from robopolicy.envs.task import Outcome
+
 ID = "toy_demos:Demos-v0"
 SIZE = 40
 
@@ -25,6 +27,8 @@ class Demos(gymnasium.Env):
         }
     )
     action_space: ClassVar = gymnasium.spaces.Box(-1, 1, (12,), np.float32)
+
+    outcomes = (Outcome("fraction_in_bowls", "in bowls", "{:7.1%}", "{:.0%} in bowls"),)
 
     def __init__(self, seconds: float = 0.0, raises: int = -1, hopeless: bool = False) -> None:
         self._seconds, self._raises, self._hopeless = seconds, raises, hopeless

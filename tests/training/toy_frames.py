@@ -6,19 +6,18 @@ IMAGE, ACTIONS, POSES = 24, 12, 14
 
 
 class ToyFrames:
-    """Stands in for a FrameCache: the brighter half tells the sign of the first action, poses the second."""
+    """In place of Frames: the brighter half shows the sign of the first action, `poses` the second action."""
 
     def __init__(self, episodes=6, steps=20, seed=0):
         rng = np.random.default_rng(seed)
         frames = episodes * steps
-        self.image_size = IMAGE
         self.episode = np.repeat(np.arange(episodes), steps)
         self.step = np.tile(np.arange(steps), episodes)
-        self.poses = rng.uniform(-1, 1, (frames, POSES)).astype(np.float32)
+        self.vectors = {"poses": rng.uniform(-1, 1, (frames, POSES)).astype(np.float32)}
         self.left = rng.random(frames) < 0.5
         self.action = np.zeros((frames, ACTIONS), np.float32)
         self.action[:, 0] = np.where(self.left, 0.8, -0.8)
-        self.action[:, 1] = 0.9 * self.poses[:, 0]
+        self.action[:, 1] = 0.9 * self.vectors["poses"][:, 0]
         self.reads = 0
 
     def images(self, indices):
@@ -27,4 +26,4 @@ class ToyFrames:
         for image, index in zip(out, indices, strict=True):
             half = np.s_[:, : IMAGE // 2] if self.left[index] else np.s_[:, IMAGE // 2 :]
             image[half] = 200
-        return out
+        return {"image": out}

@@ -6,6 +6,7 @@ from robopolicy.training.recording import RecordingConfig, record
 from robopolicy.training.worker import EnvironmentSpec
 
 TASK = "toy"
+OUTCOMES = ("fraction_in_bowls", "spilled")
 ABOUT = {
     "task": TASK,
     "format": 1,
@@ -20,4 +21,5 @@ def spec(**settings):
 
 
 def recorded(out, workers=2, **config):
-    return record(RecordingConfig(**{"episodes": 5, **config}), spec(), out, ABOUT, workers)
+    settings = RecordingConfig(**{"episodes": 5, "outcomes": OUTCOMES, **config})
+    return record(settings, spec(), out, ABOUT, workers)

@@ -24,7 +24,7 @@ class Quadratic:
         self.workers = 1
         self._broken, self._slope = broken, slope
 
-    def evaluate(self, population, seeds, environment=-1, on_episode=None):
+    def evaluate(self, population, seeds, environment=-1, on_episode=None, normaliser=None):
         rows = []
         for index, parameters in enumerate(population):
             row = []

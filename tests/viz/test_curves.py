@@ -1,4 +1,4 @@
-"""Learning curves drawn from plain data."""
+"""Learning curves of plain data."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def points(xs, ys):
     return np.array(xs, float), np.array(ys, float)
 
 
-def test_the_mean_is_that_of_all_seeds_where_all_have_been():
+def test_the_mean_covers_the_x_that_all_seeds_share():
     runs = [points([0, 10, 20, 30], [0, 10, 20, 30]), points([5, 20], [0, 30])]
     x, (mean, spread) = mean_and_spread(runs)
     np.testing.assert_array_equal(x, [5, 10, 20])
@@ -20,14 +20,14 @@ def test_the_mean_is_that_of_all_seeds_where_all_have_been():
     np.testing.assert_allclose(spread, [5 / np.sqrt(2), 0, 10 / np.sqrt(2)])
 
 
-def test_seeds_that_never_were_at_one_place_have_no_mean():
+def test_seeds_without_a_shared_x_have_no_mean():
     x, (mean, _) = mean_and_spread([points([0, 1], [3, 4]), points([2, 3], [5, 6])])
     assert len(x) == len(mean) == 0
 
 
 @pytest.fixture
-def drawn(monkeypatch, tmp_path):
-    """Draws panels; returns the figure."""
+def figure_of(monkeypatch, tmp_path):
+    """A function that draws panels and returns the figure."""
     figures = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: figures.append(self) or path.touch())
 
@@ -38,28 +38,28 @@ def drawn(monkeypatch, tmp_path):
     return draw
 
 
-def test_every_run_is_a_line_and_seeds_have_a_mean_and_a_band(drawn):
+def test_every_run_is_a_line_and_seeds_have_a_mean_and_a_band(figure_of):
     seeds = Curve("softmax", [points([0, 1, 2], [1, 2, 3]), points([0, 1, 2], [3, 2, 1])])
     alone = Curve("positive", [points([0, 1], [5, 6])])
-    (axes,) = drawn([Panel("return", [seeds, alone])]).axes
+    (axes,) = figure_of([Panel("return", [seeds, alone])]).axes
     lines = [line.get_ydata().tolist() for line in axes.lines]
     assert lines == [[1, 2, 3], [3, 2, 1], [2, 2, 2], [5, 6]]
     assert len(axes.collections) == 1
     assert axes.get_xlabel() == "generation"
 
 
-def test_a_curve_looks_the_same_where_others_are_missing(drawn):
-    there, missing = Curve("b", [points([0, 1], [1, 2])]), Curve("a", [])
-    figure = drawn([Panel("return", [Curve("a", there.runs), there]), Panel("success", [missing, there])])
+def test_a_curve_has_the_same_style_in_every_panel(figure_of):
+    full, empty = Curve("b", [points([0, 1], [1, 2])]), Curve("a", [])
+    figure = figure_of([Panel("return", [Curve("a", full.runs), full]), Panel("success", [empty, full])])
     first, second = figure.axes
     assert first.lines[1].get_color() == second.lines[0].get_color()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
 
 
-def test_nothing_is_clipped_or_lies_on_another(drawn):
+def test_nothing_is_clipped_or_overlaps(figure_of):
     names = [f"{name}(m=256, coupling=halton)" for name in ("positive", "angular_hybrid", "trigonometric")]
     curves = [Curve(name, [points([0, 1e6], [n, 1])] * 2, [5e5]) for n, name in enumerate(names)]
-    figure = drawn([Panel(f"number {n} of what is logged in training", curves, n == 0) for n in range(5)])
+    figure = figure_of([Panel(f"number {n} of what is logged in training", curves, n == 0) for n in range(5)])
     figure.draw_without_rendering()
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     boxes += [figure.legends[0].get_window_extent(), figure._suptitle.get_window_extent()]
@@ -70,7 +70,7 @@ def test_nothing_is_clipped_or_lies_on_another(drawn):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_the_same_curves_give_the_same_bytes_whatever_the_usual_style(tmp_path, suffix):
+def test_the_same_curves_give_the_same_bytes_under_any_user_style(tmp_path, suffix):
     panel = Panel("loss", [Curve("softmax", [points([1, 2, 3], [1e3, 10, 1])])])
     for name, style in (("a", {}), ("b", {"font.size": 20, "axes.grid": False, "svg.fonttype": "none"})):
         with rc_context(style):

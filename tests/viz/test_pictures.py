@@ -14,19 +14,19 @@ from robopolicy.viz.video import open_video
 LEVEL = np.full((24, 32), 0.4, np.float32)
 
 
-def test_just_the_masked_out_pixels_are_red():
-    kept = np.random.default_rng(0).random((24, 32)) > 0.5
+def test_exactly_the_masked_out_pixels_are_red():
+    mask = np.random.default_rng(0).random((24, 32)) > 0.5
     depth = LEVEL + np.linspace(0, 0.5, 32, dtype=np.float32)
-    picture = depth_picture(depth, LEVEL, kept, 4).astype(int)
+    picture = depth_picture(depth, LEVEL, mask, 4).astype(int)
     assert picture.shape == (96, 128, 3)
     red = (picture[..., 0] > picture[..., 1] + 30)[::4, ::4]
-    np.testing.assert_array_equal(red, ~kept)
+    np.testing.assert_array_equal(red, ~mask)
     grey = depth_picture(depth, LEVEL, None, 1).astype(int)
     assert (grey[..., 0] == grey[..., 2]).all()
     assert (np.diff(grey[0, :, 0]) <= 0).all()
 
 
-def test_panels_and_captions_lie_inside_the_frame():
+def test_panels_and_captions_are_inside_the_frame():
     frame = np.full((360, 640, 3), 200, np.uint8)
     panel = np.full((96, 128, 3), 90, np.uint8)
     out = compose(frame, {"front camera": panel, "belly camera": panel}, ["one line", "another"])
@@ -38,7 +38,7 @@ def test_panels_and_captions_lie_inside_the_frame():
     assert out[-40:].min() < 100
 
 
-def test_a_video_has_the_asked_size_rate_and_frames(tmp_path):
+def test_a_video_has_the_given_size_rate_and_frames(tmp_path):
     path = tmp_path / "walk.mp4"
     with open_video(path, 20) as video:
         for shade in range(30):
@@ -64,8 +64,8 @@ def test_a_video_that_fails_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_video_for_which_the_disk_has_no_room_is_none(tmp_path):
-    """ffmpeg ends without a word to whoever writes its frames."""
+def test_a_video_that_exceeds_the_disk_leaves_nothing(tmp_path):
+    """ffmpeg ends, and the next frame meets a broken pipe."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def film():
@@ -82,12 +82,12 @@ def test_a_video_for_which_the_disk_has_no_room_is_none(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_names_that_cannot_be_written_are_refused_before_any_work(tmp_path):
-    for path, words in (
+def test_an_invalid_path_of_a_video_is_refused(tmp_path):
+    for path, message in (
         (tmp_path / "walk.avi", r"\.mp4"),
         (tmp_path / "nowhere" / "walk.mp4", "does not exist"),
     ):
-        with pytest.raises(ValueError, match=words), open_video(path, 20):
+        with pytest.raises(ValueError, match=message), open_video(path, 20):
             pass
 
 
@@ -107,7 +107,7 @@ def test_a_contact_sheet_shows_every_frame_in_order(tmp_path):
     [(0, 0, 4), (2, 1, 4), (2, 2, 0)],
     ids=["frames", "captions", "columns"],
 )
-def test_a_contact_sheet_says_what_it_lacks(tmp_path, frames, captions, columns):
+def test_invalid_arguments_of_a_contact_sheet_are_refused(tmp_path, frames, captions, columns):
     with pytest.raises(ValueError, match=r"(frames|captions|columns) (is|are) "):
         contact_sheet(
             tmp_path / "s.png", [np.zeros((50, 60, 3), np.uint8)] * frames, ["x"] * captions, columns
@@ -115,7 +115,7 @@ def test_a_contact_sheet_says_what_it_lacks(tmp_path, frames, captions, columns)
     assert not list(tmp_path.iterdir())
 
 
-def test_heat_stands_where_the_tokens_are_and_rises_with_their_rank():
+def test_heat_covers_the_tokens_and_rises_with_their_rank():
     rank = np.array([[0.1, 0.5, 1.0], [1.5, 2.0, 9.0]], np.float32)
     heat = heat_picture(rank, np.full((20, 30, 3), 128, np.uint8)).astype(int)
     cells = heat[5::10, 5::10]
@@ -126,14 +126,14 @@ def test_heat_stands_where_the_tokens_are_and_rises_with_their_rank():
     assert (np.diff(yellow) > 0).all()
 
 
-def test_points_are_projected_as_a_pinhole_camera_sees_them():
+def test_points_are_projected_by_a_pinhole_camera():
     view = ((0.0, -2.0, 1.0), (0.0, 0.0, 1.0), 90.0)
     points = np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [0.0, 2.0, 3.0]])
     places = projected(points, view, (400, 200))
     np.testing.assert_allclose(places, [[200, 100], [300, 100], [200, 50]], atol=1e-9)
 
 
-def test_panels_stand_side_by_side_in_the_middle():
+def test_panels_are_centred_side_by_side():
     colours = {"camera": (90, 0, 0), "attention": (0, 200, 0)}
     panels = {name: np.full((40, 40, 3), colour, np.uint8) for name, colour in colours.items()}
     out = centred(panels, 200, 120)

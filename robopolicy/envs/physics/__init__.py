@@ -14,27 +14,26 @@ ENGINES = ("bullet", "mujoco")
 
 
 def default_engine() -> str:
-    """Bullet where it is installed, which has no wheel for Python 3.12 and later; MuJoCo elsewhere."""
+    """Bullet if it is installed (it has no wheel for Python 3.12 and later), otherwise MuJoCo."""
     return "bullet" if find_spec("pybullet") else "mujoco"
 
 
 def renderer(engine: str) -> str:
-    """What draws the arms' pictures: the same scene has other pixels in another renderer."""
+    """The name of the engine's renderer. Pictures of the same scene differ between renderers."""
     if engine == "bullet":
         return "TinyRenderer"
     with _loading(engine):
-        import robopolicy.envs.physics.mujoco  # noqa: F401  (chooses how it is going to draw)
+        import robopolicy.envs.physics.mujoco  # noqa: F401  (sets MUJOCO_GL)
 
     return f"MuJoCo {os.environ.get('MUJOCO_GL', 'glfw')}"
 
 
 def make_physics(engine: str, *, visible: bool) -> Physics:
-    """The quadruped in one of `ENGINES`; `visible` if pictures are going to be drawn.
+    """The quadruped in one of `ENGINES`. Rendering needs `visible`.
 
-    Raises ModuleNotFoundError, in one line, for an engine that is not installed, RuntimeError for one that
-    cannot be loaded.
+    Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
     """
-    # Imported here so that a task can be described without any engine.
+    # The import is here so that the tasks' descriptions work without an engine.
     if engine == "bullet":
         with _loading(engine):
             from robopolicy.envs.physics.bullet import BulletPhysics
@@ -45,9 +44,9 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 
 
 def make_arms(engine: str, tool: Array) -> ArmsPhysics:
-    """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's place in the frame of an arm's last link.
+    """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
 
-    Raises as `make_physics` does; both engines read the arm from what is installed with pybullet.
+    Raises as `make_physics` does. Both engines read the arm's model from the package pybullet.
     """
     if engine == "bullet":
         with _loading(engine):
@@ -60,7 +59,7 @@ def make_arms(engine: str, tool: Array) -> ArmsPhysics:
 
 @contextmanager
 def _loading(engine: str) -> Iterator[None]:
-    """For the import of what needs `engine`, and nothing else: what fails later is no matter of loading."""
+    """Check and convert errors of importing `engine`. The block must hold the import only."""
     package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
     if not find_spec(package):
         raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {package}")
@@ -71,6 +70,6 @@ def _loading(engine: str) -> Iterator[None]:
     except Exception as error:
         if engine != "mujoco":
             raise
-        # With an OpenGL that is not there, MuJoCo fails in many ways to be imported.
-        chosen = os.environ.get("MUJOCO_GL")
-        raise RuntimeError(f"mujoco cannot be loaded, with MUJOCO_GL={chosen}: {error}") from error
+        # Without OpenGL, the import of MuJoCo raises many different exceptions.
+        backend = os.environ.get("MUJOCO_GL")
+        raise RuntimeError(f"mujoco cannot be loaded, with MUJOCO_GL={backend}: {error}") from error

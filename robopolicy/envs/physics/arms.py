@@ -1,4 +1,4 @@
-"""What the sweeping task needs of an engine: two arms with spatulas, balls and bowls on a table."""
+"""The interface of an engine for the sweeping task: two arms with spatulas, balls and bowls on a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from robopolicy.envs.physics.base import Array, View
 
 RED, GREEN, WOOD = (0.85, 0.1, 0.1, 1.0), (0.15, 0.6, 0.25, 1.0), (0.78, 0.72, 0.62, 1.0)
-WALLS = 12  # of a bowl; Bullet crashes with more than 16 shapes in a body
+WALLS = 12  # per bowl; Bullet crashes with more than 16 shapes in a body
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Bowl:
 
 
 class Placement(NamedTuple):
-    """Where things stand at first. Lengths in metres; the table's top is at z = 0, its middle at the origin.
+    """The initial scene. Lengths in metres; the centre of the table's top is the origin.
 
-    bases: of the arms, [2, 3] (x, y, yaw); joints [2, 7] (rad); balls: their centres [N, 3].
+    bases: poses of the arms, [2, 3] (x, y, yaw); joints: [2, 7] (rad); balls: their centres, [N, 3].
     """
 
     bases: Array
@@ -41,22 +41,22 @@ class Placement(NamedTuple):
     ball_radius: float
     ball_mass: float
     bowls: tuple[Bowl, ...]
-    table: tuple[float, float]  # half its sides
+    table: tuple[float, float]  # half of its sides
 
 
 class ArmsPhysics(Protocol):
-    """Two arms over a table. `reset` rebuilds the world, so that nothing of an episode reaches the next.
+    """Two arms over a table. `reset` rebuilds the world, so that episodes are independent.
 
-    `config` are the engine's settings, a dataclass.
+    `config` is a dataclass with the engine's settings.
     """
 
     config: Any
 
     def reset(self, placement: Placement) -> None:
-        """Build the world anew, everything at rest."""
+        """Rebuild the world, with everything at rest."""
 
     def command(self, joints: Array) -> None:
-        """Angles [2, 7] (rad) that the joints hold from now on."""
+        """Set the target angles [2, 7] (rad) of the joints."""
 
     def step(self) -> None:
         """Advance by one control period."""
@@ -78,7 +78,7 @@ class ArmsPhysics(Protocol):
 
 
 def bowl_walls(bowl: Bowl) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
-    """Half extents, places and turns (x, y, z, w) of a bowl's walls."""
+    """Half extents (m), positions (m) and quaternions (x, y, z, w) of a bowl's walls."""
     reach, half = bowl.radius + bowl.wall / 2, bowl.height / 2
     length = reach * math.tan(math.pi / WALLS) + bowl.wall / 2
     sizes, places, turns = [], [], []
@@ -90,14 +90,14 @@ def bowl_walls(bowl: Bowl) -> tuple[list[list[float]], list[list[float]], list[l
 
 
 def arm_with_spatula(tool: Array) -> str:
-    """The arm's URDF, its meshes by whole paths, the spatula's link fixed to the last one at `tool` [4, 4].
+    """URDF of the arm with absolute mesh paths, and the spatula on its last link at the pose `tool` [4, 4].
 
-    Raises ModuleNotFoundError where pybullet_data is not installed.
+    Raises ModuleNotFoundError if pybullet_data is not installed.
     """
     data = find_spec("pybullet_data")
     if data is None or not data.submodule_search_locations:
         raise ModuleNotFoundError(
-            "the arms are those of pybullet_data, which comes with the package pybullet"
+            "the model of the arms is in pybullet_data, which is part of the package pybullet"
         )
     folder = Path(data.submodule_search_locations[0]) / "kuka_iiwa"
     arm = ElementTree.parse(folder / "model.urdf").getroot()

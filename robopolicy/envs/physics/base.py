@@ -1,4 +1,4 @@
-"""The readings and commands that a task needs of a physics engine, and nothing of any engine."""
+"""The engine-independent interface of a physics engine: readings and commands."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
-"""The quaternion (w, x, y, z) of no turn."""
+"""The identity quaternion (w, x, y, z)."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A fixed box: `center` and `half` extents [3] (m), turned about the vertical by `yaw` (rad).
+    """A fixed box with its `center` and `half` extents [3] (m), and its `yaw` (rad).
 
-    `shade` is its grey in pictures.
+    `shade` is its grey level in pictures, from 0 to 1.
     """
 
     center: tuple[float, float, float]
@@ -29,10 +29,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What may differ between episodes, and what a controller is not told.
+    """Physical parameters of an episode, which controllers do not observe.
 
-    friction: coefficient between toes and boxes; payload: kg at the base's centre of mass; motor_strength:
-    share of every commanded torque, and of the torque limit of a held joint, that motors deliver.
+    friction: coefficient between toes and boxes; payload: mass (kg) at the base's centre of mass;
+    motor_strength: share of a commanded torque, and of the torque limit of a held joint, that motors deliver.
     """
 
     friction: float = 0.8
@@ -41,10 +41,12 @@ class Conditions:
 
 
 class BodyState(NamedTuple):
-    """One reading of a floating-base robot.
+    """The state of a floating-base robot.
 
-    position [3] (m) and rotation [3, 3] (base to world) of the base link; linear [3] (m/s) and
-    angular [3] (rad/s) velocity in the world frame; joint_positions (rad) and joint_velocities (rad/s) [J].
+    Attributes:
+      position, rotation: of the base link, [3] (m) and [3, 3] (base to world).
+      linear_velocity, angular_velocity: of the base link, [3] (m/s) and [3] (rad/s), world frame.
+      joint_positions, joint_velocities: [J] (rad) and [J] (rad/s).
     """
 
     position: Array
@@ -64,9 +66,9 @@ class View(NamedTuple):
 
 
 class Physics(Protocol):
-    """A robot among boxes. `reset` rebuilds the world, so that nothing of an episode reaches the next.
+    """A robot among boxes. `reset` rebuilds the world, so that episodes are independent.
 
-    `config` are the engine's settings, a dataclass.
+    `config` is a dataclass with the engine's settings.
     """
 
     config: Any
@@ -79,28 +81,25 @@ class Physics(Protocol):
         conditions: Conditions,
         quaternion: tuple[float, float, float, float] = UPRIGHT,
     ) -> None:
-        """Build the world anew, the robot's base at `position` [3] (m), turned by `quaternion`, at rest."""
+        """Rebuild the world, with the robot's base at rest at `position` [3] (m) and `quaternion`."""
 
     def state(self) -> BodyState:
-        """Read the robot."""
+        """The present state of the robot."""
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
-        """Set what each joint [J] does from now on: hold its position (rad) or apply its torque (N m)."""
+        """Set the command of each joint [J]: hold a position (rad) or apply a torque (N m)."""
 
     def push(self, force: Array) -> None:
         """Push the base's centre of mass with `force` [3] (N, world) during the next control period."""
 
     def step(self) -> None:
-        """Advance by one control period, in as many physics steps as the engine was built with."""
+        """Advance by one control period, in the configured number of physics steps."""
 
     def foot_contacts(self) -> NDArray[np.bool_]:
         """Whether each foot touches the terrain, [4]."""
 
     def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
-        """Distance [N] (m) to the terrain along unit `directions` from `origins`, [N, 3] each.
-
-        It is `reach` where nothing is hit.
-        """
+        """Distance [N] (m), at most `reach`, to the terrain from `origins` along unit `directions` [N, 3]."""
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         """A picture [height, width, 3] of the robot and its world."""
@@ -108,20 +107,20 @@ class Physics(Protocol):
     def mass_properties(self) -> tuple[float, Array, Array]:
         """Mass (kg), centre of mass [3] and inertia about it [3, 3] at the present pose, in base axes.
 
-        A payload is not part of it.
+        They exclude the payload.
         """
 
     def mass_matrix(self) -> Array:
-        """Joint-space inertia [18, 18], for velocities ordered base linear and angular (world), joints."""
+        """Joint-space inertia [18, 18]; the order is base linear, base angular (world), joints."""
 
     def gravity_torques(self) -> Array:
-        """Generalised force [18] that holds the robot still against gravity, ordered as in `mass_matrix`."""
+        """Generalised force [18] that balances gravity, in the order of `mass_matrix`."""
 
     def foot_positions(self) -> Array:
         """Centres of the toes, [4, 3] (m, world)."""
 
     def foot_jacobians(self) -> Array:
-        """Velocity of each toe's centre (world) for each generalised velocity, [4, 3, 18]."""
+        """Jacobian of each toe's centre (world) for the generalised velocity, [4, 3, 18]."""
 
     def contact_forces(self) -> Array:
         """Force of the terrain on each foot in the last physics step, [4, 3] (N, world)."""

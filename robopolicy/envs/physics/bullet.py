@@ -19,7 +19,7 @@ from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditi
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """PyBullet prints from C on import and on connecting, which would spoil machine-readable output."""
+    """Discard the output of C code: PyBullet prints when it is imported and when it connects."""
     c_library = ctypes.CDLL(None)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -48,22 +48,22 @@ TOES = (3, 7, 11, 15)
 
 @dataclass(frozen=True)
 class BulletConfig:
-    """Settings of the engine; the reasons stand in docs/stepping-stones.md."""
+    """Settings of the engine; docs/stepping-stones.md gives the reasons."""
 
     control_period: float = 0.01  # s
-    substeps: int = 5  # physics steps a control period: 2 ms each
+    substeps: int = 5  # physics steps per control period, 2 ms each
     solver_iterations: int = 10
     motor_torque: float = 60.0  # N m, limit of a position-controlled joint
     position_gain: float = 0.15  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 0.8
 
 
-def disconnect(client: BulletClient) -> None:
+def _disconnect(client: BulletClient) -> None:
     client.disconnect()
 
 
 def empty_world(client: BulletClient, control_period: float, substeps: int, iterations: int) -> None:
-    """A world with nothing but gravity, in which a seed fixes every bit."""
+    """Reset to a world with gravity only, and with deterministic contacts."""
     client.resetSimulation()
     client.setPhysicsEngineParameter(
         fixedTimeStep=control_period,
@@ -74,30 +74,41 @@ def empty_world(client: BulletClient, control_period: float, substeps: int, iter
     client.setGravity(0.0, 0.0, -9.81)
 
 
-class BulletPhysics:
-    """Laikago (`laikago_toes_zup_lores.urdf` of pybullet_data) on boxes, behind the `Physics` protocol.
+class BulletWorld:
+    """A connection to Bullet. `close`, or the end of the object, closes it."""
 
-    Only the toes collide: an episode ends long before a trunk or a shin could touch anything, and it
-    halves the engine's time.
-    """
-
-    def __init__(self, config: BulletConfig | None = None, *, visible: bool = False) -> None:
-        """`visible` loads what only pictures need, which makes every reset 80 ms dearer."""
-        self.config = config or BulletConfig()
-        self._visible = visible
+    def __init__(self) -> None:
         with quiet():
             self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
-        self._client.setAdditionalSearchPath(pybullet_data.getDataPath())
-        # Disconnect before the interpreter takes PyBullet's own clean-up apart.
-        self._disconnect = weakref.finalize(self, disconnect, self._client)
-        self._robot = -1
-        self._conditions = Conditions()
+        # Disconnect before the interpreter's shutdown disables PyBullet's own clean-up.
+        self._disconnect = weakref.finalize(self, _disconnect, self._client)
 
     @property
     def _bullet(self) -> BulletClient:
         if self._client is None:
             raise RuntimeError("physics is closed: make a new environment")
         return self._client
+
+    def close(self) -> None:
+        self._disconnect()
+        self._client = None
+
+
+class BulletPhysics(BulletWorld):
+    """Laikago (`laikago_toes_zup_lores.urdf` of pybullet_data) on boxes; implements `Physics`.
+
+    Only the toes collide, which halves the engine's time. An episode ends before a trunk or a shin could
+    touch anything.
+    """
+
+    def __init__(self, config: BulletConfig | None = None, *, visible: bool = False) -> None:
+        """`visible` loads the visual shapes for rendering, which takes 80 ms per reset."""
+        super().__init__()
+        self.config = config or BulletConfig()
+        self._visible = visible
+        self._bullet.setAdditionalSearchPath(pybullet_data.getDataPath())
+        self._robot = -1
+        self._conditions = Conditions()
 
     def reset(
         self,
@@ -117,7 +128,7 @@ class BulletPhysics:
             )
             turn = (0.0, 0.0, math.sin(box.yaw / 2), math.cos(box.yaw / 2))
             body = bullet.createMultiBody(0.0, shape, visual, box.center, turn)
-            bullet.changeDynamics(body, -1, lateralFriction=1.0)  # Bullet multiplies it with the toes'
+            bullet.changeDynamics(body, -1, lateralFriction=1.0)  # Bullet multiplies it by the toes'
         self._robot = bullet.loadURDF(
             "laikago/laikago_toes_zup_lores.urdf",
             position,
@@ -127,7 +138,7 @@ class BulletPhysics:
         )
         for link in range(-1, bullet.getNumJoints(self._robot)):
             if link in TOES:
-                # The file's anchors hold a toe on an edge that Coulomb friction lets it slip from.
+                # The URDF's friction anchors would hold a toe on an edge where Coulomb friction lets it slip.
                 bullet.changeDynamics(
                     self._robot,
                     link,
@@ -166,18 +177,20 @@ class BulletPhysics:
         held = np.flatnonzero(position_controlled)
         pushed = np.flatnonzero(~position_controlled)
         if held.size:
+            # Bullet limits a motor's impulse per physics step to that of a whole control period.
+            limit = strength * config.motor_torque / config.substeps
             bullet.setJointMotorControlArray(
                 self._robot,
                 [JOINTS[i] for i in held],
                 bullet.POSITION_CONTROL,
                 targetPositions=positions[held].tolist(),
-                forces=[strength * config.motor_torque] * held.size,
+                forces=[limit] * held.size,
                 positionGains=[config.position_gain] * held.size,
                 velocityGains=[config.velocity_gain] * held.size,
             )
         if pushed.size:
             joints = [JOINTS[i] for i in pushed]
-            # A joint keeps its motor until the motor's force is set to zero.
+            # The motor of a joint stays active until its force is set to zero.
             bullet.setJointMotorControlArray(
                 self._robot, joints, bullet.VELOCITY_CONTROL, forces=[0.0] * pushed.size
             )
@@ -217,7 +230,7 @@ class BulletPhysics:
             eye_to_clip,
             lightDirection=(1.0, -2.0, 4.0),
             lightAmbientCoeff=0.75,
-            shadow=0,  # its shadows end in the middle of stones, and double the time
+            shadow=0,  # shadows would end in the middle of stones, and double the time
             renderer=bullet.ER_TINY_RENDERER,
             flags=bullet.ER_NO_SEGMENTATION_MASK,
         )[2]
@@ -248,7 +261,7 @@ class BulletPhysics:
 
     def mass_matrix(self) -> Array:
         bullet, state = self._bullet, self.state()
-        # Bullet's velocities are the base's angular and linear one in the base's axes, then the joints'.
+        # Bullet orders velocities as base angular, base linear (both in base axes), joints.
         own = np.array(bullet.calculateMassMatrix(self._robot, state.joint_positions.tolist()))
         turn = _to_world(state.rotation)
         return np.asarray(turn @ own @ turn.T)
@@ -257,7 +270,7 @@ class BulletPhysics:
         bullet, state = self._bullet, self.state()
         quaternion = bullet.getBasePositionAndOrientation(self._robot)[1]
         place = [*state.position, *quaternion, *state.joint_positions]
-        # Entry 6 belongs to the fourth number of the quaternion.
+        # Entry 6 belongs to the fourth entry of the quaternion.
         still = [0.0] * len(place)
         forces = bullet.calculateInverseDynamics(self._robot, place, still, still, 1)
         return np.delete(np.array(forces), 6)
@@ -277,16 +290,12 @@ class BulletPhysics:
         for contact in self._bullet.getContactPoints(bodyA=self._robot):
             parts = ((contact[9], contact[7]), (contact[10], contact[11]), (contact[12], contact[13]))
             forces[TOES.index(contact[3])] += sum(size * np.array(axis) for size, axis in parts)
-        # Bullet divides the impulse of one physics step by the time of all.
+        # Bullet divides the impulse of one physics step by the whole control period.
         return forces * self.config.substeps
-
-    def close(self) -> None:
-        self._disconnect()
-        self._client = None
 
 
 def _to_world(rotation: Array) -> Array:
-    """Brings Bullet's generalised forces [18] to those of velocities ordered as `Physics` has them."""
+    """Matrix [18, 18] from Bullet's generalised forces to those of `Physics`."""
     turn = np.eye(18)
     turn[:6, :6] = 0.0
     turn[:3, 3:6] = turn[3:6, :3] = rotation

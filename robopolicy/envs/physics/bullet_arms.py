@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
-import weakref
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
 from robopolicy.envs.physics.base import Array, View
-from robopolicy.envs.physics.bullet import BulletClient, disconnect, empty_world, pybullet, quiet
+from robopolicy.envs.physics.bullet import BulletWorld, empty_world
+from robopolicy.writing import scratch
 
 ARM_JOINTS = 7
-SPATULA = 7  # its link, behind those of the joints
+SPATULA = 7  # link of the spatula
 
 
 @dataclass(frozen=True)
@@ -25,42 +22,29 @@ class BulletArmsConfig:
     """Settings of the engine."""
 
     control_period: float = 0.1  # s
-    substeps: int = 24  # physics steps a control period
+    substeps: int = 24  # physics steps per control period
     solver_iterations: int = 10
     motor_torque: tuple[float, ...] = (320.0, 320.0, 176.0, 176.0, 110.0, 40.0, 40.0)  # N m, the maker's
     position_gain: float = 0.08  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 1.0
     friction: float = 0.4
-    rolling_friction: float = 0.003  # m; Bullet multiplies it with the friction of what a ball rolls on
-    table_height: float = 0.1  # m, its thickness
+    rolling_friction: float = 0.003  # m; Bullet multiplies it by the friction of the surface below a ball
+    table_height: float = 0.1  # m, thickness of the table top
 
 
-class BulletArms:
-    """`kuka_iiwa/model.urdf` of pybullet_data twice, each with our spatula, behind `ArmsPhysics`.
+class BulletArms(BulletWorld):
+    """Two arms `kuka_iiwa/model.urdf` of pybullet_data with spatulas; implements `ArmsPhysics`.
 
-    Of an arm only the spatula collides.
+    Only the spatula of an arm collides.
     """
 
     def __init__(self, tool: Array, config: BulletArmsConfig | None = None) -> None:
-        """`tool` [4, 4] is the spatula's place in the frame of an arm's last link."""
+        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link."""
+        super().__init__()
         self.config = config or BulletArmsConfig()
-        with quiet():
-            self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
-        # Disconnect before the interpreter takes PyBullet's own clean-up apart.
-        self._disconnect = weakref.finalize(self, disconnect, self._client)
-        # Not TemporaryDirectory, which warns where an environment is dropped and not closed.
-        folder = tempfile.mkdtemp()
-        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._arm = Path(folder) / "arm.urdf"
-        self._arm.write_text(arm_with_spatula(tool))
+        self._arm = arm_with_spatula(tool)
         self._arms: list[int] = []
         self._balls: list[int] = []
-
-    @property
-    def _bullet(self) -> BulletClient:
-        if self._client is None:
-            raise RuntimeError("physics is closed: make a new environment")
-        return self._client
 
     def reset(self, placement: Placement) -> None:
         bullet, config = self._bullet, self.config
@@ -78,7 +62,7 @@ class BulletArms:
             bullet.changeDynamics(
                 ball,
                 -1,
-                lateralFriction=1.0,  # Bullet multiplies it with the other body's
+                lateralFriction=1.0,  # Bullet multiplies it by the other body's
                 rollingFriction=config.rolling_friction,
                 spinningFriction=config.rolling_friction,
                 linearDamping=0.0,
@@ -117,13 +101,15 @@ class BulletArms:
             floor = bullet.createVisualShape(
                 bullet.GEOM_CYLINDER, radius=bowl.radius, length=0.002, rgbaColor=GREEN
             )
-            bullet.createMultiBody(0.0, -1, floor, (*bowl.center, 0.0))  # balls lie on the table below it
+            bullet.createMultiBody(0.0, -1, floor, (*bowl.center, 0.0))  # visual only: balls lie on the table
 
     def _load_arm(self, base: Array, joints: Array) -> int:
         bullet, config = self._bullet, self.config
         x, y, yaw = base
         turn = (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2))
-        arm: int = bullet.loadURDF(str(self._arm), (x, y, 0.0), turn, useFixedBase=1)
+        with scratch() as folder:
+            (folder / "arm.urdf").write_text(self._arm)
+            arm: int = bullet.loadURDF(str(folder / "arm.urdf"), (x, y, 0.0), turn, useFixedBase=1)
         for link in range(-1, bullet.getNumJoints(arm)):
             if link != SPATULA:
                 bullet.setCollisionFilterGroupMask(arm, link, 0, 0)
@@ -135,13 +121,15 @@ class BulletArms:
 
     def command(self, joints: Array) -> None:
         bullet, config = self._bullet, self.config
+        # Bullet limits a motor's impulse per physics step to that of a whole control period.
+        limits = [torque / config.substeps for torque in config.motor_torque]
         for arm, angles in zip(self._arms, joints, strict=True):
             bullet.setJointMotorControlArray(
                 arm,
                 range(ARM_JOINTS),
                 bullet.POSITION_CONTROL,
                 targetPositions=angles.tolist(),
-                forces=config.motor_torque,
+                forces=limits,
                 positionGains=[config.position_gain] * ARM_JOINTS,
                 velocityGains=[config.velocity_gain] * ARM_JOINTS,
             )
@@ -176,8 +164,3 @@ class BulletArms:
             flags=bullet.ER_NO_SEGMENTATION_MASK,
         )[2]
         return np.asarray(image, np.uint8).reshape(height, width, 4)[..., :3].copy()
-
-    def close(self) -> None:
-        self._disconnect()
-        self._client = None
-        self._remove()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if "DISPLAY" not in os.environ and ctypes.util.find_library("EGL"):
-    # MuJoCo decides on import how it is going to draw, and by default wants a screen.
+    # MuJoCo selects its OpenGL backend on import, and the default needs a display.
     os.environ.setdefault("MUJOCO_GL", "egl")
 import mujoco
 
@@ -21,33 +21,36 @@ from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditi
 
 FEET = ("FR_toe", "FL_toe", "RR_toe", "RL_toe")
 BASE = 1  # body; 0 is the world
-AWAY = -1000.0  # m: where boxes lie that an episode has no use for
+AWAY = -1000.0  # m, height of the boxes that an episode does not use
 
 
 @dataclass(frozen=True)
 class MujocoConfig:
-    """Settings of the engine; the reasons stand in docs/stepping-stones.md."""
+    """Settings of the engine; docs/stepping-stones.md gives the reasons."""
 
     control_period: float = 0.01  # s
-    substeps: int = 5  # physics steps a control period: 2 ms each
+    substeps: int = 5  # physics steps per control period, 2 ms each
     solver_iterations: int = 8
-    # Of a position-controlled joint: the rate of 75 1/s at which Bullet's motors undo an error.
+    # Of a position-controlled joint. Errors decay with 75 1/s, as with Bullet's motors.
     stiffness: float = 600.0  # N m/rad
     damping: float = 8.0  # N m s/rad
     motor_torque: float = 60.0  # N m, limit of a position-controlled joint
-    contact_time: float = 0.01  # s, in which a penetration is undone: feet sink in by a millimetre
-    contact_impedance: float = 0.9  # with 0.99 a standing robot trembles and creeps
+    contact_time: float = 0.01  # s, time constant of contacts: feet penetrate by a millimetre
+    contact_impedance: float = 0.9  # with 0.99 a standing robot vibrates and creeps
 
 
 def white_sky(spec: mujoco.MjSpec) -> None:
-    """Put white behind everything that is drawn."""
+    """Add a white background."""
     white = [1.0, 1.0, 1.0]
     kind, flat = mujoco.mjtTexture.mjTEXTURE_SKYBOX, mujoco.mjtBuiltin.mjBUILTIN_FLAT
     spec.add_texture(type=kind, builtin=flat, rgb1=white, rgb2=white, width=16, height=96)
 
 
+_first_drawn_in: int | None = None  # process id; in a forked process OpenGL would hang
+
+
 class Painter:
-    """Draws pictures of one model; it must be closed before that model goes."""
+    """Draws pictures of one model. Close it before the model is deleted."""
 
     def __init__(self) -> None:
         self._renderer: mujoco.Renderer | None = None
@@ -55,7 +58,17 @@ class Painter:
     def draw(
         self, model: mujoco.MjModel, data: mujoco.MjData, view: View, width: int, height: int
     ) -> NDArray[np.uint8]:
-        """A picture [height, width, 3]. Raises RuntimeError where there is no OpenGL."""
+        """A picture [height, width, 3].
+
+        Raises RuntimeError without OpenGL, and in a process forked from one that has drawn.
+        """
+        global _first_drawn_in
+        if _first_drawn_in not in (None, os.getpid()):
+            raise RuntimeError(
+                "MuJoCo cannot draw in a process that was forked from one that has drawn: spawn it instead, "
+                'as with gymnasium.make_vec(..., vector_kwargs={"context": "spawn"})'
+            )
+        _first_drawn_in = os.getpid()
         if self._renderer is None or (self._renderer.width, self._renderer.height) != (width, height):
             self.close()
             model.vis.global_.offwidth, model.vis.global_.offheight = width, height
@@ -63,7 +76,7 @@ class Painter:
                 self._renderer = mujoco.Renderer(model, height, width)
             except Exception as error:
                 raise RuntimeError(
-                    f"MuJoCo cannot draw here: {str(error).splitlines()[0]}; it needs OpenGL, as through "
+                    f"MuJoCo cannot draw here: {str(error).splitlines()[0]}; it needs OpenGL, for example "
                     "MUJOCO_GL=egl or osmesa; the bullet engine draws without it"
                 ) from error
         eye, target = np.array(view.eye), np.array(view.target)
@@ -77,21 +90,21 @@ class Painter:
         return np.asarray(self._renderer.render())
 
     def close(self) -> None:
-        """Release what draws; a second call does nothing."""
+        """Release the renderer; a second call does nothing."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
 
 
 class MujocoPhysics:
-    """Laikago (`assets/laikago.xml`, the numbers of Bullet's model) on boxes, behind the `Physics` protocol.
+    """Laikago (`assets/laikago.xml`, with the numbers of Bullet's model) on boxes; implements `Physics`.
 
-    Only the toes collide, as in Bullet. The model is compiled for a number of boxes and kept; an episode
-    writes every box and every condition anew.
+    Only the toes collide, as in Bullet. The model is compiled once for a number of boxes; each reset writes
+    all boxes and conditions.
     """
 
     def __init__(self, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
-        """`visible` is for engines to which pictures come dear; here they cost nothing until drawn."""
+        """`visible` has no effect: rendering costs nothing here until a picture is drawn."""
         self.config = config or MujocoConfig()
         self._model: mujoco.MjModel | None = None
         self._closed = False
@@ -126,7 +139,7 @@ class MujocoPhysics:
 
     def _compile(self, boxes: int) -> None:
         config = self.config
-        self._painter.close()  # it belongs to the model before
+        self._painter.close()  # it belongs to the previous model
         spec = mujoco.MjSpec.from_string((files("robopolicy.assets") / "laikago.xml").read_text())
         for index in range(boxes):
             spec.worldbody.add_geom(
@@ -145,12 +158,16 @@ class MujocoPhysics:
             diffuse=[0.6, 0.6, 0.6],
         )
         white_sky(spec)
+        for motor in spec.actuators:
+            # Without this flag MuJoCo ignores the force range that every reset writes.
+            motor.forcelimited = True
+            motor.forcerange = [-config.motor_torque, config.motor_torque]
         option = spec.option
         option.timestep = config.control_period / config.substeps
         option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
         option.iterations = config.solver_iterations
-        # Boxes are moved after compilation, and what the midphase knows of them is not.
+        # Resets move the boxes after compilation, which the midphase's data would not reflect.
         option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
         self._model = model = spec.compile()
         self._data = mujoco.MjData(model)
@@ -251,11 +268,11 @@ class MujocoPhysics:
 
     def gravity_torques(self) -> Array:
         data = self._located()
-        kept = data.qvel.copy()
+        velocity = data.qvel.copy()
         data.qvel[:] = 0.0
         mujoco.mj_fwdVelocity(self._model, data)
         forces = data.qfrc_bias.copy()
-        data.qvel[:] = kept
+        data.qvel[:] = velocity
         return np.asarray(self._world_axes() @ forces)
 
     def foot_positions(self) -> Array:
@@ -277,7 +294,7 @@ class MujocoPhysics:
             contact = data.contact[index]
             mujoco.mj_contactForce(self._model, data, index, one)
             toe = np.flatnonzero(np.isin(self._toes, contact.geom))
-            # The frame's first axis points from the first geom to the second; the force is on the second.
+            # The frame's first axis points from the first geom to the second; the force acts on the second.
             sign = 1.0 if contact.geom[1] in self._toes else -1.0
             forces[toe] += sign * contact.frame.reshape(3, 3).T @ one[:3]
         return forces
@@ -295,14 +312,14 @@ class MujocoPhysics:
         return self._data
 
     def _located(self) -> mujoco.MjData:
-        """The data with the places of all bodies brought up to date: a step leaves those of its beginning."""
+        """The data with updated positions of all bodies: a step leaves those of its beginning."""
         data = self._running()
         mujoco.mj_kinematics(self._model, data)
         mujoco.mj_comPos(self._model, data)
         return data
 
     def _world_axes(self) -> Array:
-        """Turns a generalised force's base moments from the body's axes into the world's, [18, 18]."""
+        """Matrix [18, 18] that rotates the base moments of a generalised force from body to world axes."""
         turn = np.eye(18)
         turn[3:6, 3:6] = self._data.xmat[BASE].reshape(3, 3)
         return turn
@@ -319,7 +336,7 @@ def _state(qpos: Array, qvel: Array) -> tuple[Array, ...]:
             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
         ]
     )
-    angular = np.empty(3)  # MuJoCo gives that of a floating body in the body's own axes
+    angular = np.empty(3)  # MuJoCo gives a floating body's angular velocity in body axes
     for axis in range(3):
         angular[axis] = (rotation[axis] * qvel[3:6]).sum()
     return qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:].copy(), qvel[6:].copy()
@@ -327,6 +344,6 @@ def _state(qpos: Array, qvel: Array) -> tuple[Array, ...]:
 
 @numba.njit(cache=True)
 def _apply(applied: Array, torques: Array, held: NDArray[np.bool_], strength: float) -> None:
-    """Write the torques of joints that are not held after the six entries of the base."""
+    """Write the torques of the joints that are not held, behind the six entries of the base."""
     for joint in range(len(torques)):
         applied[6 + joint] = 0.0 if held[joint] else strength * torques[joint]

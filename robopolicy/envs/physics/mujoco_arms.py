@@ -20,23 +20,23 @@ class MujocoArmsConfig:
     """Settings of the engine."""
 
     control_period: float = 0.1  # s
-    substeps: int = 40  # physics steps a control period
+    substeps: int = 40  # physics steps per control period
     rate: float = 20.0  # 1/s, at which a joint approaches its target
-    rotor: float = 0.1  # kg m2, what a motor's own inertia adds to a joint's: without it the wrist trembles
+    rotor: float = 0.1  # kg m2, inertia that a motor adds to its joint: without it the wrist vibrates
     motor_torque: tuple[float, ...] = (320.0, 320.0, 176.0, 176.0, 110.0, 40.0, 40.0)  # N m, the maker's
     friction: float = 0.4
     rolling_friction: float = 0.0012  # m
-    contact_time: float = 0.006  # s, in which a penetration is undone
+    contact_time: float = 0.006  # s, time constant of contacts
 
 
 class MujocoArms:
-    """`kuka_iiwa/model.urdf` of pybullet_data twice, each with our spatula, behind `ArmsPhysics`.
+    """Two arms `kuka_iiwa/model.urdf` of pybullet_data with spatulas; implements `ArmsPhysics`.
 
-    Of an arm only the spatula collides. Arms weigh nothing, as those of Bullet do to its motors.
+    Only the spatula of an arm collides. Gravity does not act on the arms: Bullet's motors compensate for it.
     """
 
     def __init__(self, tool: Array, config: MujocoArmsConfig | None = None) -> None:
-        """`tool` [4, 4] is the spatula's place in the frame of an arm's last link."""
+        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link."""
         self.config = config or MujocoArmsConfig()
         self._tool = tool
         self._arm = arm_with_spatula(tool)
@@ -47,7 +47,7 @@ class MujocoArms:
     def reset(self, placement: Placement) -> None:
         if self._closed:
             raise RuntimeError("physics is closed: make a new environment")
-        self._painter.close()  # it belongs to the model before
+        self._painter.close()  # it belongs to the previous model
         spec = self._scene(placement)
         for prefix, (x, y, yaw) in zip(ARMS, placement.bases, strict=True):
             frame = spec.worldbody.add_frame(
@@ -66,7 +66,7 @@ class MujocoArms:
         self._tune(model, data)
 
     def _tune(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        """Make motors into servos that are critically damped for the inertia of the start."""
+        """Turn the motors into servos that are critically damped for the initial inertia."""
         inertia = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, data, inertia)
         moved = model.jnt_dofadr[model.actuator_trnid[:, 0]]
@@ -126,20 +126,19 @@ class MujocoArms:
 
     def _arm_spec(self) -> mujoco.MjSpec:
         config = self.config
-        keep = (
-            '<mujoco><compiler strippath="false" discardvisual="false" fusestatic="false"/></mujoco></robot>'
-        )
-        spec = mujoco.MjSpec.from_string(self._arm.replace("</robot>", keep))
+        compiler = '<compiler strippath="false" discardvisual="false" fusestatic="false"/>'
+        urdf = self._arm.replace("</robot>", f"<mujoco>{compiler}</mujoco></robot>")
+        spec = mujoco.MjSpec.from_string(urdf)
         for body in spec.bodies[1:]:
             body.gravcomp = 1.0
             for geom in body.geoms:
                 touches = body.name == "spatula" and geom.type == mujoco.mjtGeom.mjGEOM_BOX
                 geom.contype, geom.conaffinity = int(touches), int(touches)
                 if touches:
-                    geom.rgba[3] = 0.0  # the mesh shows it
+                    geom.rgba[3] = 0.0  # the mesh is visible instead
                     geom.friction = [config.friction, config.rolling_friction, config.rolling_friction]
                     geom.solref = [config.contact_time, 1.0]
-                elif geom.group == 0:  # what URDF calls collision, drawn twice otherwise
+                elif geom.group == 0:  # URDF's collision shapes, which would hide the visual ones
                     geom.rgba[3] = 0.0
         for joint, torque in zip(spec.joints, config.motor_torque, strict=True):
             motor = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)

@@ -1,4 +1,4 @@
-"""Two depth cameras on a levelled mount, by rays against the stones."""
+"""Two depth cameras on a levelled mount, by ray casting against the stones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from robopolicy.envs.quadruped.terrain import Terrain
 class CameraConfig:
     """A depth camera whose mount turns with the robot's yaw and stays level in roll and pitch.
 
-    `position` (m) is relative to the base, `tilt` (deg) the angle of the optical axis from straight down
-    towards the front, `fields` (deg) the horizontal and vertical field of view. The first row of an image
-    is the farthest ahead, its first column the farthest left.
+    `position` (m) is relative to the base. `tilt` (deg) is the angle of the optical axis from straight down
+    towards the front. `fields` (deg) are the horizontal and vertical fields of view. The first row of an
+    image is the farthest ahead, the first column the farthest left.
     """
 
     position: tuple[float, float, float]
@@ -26,7 +26,7 @@ class CameraConfig:
     fields: tuple[float, float]
     width: int = 32
     height: int = 24
-    reach: float = 2.0  # m of depth: what is farther reads as this
+    reach: float = 2.0  # m, the largest depth that is measured
 
 
 FRONT = CameraConfig(position=(0.25, 0.0, 0.0), tilt=30.0, fields=(75.0, 75.0))
@@ -35,7 +35,7 @@ CAMERAS = {"front_depth": FRONT, "belly_depth": BELLY}
 
 
 class DepthCamera:
-    """Depth along the optical axis, as a depth camera reports it (not distance along the ray)."""
+    """Measures depth along the optical axis, as depth cameras do, not distance along the ray."""
 
     def __init__(self, config: CameraConfig) -> None:
         self.config = config
@@ -45,10 +45,10 @@ class DepthCamera:
         v, u = np.meshgrid(down * tan_y, right * tan_x, indexing="ij")
         tilt = np.radians(config.tilt)
         axis = np.array([np.sin(tilt), 0.0, -np.cos(tilt)])
-        up = np.array([np.cos(tilt), 0.0, np.sin(tilt)])  # of the image: ahead of the robot
+        up = np.array([np.cos(tilt), 0.0, np.sin(tilt)])  # up in the image is ahead of the robot
         rays = axis - v[..., None] * up + u[..., None] * np.array([0.0, -1.0, 0.0])
         self.rays = rays.reshape(-1, 3)  # yaw frame, of unit depth
-        # How far ahead or behind anything is that a ray can meet, m.
+        # Largest distance along x (m) of a point that a ray can hit.
         self._farthest = config.reach * float(np.hypot(rays[..., 0], rays[..., 1]).max())
 
     def pose(self, base: Array, yaw: float) -> tuple[Array, Array]:
@@ -58,14 +58,14 @@ class DepthCamera:
         return base + np.array(self.config.position) @ turn, self.rays @ turn
 
     def image(self, scene: Scene, base: Array, yaw: float) -> NDArray[np.float32]:
-        """Depth image [height, width] (m) of `scene`; the robot's own legs are not in it."""
+        """Depth image [height, width] (m) of `scene`, without the robot's own legs."""
         config = self.config
         eye, rays = self.pose(base, yaw)
         depth = _depths(eye, rays, scene.near(eye[0], self._farthest), config.reach)
         return depth.reshape(config.height, config.width)
 
     def level_image(self, height: float) -> NDArray[np.float32]:
-        """What the camera sees over unbroken level ground, the base `height` metres up."""
+        """Depth image [height, width] (m) of level ground without gaps, the base `height` metres above it."""
         config = self.config
         eye = height + config.position[2]
         with np.errstate(divide="ignore"):
@@ -74,7 +74,7 @@ class DepthCamera:
 
 
 class Scene:
-    """What cameras see of a terrain: its stones and the floor of the gaps."""
+    """The visible boxes of a terrain: its stones and the floor of the gaps."""
 
     def __init__(self, terrain: Terrain) -> None:
         boxes = [*terrain.stones(), terrain.floor()]
@@ -83,7 +83,7 @@ class Scene:
         self._low, self._high = self._rows[:, 0] - reach, self._rows[:, 0] + reach
 
     def near(self, x: float, distance: float) -> Array:
-        """Rows of the boxes within `distance` (m) of `x` along the row: what a ray from there can meet."""
+        """The boxes [B, 8] within `distance` (m) of `x` along the row of stones."""
         return self._rows[(self._high > x - distance) & (self._low < x + distance)]
 
 
@@ -93,9 +93,9 @@ def _row(box: Box) -> tuple[float, ...]:
 
 @numba.njit(cache=True)
 def _depths(eye: Array, rays: Array, boxes: Array, reach: float) -> NDArray[np.float32]:
-    """Depth [N] at which rays from `eye` [3] along `rays` [N, 3] enter a box, at most `reach`; slab method.
+    """Depth [N] at which rays from `eye` [3] along `rays` [N, 3] enter a box, at most `reach` (slab method).
 
-    boxes: [B, 8], centre, half extents, cosine and sine of the yaw. A ray that starts in a box misses it.
+    boxes: centre, half extents, cosine and sine of the yaw, [B, 8]. A ray that starts inside a box misses it.
     """
     starts = np.empty((len(boxes), 3))
     for b, box in enumerate(boxes):
@@ -124,7 +124,7 @@ def _depths(eye: Array, rays: Array, boxes: Array, reach: float) -> NDArray[np.f
 
 @numba.njit(cache=True)
 def _inverse(component: float) -> float:
-    # A ray along a face never enters its slab, or is always inside it: a huge number says so without nan.
+    # A ray parallel to a face never enters its slab, or is always inside: a huge number avoids NaN.
     return 1.0 / component if abs(component) > 1e-12 else 1e12
 
 

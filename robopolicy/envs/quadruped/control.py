@@ -1,4 +1,4 @@
-"""The arithmetic of a control period, compiled: gait events, joint commands, and what the MPC plans over."""
+"""The compiled arithmetic of a control period: gait events, joint commands, and the inputs of the MPC."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def commands(
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Joint targets (rad), torques (N m), and which joints follow their targets, [12] each.
 
-    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame), swinging ones go to where they have to
-    be at time `end` (s). Brings the `landings` [4, 3] (m, world) of swinging legs up to date.
+    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame). Swinging legs move to their position
+    at time `end` (s). The function updates the `landings` [4, 3] (m, world) of swinging legs in place.
 
-    timing: seconds of period, swing, stance and capture, and the apex (m).
+    timing: period, swing, stance and capture (s), and the apex (m).
     """
     period, swing, stance, capture, apex = timing
     gradients = jacobians(joints)
@@ -58,7 +58,7 @@ def commands(
     since_lift_off = cycle(end, period)
     torques, held = np.zeros(12), np.zeros(12, np.bool_)
     points = hips.copy()
-    points[:, 2] -= 0.3  # somewhere in reach; nobody reads what comes of it for a standing leg
+    points[:, 2] -= 0.3  # any point in reach: the targets of standing legs are not used
     for leg in range(4):
         if stands[leg]:
             for joint in range(3):
@@ -98,10 +98,10 @@ def planned(
     desired: Array,
     yaw_gain: float,
 ) -> tuple[Any, ...]:
-    """What `ConvexMPC.forces` plans from: pose, rates, desired rates, feet and schedule.
+    """The inputs of `ConvexMPC.forces`: pose, rates, desired rates, feet and schedule.
 
-    center: the centre of mass in the base frame [3] (m). Feet are relative to it, as it moves on as desired;
-    a foot that stands later than now is planned at its landing point.
+    center: the centre of mass in the base frame [3] (m). Feet are relative to the centre of mass, which moves
+    with the desired velocity. A foot that is in the air now is planned at its landing point.
     """
     offset = turned(base_to_yaw, center.reshape(1, 3))[0]
     pose = np.array([attitude[0], attitude[1], 0.0, 0.0, 0.0, position[2] + offset[2]])

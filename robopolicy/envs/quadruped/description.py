@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
-from robopolicy.envs.described import Description, entry, measured, pinhole
+from robopolicy.envs.described import Description, measured, pinhole
+from robopolicy.envs.physics.base import Physics
 from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
 from robopolicy.envs.quadruped.gait import OFFSETS
 from robopolicy.envs.quadruped.kinematics import LEGS
-from robopolicy.envs.quadruped.stepping_stones import PROPRIOCEPTION, SteppingStones
-from robopolicy.envs.quadruped.walker import standing_joints
+from robopolicy.envs.quadruped.walker import WalkerConfig, standing_joints
+from robopolicy.envs.task import Camera, Quantity
 
 FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
 # By the beginning of its name: unit, largest absolute value of a sound reading, and what it is.
@@ -66,97 +66,85 @@ JOINTS = tuple(
 )
 
 
-def describe(env: SteppingStones) -> Description:
-    """Inputs, outputs, cameras, rates, robot and its low level, by name."""
-    config, walker = env.config, env.config.walker
-    largest = config.largest_offset
+PROPRIOCEPTION = (
+    *("roll", "pitch"),
+    *(f"angular_velocity_{axis}" for axis in "xyz"),
+    *(f"velocity_{axis}" for axis in "xyz"),
+    *(f"foot_{leg}_{axis}" for leg in LEGS for axis in "xyz"),
+    *("gait_sin", "gait_cos"),
+    *(f"previous_action_{leg}" for leg in LEGS),
+    *(f"nominal_landing_{leg}" for leg in LEGS),
+)
+FEEDBACK = {
+    "input": "proprioception",
+    "first": PROPRIOCEPTION.index(f"previous_action_{LEGS[0]}"),
+    "output": "action",
+    "about": "of the step before, as it was carried out: of a step without a command in time the "
+    "action that was kept; 0 at first",
+}
+
+
+def footholds(largest: float) -> tuple[Quantity, ...]:
+    """The numbers of an action that moves landings by up to `largest` metres."""
+    about = (
+        "how far ahead of its nominal landing this foot is to land; it takes the command of "
+        "the step in which it lifts off, and keeps it until it has landed"
+    )
+    return tuple(Quantity(f"foothold_{leg}_x", "m", -largest, largest, about) for leg in LEGS)
+
+
+def proprioception() -> tuple[Quantity, ...]:
+    """The numbers of `PROPRIOCEPTION`."""
+    kinds = [max((kind for kind in VALUES if name.startswith(kind)), key=len) for name in PROPRIOCEPTION]
+    found = [(name, *VALUES[kind]) for name, kind in zip(PROPRIOCEPTION, kinds, strict=True)]
+    return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in found)
+
+
+def depth_cameras() -> dict[str, Camera]:
+    """The two depth cameras."""
     return {
-        "control_period": config.policy_period,
-        "deadline": walker.control_period,
-        "inputs": {
-            **{name: _depth(name, camera) for name, camera in CAMERAS.items()},
-            "proprioception": {
-                "clip": [float(bound) for bound in _bounds(env)],
-                "entries": [_proprioception(name) for name in PROPRIOCEPTION],
-            },
-        },
-        "outputs": {
-            "command": {
-                "scale": [largest] * len(LEGS),
-                "entries": [
-                    entry(
-                        f"foothold_{leg}_x",
-                        "m",
-                        -largest,
-                        largest,
-                        "how far ahead of its nominal landing this foot is to land; it takes the command of "
-                        "the step in which it lifts off, and keeps it until it has landed",
-                    )
-                    for leg in LEGS
-                ],
-            }
-        },
-        "feedback": [
-            {
-                "input": "proprioception",
-                "first": PROPRIOCEPTION.index(f"previous_action_{LEGS[0]}"),
-                "output": "action",
-                "about": "of the step before, as it was carried out: of a step without a command in time the "
-                "action that was kept; 0 at first",
-            }
-        ],
-        "cameras": {name: _camera(camera) for name, camera in CAMERAS.items()},
-        "robot": {
-            "name": "Laikago",
-            "model": "laikago/laikago_toes_zup_lores.urdf of pybullet_data",
-            "joint_order": list(JOINTS),
-            "leg_order": list(LEGS),
-            "default_pose": {
-                "unit": "rad",
-                "joints": (standing_joints(walker.height).round(9) + 0.0).tolist(),
-            },
-            "joint_control": {
-                "period": walker.control_period,
-                "about": "legs in the air follow positions, legs on the ground the torques of a convex MPC",
-                "engine": type(env.physics).__name__,
-                "gains": measured(asdict(env.physics.config), UNITS),
-            },
-            "low_level": {
-                **measured(asdict(walker), UNITS),
-                "lift_off": {leg: float(at) for leg, at in zip(LEGS, OFFSETS, strict=True)},
-                "lift_off_unit": "a period of the gait, after its beginning",
-            },
-            "safe_stop": "no further foot lifts off, feet in the air land, and all four stand at zero speed",
-        },
+        name: Camera(
+            "m",
+            0.0,
+            FARTHEST,
+            "depth along the optical axis (not along the ray); first row farthest ahead, first column "
+            f"farthest left. What is farther than {camera.reach:g} m reads as {camera.reach:g}: give that "
+            "where a camera says that something is too far. The robot's own legs were never in the images: "
+            "leave them out. A 0 for no reading was seen in training on presets with dropout alone",
+            (0.0, camera.reach),
+            _pinhole(camera),
+        )
+        for name, camera in CAMERAS.items()
     }
 
 
-def _bounds(env: SteppingStones) -> tuple[float, float]:
-    space: Any = env.observation_space["proprioception"]
-    return float(space.low.min()), float(space.high.max())
-
-
-def _proprioception(name: str) -> Description:
-    kind = max((kind for kind in VALUES if name.startswith(kind)), key=len)
-    unit, largest, about = VALUES[kind]
-    return entry(name, unit, -largest, largest, about)
-
-
-def _depth(name: str, camera: CameraConfig) -> Description:
+def robot(walker: WalkerConfig, physics: Physics) -> Description:
+    """The Laikago and its low level."""
     return {
-        "unit": "m",
-        "low": 0.0,
-        "high": FARTHEST,
-        "clip": [0.0, camera.reach],
-        "camera": name,
-        "about": "depth along the optical axis (not along the ray); first row farthest ahead, first column "
-        f"farthest left. What is farther than {camera.reach:g} m reads as {camera.reach:g}: give that where "
-        "a camera says that something is too far. The robot's own legs were never in the images: leave them "
-        "out. A 0 for no reading was seen in training on presets with dropout alone",
+        "name": "Laikago",
+        "model": "laikago/laikago_toes_zup_lores.urdf of pybullet_data",
+        "joint_order": list(JOINTS),
+        "leg_order": list(LEGS),
+        "default_pose": {
+            "unit": "rad",
+            "joints": (standing_joints(walker.height).round(9) + 0.0).tolist(),
+        },
+        "joint_control": {
+            "period": walker.control_period,
+            "about": "legs in the air follow positions, legs on the ground the torques of a convex MPC",
+            "engine": type(physics).__name__,
+            "gains": measured(asdict(physics.config), UNITS),
+        },
+        "low_level": {
+            **measured(asdict(walker), UNITS),
+            "lift_off": {leg: float(at) for leg, at in zip(LEGS, OFFSETS, strict=True)},
+            "lift_off_unit": "a period of the gait, after its beginning",
+        },
+        "safe_stop": "no further foot lifts off, feet in the air land, and all four stand at zero speed",
     }
 
 
-def _camera(camera: CameraConfig) -> Description:
+def _pinhole(camera: CameraConfig) -> Description:
     tilt = np.radians(camera.tilt)
     right, down = np.array([0.0, -1.0, 0.0]), -np.array([np.cos(tilt), 0.0, np.sin(tilt)])
     axes = np.stack([right, down, np.cross(right, down)], axis=1)

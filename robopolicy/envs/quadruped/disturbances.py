@@ -1,4 +1,4 @@
-"""What makes an episode harder than its stones: friction, payload, weak motors, pushes."""
+"""Disturbances of an episode: friction, payload, weak motors and pushes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robopolicy.envs.checks import check_interval, check_number
 from robopolicy.envs.physics.base import Array, Conditions
+from robopolicy.settings import check_interval, check_number
 
 
 @dataclass(frozen=True)
 class DisturbanceConfig:
-    """Ranges from which every episode draws, uniformly; by default all is as the low level expects."""
+    """Ranges of an episode's uniform draws. The defaults are the conditions that the low level assumes."""
 
     friction: tuple[float, float] = (0.8, 0.8)  # between toes and stones
     payload: tuple[float, float] = (0.0, 0.0)  # kg
     motor_strength: tuple[float, float] = (1.0, 1.0)  # share of the commanded torque
-    push: float = 0.0  # m/s, largest change of the base's velocity by one push, sideways or along
-    push_interval: tuple[float, float] = (2.0, 4.0)  # s between the ends of two pushes
-    push_seconds: float = 0.1  # s, how long one lasts
+    push: float = 0.0  # m/s, largest change of the base's velocity by one push, in any horizontal direction
+    push_interval: tuple[float, float] = (2.0, 4.0)  # s from the end of a push to the next one
+    push_seconds: float = 0.1  # s, duration of a push
 
     def __post_init__(self) -> None:
         check_interval("friction", self.friction, 0.0)
@@ -31,12 +31,12 @@ class DisturbanceConfig:
 
 
 class Disturbances:
-    """The draws of one episode: `conditions`, and the force of pushes over time."""
+    """The disturbances of one episode: `conditions`, and the force of pushes over time."""
 
     def __init__(
         self, config: DisturbanceConfig, mass: float, seconds: float, rng: np.random.Generator
     ) -> None:
-        """mass: kg that a push has to move; seconds: how long the episode can last."""
+        """`mass` is the mass of the robot (kg), `seconds` the longest duration of the episode."""
         self.conditions = Conditions(
             friction=rng.uniform(*config.friction),
             payload=rng.uniform(*config.payload),

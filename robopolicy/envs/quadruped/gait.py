@@ -16,7 +16,7 @@ OFFSETS = np.array([0.0, 0.5, 0.5, 0.0])
 
 @dataclass(frozen=True)
 class TrotConfig:
-    """`period` of the gait (s) and `duty`, the share of it that a foot spends on the ground."""
+    """`period` of the gait (s), and `duty`, the share of it in which a foot is on the ground."""
 
     period: float = 0.5
     duty: float = 0.6
@@ -38,12 +38,12 @@ class Trot:
 @numba.njit(cache=True)
 def cycle(time: float, period: float) -> Array:
     """Seconds since each leg's last scheduled lift-off, [4], in [0, period)."""
-    # The rounding keeps a lift-off that falls on a control tick from slipping to the next one.
+    # Without rounding, a lift-off on a control tick may move to the next tick.
     return np.round((time - OFFSETS * period) % period, 9) % period
 
 
 @numba.njit(cache=True)
 def standing(time: float, period: float, swing: float) -> NDArray[np.bool_]:
     """Whether each leg of a trot with `swing` seconds in the air is scheduled to stand, [4]."""
-    # A leg first lifts off once its own first cycle begins.
+    # A leg stands until its own first cycle begins.
     return (cycle(time, period) >= swing - 1e-9) | (time < OFFSETS * period - 1e-9)

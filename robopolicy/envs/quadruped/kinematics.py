@@ -1,7 +1,7 @@
 """Closed-form leg kinematics of the Laikago, all four legs at once, in the base frame.
 
 Legs are in the order FR, FL, RR, RL; joints are abduction, hip, knee (rad). The lengths are those of
-`laikago_toes_zup_lores.urdf`; a test holds these functions to the engine's own forward kinematics.
+`laikago_toes_zup_lores.urdf`. A test compares these functions with the engine's forward kinematics.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def foot_positions(joints: Array) -> Array:
 
 
 def leg_lines(joints: Array) -> Array:
-    """Each leg from its hip over the leg's plane and the knee to the toe, [4, 4, 3] (m, base frame)."""
+    """Four points on each leg: hip, leg plane, knee and toe, [4, 4, 3] (m, base frame)."""
     roll = SIDE * joints[:, 0]
     thigh = joints[:, 1] + THIGH_ANGLE
     across = np.stack([np.zeros(4), np.cos(roll), np.sin(roll)], axis=1)
@@ -71,7 +71,7 @@ def jacobians(joints: Array) -> Array:
 def joint_angles(feet: Array) -> Array:
     """Joints [4, 3] (rad, knees bent backwards) that put the toes at `feet` [4, 3] (m, base frame).
 
-    A foot out of reach is moved to the nearest reachable point along its direction from the hip.
+    For a foot out of reach they are those of the nearest reachable point in its direction from the hip.
     """
     joints = np.empty((4, 3))
     for leg in range(4):

@@ -1,4 +1,4 @@
-"""What controllers and observations read of the robot, in the frames that they want it in."""
+"""The state of the robot in the frames that controllers and observations use."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from robopolicy.envs.quadruped.kinematics import HIPS, foot_positions
 
 
 class Reading:
-    """One reading of the robot, as controllers and observations want it (yaw frame: x ahead, z up).
+    """One reading of the robot. The yaw frame has x ahead and z up.
 
     position [3] and feet_world [4, 3] (m, world); attitude [3]: roll, pitch, yaw (rad); to_yaw and
-    base_to_yaw [3, 3]: from world and base to yaw frame; velocity [3] (m/s) and angular_velocity [3] (rad/s),
-    yaw frame; feet and hips [4, 3] (m) relative to the base, yaw frame; joints [4, 3] (rad); tilt: the larger
-    of roll and pitch (rad); lowest_foot: height of the lowest toe's centre (m, world).
+    base_to_yaw [3, 3]: rotations from world and base to the yaw frame; velocity [3] (m/s) and
+    angular_velocity [3] (rad/s), yaw frame; feet and hips [4, 3] (m) relative to the base, yaw frame; joints
+    [4, 3] (rad); tilt: the larger of |roll| and |pitch| (rad), NaN if either is; lowest_foot: height of the
+    lowest toe's centre (m, world).
     """
 
     def __init__(self, state: BodyState) -> None:
@@ -53,7 +54,7 @@ def _read(position: Array, rotation: Array, linear: Array, angular: Array, joint
     attitude = np.array(
         [
             np.arctan2(rotation[2, 1], rotation[2, 2]),
-            -np.arcsin(min(max(rotation[2, 0], -1.0), 1.0)),
+            -np.arcsin(np.minimum(np.maximum(rotation[2, 0], -1.0), 1.0)),  # min and max may drop a NaN
             np.arctan2(rotation[1, 0], rotation[0, 0]),
         ]
     )
@@ -74,6 +75,6 @@ def _read(position: Array, rotation: Array, linear: Array, angular: Array, joint
         feet,
         turned(base_to_yaw, HIPS),
         feet_world,
-        max(abs(attitude[0]), abs(attitude[1])),
+        np.maximum(abs(attitude[0]), abs(attitude[1])),
         feet_world[:, 2].min(),
     )

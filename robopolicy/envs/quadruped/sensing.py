@@ -1,4 +1,4 @@
-"""What stands between a perfect depth image and the one that a robot gets: mounting, noise, holes, delay."""
+"""Faults of depth cameras: errors of the mount, noise, missing pixels and latency."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.checks import check_number
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Scene
+from robopolicy.settings import check_number
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class SensorConfig:
     """Faults of the depth cameras; none by default."""
 
     noise: float = 0.0  # m, standard deviation at a depth of 1 m; it grows with the square of the depth
-    dropout: float = 0.0  # share of pixels without a reading, which is 0 m
+    dropout: float = 0.0  # share of missing pixels, which read 0 m
     latency: float = 0.0  # s from exposure to observation
-    mount_shift: float = 0.0  # m, largest error of a camera's place along each axis, drawn for an episode
+    mount_shift: float = 0.0  # m, largest error of a camera's position along each axis; one draw per episode
     mount_tilt: float = 0.0  # deg, largest error of its tilt
 
     def __post_init__(self) -> None:
@@ -42,29 +42,29 @@ class Sensors:
         period: float,
         rng: np.random.Generator,
     ) -> None:
-        """period: seconds between two calls of `see`."""
+        """`period` is the time between two calls of `see`, s."""
         self._config = config
         self._rng = rng
         self._cameras = {name: DepthCamera(_mounted(camera, config, rng)) for name, camera in cameras.items()}
         self._poses: deque[tuple[Array, float]] = deque(maxlen=1 + round(config.latency / period))
 
     def see(self, base: Array, yaw: float) -> None:
-        """Note the pose of the base; the cameras' delay is counted in these."""
+        """Record the pose of the base, one per period."""
         self._poses.append((base, yaw))
 
     def images(self, scene: Scene) -> dict[str, NDArray[np.float32]]:
-        """A depth image [height, width] (m) of every camera, as old as its delay or as the episode."""
+        """Depth images [height, width] (m) by camera, delayed by the latency or from the first pose."""
         base, yaw = self._poses[0]
         return {
-            name: self._spoilt(camera.image(scene, base, yaw), camera.config.reach)
+            name: self._with_faults(camera.image(scene, base, yaw), camera.config.reach)
             for name, camera in self._cameras.items()
         }
 
-    def _spoilt(self, image: NDArray[np.float32], reach: float) -> NDArray[np.float32]:
+    def _with_faults(self, image: NDArray[np.float32], reach: float) -> NDArray[np.float32]:
         config, rng = self._config, self._rng
         if config.noise:
-            read = image + config.noise * image**2 * rng.standard_normal(image.shape, np.float32)
-            image = np.clip(read, 0.0, reach).astype(np.float32)
+            noisy = image + config.noise * image**2 * rng.standard_normal(image.shape, np.float32)
+            image = np.clip(noisy, 0.0, reach).astype(np.float32)
         if config.dropout:
             image = np.where(rng.random(image.shape) < config.dropout, np.float32(0.0), image)
         return image

@@ -1,13 +1,13 @@
 """Stance legs: convex model-predictive control of ground forces (Di Carlo et al., 2018).
 
-The robot is one rigid body whose attitude stays near level, in a frame that is turned with its yaw, so
-attitude rates are angular velocities. With accelerations a_j = G_j u_j + g over steps of dt,
+The model is one rigid body whose attitude stays near level, in the yaw frame, so that attitude rates are
+angular velocities. With accelerations a_j = G_j u_j + g over steps of dt,
 
     velocity_k = velocity_0 + dt sum_{j<k} a_j
     pose_k     = pose_0 + k dt velocity_0 + dt^2 sum_{j<k} (k - j - 1/2) a_j
 
-and the quadratic cost of tracking a reference becomes a dense QP in the forces u of the legs that the
-gait schedules to stand, each inside its own friction pyramid. Solved by ProxQP.
+and the quadratic cost of tracking a reference becomes a dense QP in the forces u of the legs that the gait
+schedules to stand, each inside its own friction pyramid. ProxQP solves it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from proxsuite import proxqp
 
 from robopolicy.envs.physics.base import Array
 
-FORCE_UNIT = 100.0  # N: the solver works near one
+FORCE_UNIT = 100.0  # N: scales the solver's variables to about one
 NO_BOUND = -1e20
-ACTIVE = 1e-9  # multiplier of a constraint that binds; the others are below 1e-12
+ACTIVE = 1e-9  # smallest multiplier of an active constraint; the others are below 1e-12
 GRAVITY = -9.81  # m/s^2
 
 
@@ -32,8 +32,8 @@ GRAVITY = -9.81  # m/s^2
 class StanceConfig:
     """Weights on (roll, pitch, yaw, x, y, z) and on their rates.
 
-    They are those published for this robot but for yaw's, which are larger: with 0.2 and 1 the walker
-    drifted off the stones within 8 m. `friction` is below the simulated one, as a margin.
+    They are the published ones for this robot, except for larger ones of yaw: with 0.2 and 1 the walker
+    drifted off the stones within 8 m. `friction` is below the simulated coefficient, as a margin.
     """
 
     steps: int = 6
@@ -47,7 +47,7 @@ class StanceConfig:
 
 
 class ConvexMPC:
-    """Ground forces for the present moment from a plan over `steps` periods."""
+    """Computes the present ground forces from a plan over `steps` periods."""
 
     def __init__(self, mass: float, inertia: Array, config: StanceConfig) -> None:
         """`mass` (kg) and `inertia` [3, 3] (kg m^2, about the centre of mass, base axes)."""
@@ -57,7 +57,7 @@ class ConvexMPC:
         H, dt = config.steps, config.step_period
         k = np.arange(1, H + 1)[:, None]
         j = np.arange(H)[None, :]
-        # What an acceleration in step j adds to the rates and to the pose after step k.
+        # Effect of an acceleration in step j on the rates and on the pose after step k.
         self._gains = np.stack([dt * (j < k), dt * dt * (k - j - 0.5) * (j < k)])
         self._weights = np.array([config.rate_weights, config.pose_weights])
         self._pyramid = np.array(
@@ -82,11 +82,11 @@ class ConvexMPC:
         feet: Array,
         standing: NDArray[np.bool_],
     ) -> Array:
-        """Ground reaction on each foot now, [4, 3] (N), yaw frame; zero for legs that swing.
+        """Present ground reaction on each foot, [4, 3] (N), yaw frame; zero for swing legs.
 
-        pose: [6] roll, pitch, yaw error (rad), x, y, z (m) of the centre of mass; rates: [6] angular (rad/s)
-        and linear (m/s) velocity; desired_rates: [6]; height: wanted z (m); feet: [H, 4, 3] relative to the
-        centre of mass (m) at each step of the plan; standing: [H, 4].
+        pose: roll, pitch, yaw error (rad), and x, y, z (m) of the centre of mass, [6]; rates: angular (rad/s)
+        and linear (m/s) velocity, [6]; desired_rates: [6]; height: desired z (m); feet: [H, 4, 3] (m)
+        relative to the centre of mass at each step of the plan; standing: [H, 4].
         """
         P, q = self.quadratic(pose, rates, desired_rates, height, feet, standing)
         solution = self._solve(P, q, standing)
@@ -106,7 +106,7 @@ class ConvexMPC:
     ) -> tuple[Array, Array]:
         """P [3n, 3n] and q [3n] of the cost u.P u / 2 + q.u that `forces` minimises for the same arguments.
 
-        u are the forces of the n standing legs, step by step, in FORCE_UNIT.
+        u holds the forces of the n standing legs, step by step, in FORCE_UNIT.
         """
         P, q = _condensed(
             pose,
@@ -127,7 +127,7 @@ class ConvexMPC:
     def _solve(self, P: Array, q: Array, standing: NDArray[np.bool_]) -> Array:
         size = len(q)
         legs = size // 3
-        # In most plans nothing binds: then the minimum of the cost alone is the answer.
+        # In most plans no constraint is active: then the unconstrained minimum is the solution.
         free, feasible = _unconstrained(P, q, self.config.friction, self._low[-1], self._high[-1])
         if feasible:
             return np.asarray(free)
@@ -152,12 +152,13 @@ class ConvexMPC:
         return self._polished(P, q, low, high, np.asarray(solver.results.z))
 
     def _polished(self, P: Array, q: Array, low: Array, high: Array, multipliers: Array) -> Array:
-        """The exact minimum on the constraints that the solver found active.
+        """The exact minimum under the constraints that are active in the solver's result.
 
-        ProxQP's last bits depend on where its buffers lie in memory; which constraints are active does not.
+        The last bits of ProxQP's result depend on the addresses of its buffers; the active constraints do
+        not.
         """
         upper = multipliers > ACTIVE
-        # Only the limit on f_z has a lower side; elsewhere a negative multiplier is the solver's residue.
+        # Only the limit on f_z has a lower bound; any other negative multiplier is a residue of the solver.
         rows = np.flatnonzero(upper | ((multipliers < -ACTIVE) & (low > NO_BOUND)))
         size, count = len(q), len(rows)
         system = np.zeros((size + count, size + count))
@@ -168,7 +169,7 @@ class ConvexMPC:
         bounds = np.where(upper, high, low)[rows]
         right = np.concatenate([-q, bounds])
         if np.bincount(rows // 5, minlength=1).max() >= 3:
-            # A force in a corner of its pyramid: its constraints may depend on one another.
+            # A force in a corner of its pyramid: its constraints may be linearly dependent.
             return np.linalg.lstsq(system, right, rcond=1e-10)[0][:size]
         return np.linalg.solve(system, right)[:size]
 
@@ -193,14 +194,14 @@ def _condensed(
     gains: [2, H, H], of accelerations on rates and pose; weights: [2, 6], of rates and pose.
     """
     H = len(standing)
-    # Tracking errors if no foot pushed, and what they pull each step's acceleration by.
+    # Tracking errors without ground forces, and the weighted sums that act on each step's acceleration.
     errors, pulls = np.empty((2, H, 6)), np.zeros((2, H, 6))
     for k in range(H):
         t = (k + 1) * period
         for a in range(6):
             fall = GRAVITY if a == 5 else 0.0
             errors[0, k, a] = rates[a] + t * fall - desired[a]
-            # Heading and level are wanted as they are; x and y move on with the wanted speed.
+            # The targets of the attitude are zero, of x and y the desired motion, of z the height.
             target = 0.0 if a < 3 else height if a == 5 else pose[a]
             if 2 <= a < 5:
                 target += t * desired[a]
@@ -247,10 +248,10 @@ def _condensed(
 
 @numba.njit(cache=True)
 def _unconstrained(P: Array, q: Array, friction: float, low: float, high: float) -> tuple[Any, bool]:
-    """The minimum of the cost alone, and whether its forces are in their friction pyramids and limits."""
+    """The unconstrained minimum, and whether its forces are in their friction pyramids and limits."""
     forces = np.linalg.solve(P, -q)
     for i in range(0, len(forces), 3):
         x, y, z = forces[i], forces[i + 1], forces[i + 2]
-        if not (low <= z <= high and max(abs(x), abs(y)) <= friction * z):
+        if not (low <= z <= high and abs(x) <= friction * z and abs(y) <= friction * z):
             return forces, False
     return forces, True

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robopolicy.envs.checks import check_interval, check_number
 from robopolicy.envs.physics.base import Array, Box
+from robopolicy.settings import check_interval, check_number
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
-BANK = 1.6  # half the width of the floor, and of painted ground, m: beyond what the cameras see
+BANK = 1.6  # m, half the width of the floor and of painted ground: the cameras do not see its edges
 
 
 @dataclass(frozen=True)
 class TerrainConfig:
-    """Stone and gap sizes in metres. Widths, lengths and gaps are those of the paper; the rest is ours.
+    """Stone and gap sizes in metres. Widths, lengths and gaps are the paper's, which does not give the rest.
 
-    `painted` leaves the ground solid: the cameras see the gaps and touchdowns are judged by them, but no
-    foot can fall into one. It is the first stage of a curriculum, for level stones alone.
+    With `painted` the ground is solid: the cameras see gaps and touchdowns in gaps count, but no foot can
+    fall into one. It is the first stage of a curriculum, and requires level, straight stones.
     """
 
     width: float = 0.5
@@ -28,8 +28,8 @@ class TerrainConfig:
     height_step: float = 0.0  # largest difference between the tops of two stones
     yaw: float = 0.0  # rad, largest turn of a stone
     depth: float = 0.5  # of the gaps
-    first_edge: tuple[float, float] = (0.45, 0.80)  # where the starting stone ends; the robot starts at 0
-    goal: float = 8.0  # distance that counts as crossed
+    first_edge: tuple[float, float] = (0.45, 0.80)  # end of the first stone; the robot starts at 0
+    goal: float = 8.0  # distance that ends an episode with success
     painted: bool = False
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class TerrainConfig:
         check_number("height_step", self.height_step, 0.0, self.depth)
         check_interval("first_edge", self.first_edge, 0.3)
         check_number("goal", self.goal, 0.1)
-        # Two stones that are turned against each other must not meet at their corners.
+        # The corners of two stones with opposite yaw must not touch.
         check_number("yaw", self.yaw, 0.0, math.atan(self.gap[0] / self.width))
         if self.painted and (self.height_step or self.yaw):
             raise ValueError(
@@ -50,10 +50,10 @@ class TerrainConfig:
 
 
 class Terrain:
-    """One drawn row of stones along x.
+    """One random row of stones along x.
 
-    Stone i covers [starts[i], ends[i]] (m) along the middle of the row, its top is at tops[i] (m), and it is
-    turned by yaws[i] (rad). The stone that the robot starts on and the far bank are level and straight.
+    Stone i covers [starts[i], ends[i]] (m) along the middle of the row. Its top is at tops[i] (m), and its
+    yaw is yaws[i] (rad). The first stone and the far bank are level and straight.
     """
 
     def __init__(self, config: TerrainConfig, rng: np.random.Generator) -> None:
@@ -62,7 +62,7 @@ class Terrain:
         while ends[-1] < config.goal + 1.0:
             starts.append(ends[-1] + rng.uniform(*config.gap))
             ends.append(starts[-1] + rng.uniform(*config.length))
-        ends[-1] += 3.0  # the far bank: what lies behind the goal is no gap
+        ends[-1] += 3.0  # the far bank: there is no gap behind the goal
         self.starts, self.ends = np.array(starts), np.array(ends)
         between = np.ones(len(starts))
         between[[0, -1]] = 0.0
@@ -70,7 +70,7 @@ class Terrain:
         self.yaws = between * config.yaw * rng.uniform(-1.0, 1.0, len(starts))
 
     def edges(self, y: Array) -> tuple[Array, Array]:
-        """Where each stone starts and ends along x (m) at the lateral positions `y` [...], [..., stones]."""
+        """Start and end of each stone along x (m) at the lateral positions `y` [...], [..., stones]."""
         shift = y[..., None] * np.tan(self.yaws)
         return self.starts - shift, self.ends - shift
 
@@ -81,9 +81,9 @@ class Terrain:
         return np.asarray(inside.max(axis=-1))
 
     def stones(self) -> list[Box]:
-        """The stones as the cameras see them."""
+        """The visible stones."""
         half_y, floor = self.config.width / 2, -self.config.depth
-        # A turned stone is cut by the middle of the row at a slant.
+        # `starts` and `ends` lie on the middle of the row, which crosses a turned stone at an angle.
         halves = (self.ends - self.starts) / 2 * np.cos(self.yaws)
         middles = (self.starts + self.ends) / 2
         rows = zip(middles.tolist(), halves.tolist(), self.tops.tolist(), self.yaws.tolist(), strict=True)
@@ -98,7 +98,7 @@ class Terrain:
         return Box((middle, 0.0, -self.config.depth - 0.05), (half, BANK, 0.05), shade=0.3)
 
     def solids(self) -> list[Box]:
-        """What feet stand on: the stones, or one bank where they are painted; and the floor of the gaps."""
+        """The solid boxes: the stones, or one bank if they are painted, and the floor of the gaps."""
         if self.config.painted:
             middle, half = self._extent()
             half_z = self.config.depth / 2

@@ -1,7 +1,6 @@
-"""The low level: a trot whose swing legs follow positions and whose stance legs follow an MPC.
+"""The low level: a trot with position control of the swing legs and an MPC for the stance legs.
 
-It keeps the heading and the middle of the row by itself; what it leaves to a policy is where along x
-each foot lands.
+It controls the heading and the lateral position. A policy only shifts the landing point of each foot along x.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ class WalkerConfig:
     speed: float = 0.6  # commanded; the robot walks at about 0.5
     ramp: float = 0.5  # time to reach it
     height: float = 0.42  # of the base over the stones
-    centring: float = 1.0  # sideways speed for each metre off the middle, 1/s
-    heading: float = 5.0  # yaw rate for each radian off the heading, 1/s
+    centring: float = 1.0  # lateral speed per metre of lateral error, 1/s
+    heading: float = 5.0  # yaw rate per radian of yaw error, 1/s
     control_period: float = 0.01
-    braking: float = 0.3  # of a halt, before joints are held
+    braking: float = 0.3  # duration of the MPC's braking in a halt, before the joints are held
     replan_every: int = 3  # control periods between two plans of the MPC
     gait: TrotConfig = field(default_factory=TrotConfig)
     swing: SwingConfig = field(default_factory=SwingConfig)
@@ -39,7 +38,7 @@ class WalkerConfig:
 
 
 def standing_joints(height: float) -> Array:
-    """Joint angles [12] (rad) with every toe right below its hip and the base `height` metres up."""
+    """Joint angles [12] (rad) with every toe below its hip and the base at `height` (m)."""
     return joint_angles(_below_hips(height)).ravel()
 
 
@@ -73,18 +72,18 @@ class Walker:
         self.tick = 0
         self.offsets = np.zeros(4)
         self.reading = Reading(physics.state())
-        self.landings = self.reading.feet_world.copy()  # world targets of the present or last swing
+        self.landings = self.reading.feet_world.copy()  # world targets of the current or last swing
         self._lift_offs = self.reading.feet_world.copy()
         self._standing = np.ones(4, bool)
         self._forces = np.zeros((4, 3))
-        self.ground = 0.0  # height of what the standing feet stand on, m
+        self.ground = 0.0  # height of the ground below the standing feet, m
         self._halting, self._stand_since = False, math.inf
-        self._posture: Array | None = None  # joints [12] (rad) that are held
+        self._posture: Array | None = None  # held joint angles [12] (rad)
 
     def halt(self) -> None:
-        """Come to a stand: no further foot lifts off, and those in the air land.
+        """Come to a stand: feet in the air land, and no foot lifts off again.
 
-        The MPC brakes, and then every joint is held: an MPC that follows no place drifts on.
+        The MPC brakes first. Then every joint is held, since the MPC tracks no position and would drift.
         """
         self._halting = True
 
@@ -106,34 +105,34 @@ class Walker:
         return np.array([ahead, -self.config.centring * self.reading.position[1]])
 
     def nominal_landings(self) -> Array:
-        """Where each foot would land if it lifted off now without an offset, [4] (m along x from its hip).
+        """Landing point of each foot if it lifted off now without an offset, [4] (m along x from its hip).
 
-        For a foot in the air: where it is going to land.
+        For a foot in the air it is the point where it will land.
         """
         return np.where(self._standing, self._ahead(), self.landings[:, 0] - self.hips_world()[:, 0])
 
     def hips_world(self) -> Array:
-        """The abduction joints, [4, 3] (m, world)."""
+        """Positions of the abduction joints, [4, 3] (m, world)."""
         reading = self.reading
         return reading.position + reading.hips @ reading.to_yaw
 
     def _ahead(self) -> float:
-        """How far ahead of its hip a foot that lifts off now is going to land, m."""
+        """Distance (m) ahead of its hip at which a foot that lifts off now will land."""
         trot, speed = self.trot, self.reading.velocity[0]
-        wanted, capture = self.desired_velocity()[0], self.config.swing.capture
-        return float(raibert_offset(speed, wanted, trot.swing, trot.stance, capture))
+        desired, capture = self.desired_velocity()[0], self.config.swing.capture
+        return float(raibert_offset(speed, desired, trot.swing, trot.stance, capture))
 
     def lifting(self) -> NDArray[np.bool_]:
         """Which feet lift off in the next control period, [4]."""
         return self._standing & ~self._scheduled()
 
     def _scheduled(self) -> NDArray[np.bool_]:
-        return np.ones(4, bool) if self._stands_for_good else self.trot.standing(self.time)
+        return np.ones(4, bool) if self._has_halted else self.trot.standing(self.time)
 
     def advance(self) -> NDArray[np.bool_]:
-        """One control period. Returns which feet touched down by schedule in it, [4]."""
+        """Advance by one control period. Returns which feet touched down by schedule in it, [4]."""
         reading, config, trot = self.reading, self.config, self.trot
-        if self._halting and not self._stands_for_good and self._may_stay():
+        if self._halting and not self._has_halted and self._all_feet_down():
             self._stand_since = self.time
         if self.time - self._stand_since >= config.braking:
             return self._hold()
@@ -150,7 +149,7 @@ class Walker:
             self._forces = self._plan(desired)
         targets, torques, held = commands(
             stands,
-            self.time + config.control_period,  # when the targets have to be reached
+            self.time + config.control_period,  # the time of the targets
             reading.joints,
             reading.position,
             reading.velocity,
@@ -165,33 +164,33 @@ class Walker:
             height - config.swing.touchdown_press,
         )
         self.physics.command(targets, torques, held)
-        self._pass()
+        self._step_physics()
         return np.asarray(touched)
 
-    def _may_stay(self) -> bool:
-        """Whether all four feet stand, or stood until now and would lift off in this moment."""
+    def _all_feet_down(self) -> bool:
+        """Whether all four feet stood in the last control period, or are scheduled to stand now."""
         return bool(self._standing.all() or self.trot.standing(self.time).all())
 
     def _hold(self) -> NDArray[np.bool_]:
-        """A control period in which every joint stays where it is."""
+        """Hold every joint for one control period."""
         if self._posture is None:
             self._posture = self.reading.joints.ravel().copy()
         self.physics.command(self._posture, np.zeros(12), np.ones(12, bool))
-        self._pass()
+        self._step_physics()
         return np.zeros(4, bool)
 
-    def _pass(self) -> None:
+    def _step_physics(self) -> None:
         self.physics.step()
         self.tick += 1
         self.reading = Reading(self.physics.state())
 
     @property
-    def _stands_for_good(self) -> bool:
+    def _has_halted(self) -> bool:
         return self._stand_since < math.inf
 
     def _swing(self) -> float:
-        """Seconds of a cycle that a leg is in the air."""
-        return 0.0 if self._stands_for_good else self.trot.swing
+        """Duration (s) of a swing."""
+        return 0.0 if self._has_halted else self.trot.swing
 
     def _lift(self, lifting: NDArray[np.bool_]) -> None:
         self._lift_offs[lifting] = self.reading.feet_world[lifting]

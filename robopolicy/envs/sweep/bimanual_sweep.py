@@ -6,6 +6,7 @@ rates and limits are ours, and docs/bimanual-sweep.md gives the reason for each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,19 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.checks import check_number, check_pictures
+from robopolicy.envs.checks import LONGEST_EPISODE, check_pictures
+from robopolicy.envs.described import Description
 from robopolicy.envs.physics import ENGINES, default_engine, make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
 from robopolicy.envs.shapes import Balls, Shape
-from robopolicy.envs.sweep import drawn, kinematics
+from robopolicy.envs.sweep import description, drawn, kinematics, mirror
 from robopolicy.envs.sweep.demonstrator import Demonstrator
+from robopolicy.envs.sweep.description import ACTION, ARMS
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
+from robopolicy.envs.task import Mirror, Outcome, Task
 from robopolicy.naming import one_of
+from robopolicy.settings import check_number
 
-ARMS = ("left", "right")
 POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
-ACTION = tuple(f"{arm}_{kind}_{axis}" for arm in ARMS for kind in ("move", "turn") for axis in "xyz")
 CAMERA = View(eye=(0.95, 0.0, 0.75), target=(0.02, 0.0, 0.0), field_of_view=45.0)
 FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
 SMALLEST, LARGEST = 32, 1024  # pixels
@@ -63,7 +66,7 @@ class BimanualSweepConfig:
             raise ValueError(
                 f"image_size is {size!r}: it must be a whole number from {SMALLEST} to {LARGEST}, or None"
             )
-        check_number("episode_seconds", self.episode_seconds, PERIOD)
+        check_number("episode_seconds", self.episode_seconds, PERIOD, LONGEST_EPISODE)
         for name, low, high in (
             ("ball_radius", 0.005, 0.03),
             ("ball_mass", 1e-3, 1.0),
@@ -83,7 +86,7 @@ PRESETS = {
 }
 
 
-class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
+class BimanualSweep(Task):
     """Observation: `image` [S, S, 3] uint8 and `poses` [14] of the spatulas. Action: [12], named by `ACTION`.
 
     `poses` are position (m) and quaternion (w, x, y, z; w >= 0) of the left and the right spatula in the
@@ -100,6 +103,23 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     angles that this asks of the arms' joints.
     """
 
+    rate = round(1 / PERIOD)
+    actions = description.moves(BimanualSweepConfig.largest_move, BimanualSweepConfig.largest_turn)
+    vectors = {"poses": description.poses()}  # noqa: RUF012
+    outcomes = (
+        Outcome("fraction_in_bowls", "in bowls", "{:7.1%}", "{:.0%} in bowls"),
+        Outcome("spilled", "spilled", "{:7.2f} balls", "{:g} spilled"),
+    )
+    notes = {"poses": {"about": description.ABOUT_POSES}}  # noqa: RUF012
+    presets = tuple(PRESETS)
+    policy_settings = {  # noqa: RUF012
+        "kind": "vision-performer",
+        "images": {"image": (500, 500)},
+        "vectors": {"poses": len(ARMS) * POSE_SIZE},
+        "actions": len(ACTION),
+    }
+    demo_settings = {"balls": 20, "image_size": 500}  # noqa: RUF012
+    mirror = Mirror(mirror.mirrored_images, mirror.mirrored_poses, mirror.mirrored_actions)
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own)
 
     def __init__(
@@ -131,6 +151,9 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
         self.physics: ArmsPhysics = make_arms(engine, kinematics.TOOL)
+        self.actions = description.moves(config.largest_move, config.largest_turn)
+        if config.image_size is not None:
+            self.cameras = {"image": description.camera(config.image_size, CAMERA)}
         self._running = False
         self._oracle: Demonstrator | None = None
         bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
@@ -144,6 +167,16 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
             spaces["balls"] = gymnasium.spaces.Box(-2.0, 2.0, (config.balls, 3), np.float32)
         self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(spaces)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(ACTION),), np.float32)
+
+    @property
+    def control_period(self) -> float:
+        """See `Task`."""
+        return PERIOD
+
+    @classmethod
+    def settings_for(cls, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+        """The size of the image, or None for no image, which is most of a step's time."""
+        return {"image_size": shapes["image"][0] if "image" in shapes else None}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -291,6 +324,8 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
             self._oracle = self.demonstrator()
         return self._oracle.act().executed
 
+    players = {"oracle": oracle_action}  # noqa: RUF012
+
     def view(self) -> View:
         """The camera, which stands still."""
         return CAMERA
@@ -310,6 +345,10 @@ class BimanualSweep(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] from the camera; None without a render mode."""
         return None if self.render_mode is None else self.physics.render(CAMERA, *self._render_size)
+
+    def robot(self) -> Description:
+        """Both arms and their low level."""
+        return description.robot(self, LEAD)
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

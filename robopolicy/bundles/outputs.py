@@ -1,0 +1,50 @@
+"""What a bundle's graphs compute: from raw readings to commands in physical units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from robopolicy.policies.base import Observation, PolicyFunctions
+
+OUTPUTS = ("command", "action", "scores")
+
+
+class Units(NamedTuple):
+    """How readings come in and commands go out.
+
+    Attributes:
+      clips: for some inputs, what their readings are clipped to, as they are in training.
+      scale: [A], physical units of an action of one.
+    """
+
+    clips: Mapping[str, tuple[float, float]]
+    scale: tuple[float, ...]
+
+
+def units_of(description: Mapping[str, Any]) -> Units:
+    """The units in a task's description."""
+    clips = {name: tuple(told["clip"]) for name, told in description["inputs"].items() if "clip" in told}
+    return Units(clips, tuple(description["outputs"]["command"]["scale"]))
+
+
+def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observation], dict[str, Array]]:
+    """(parameters, features, readings) -> `OUTPUTS` by name; pure, and can be compiled.
+
+    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` are what it was chosen by.
+    """
+    scale = jnp.asarray(units.scale, jnp.float32)
+
+    def compute(parameters: Any, features: Any, readings: Observation) -> dict[str, Array]:
+        clipped = {
+            name: jnp.clip(array, *units.clips[name]) if name in units.clips else array
+            for name, array in readings.items()
+        }
+        seen = policy.inspect(parameters, features, clipped)
+        action = jnp.clip(seen["action"], -1.0, 1.0)
+        return {"command": action * scale, "action": action, "scores": seen["scores"]}
+
+    return compute

@@ -1,0 +1,139 @@
+"""The README of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from robopolicy.runtime.bundle import GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
+
+
+def readme(manifest: Mapping[str, Any]) -> str:
+    """The README of a bundle, written from its manifest."""
+    robot, flops, parity = manifest["robot"], manifest["flops"], manifest["parity"]
+    period, versions = manifest["control_period"], manifest["versions"]
+    parts = [
+        f"# {manifest['name']}",
+        f"A vision policy for the task {manifest['task']}, exported by robopolicy {versions['robopolicy']}. "
+        f"Robot: {robot['name']}. Attention: `{manifest['attention']}`; {manifest['parameters']:,} "
+        f"parameters; {flops['total']:,} FLOPs a step; a step every {1e3 * period:g} ms.",
+        "## Run it",
+        "    pip wheel --no-deps .           in a checkout of robopolicy; no package index has it yet\n"
+        "    pip install robopolicy-*.whl    the wheel; it needs numpy and onnxruntime only\n"
+        "    robopolicy verify BUNDLE        checks golden vectors, latency and memory on this machine",
+        "```python\n"
+        "from robopolicy.runtime import BundlePolicy\n\n"
+        'policy = BundlePolicy.load("BUNDLE")  # this folder; every file is checked\n'
+        "command = policy.act(readings)  # arrays by name, see below; values out of their limits raise\n"
+        "```",
+        "Do not start Python inside this folder: it would import modules from there.",
+        "Normalisation, clipping and scaling are inside the graph: pass raw readings, execute the command "
+        "unchanged.",
+        "## Inputs",
+        *_values(manifest["inputs"]),
+        "## Outputs",
+        *_values(manifest["outputs"]),
+        "## Pitfalls",
+        _pitfalls(manifest),
+        "## Robot",
+        _robot(robot),
+        "## Results",
+        _results(manifest),
+        "## Files",
+        f"| file | what it is |\n|---|---|\n"
+        f"| `{GRAPH}` | the policy, from readings to commands |\n"
+        f"| `{STABLEHLO}` | the same for XLA, read by `jax.export.deserialize`, readings ordered by name |\n"
+        f"| `{GOLDEN}` | {parity['observations']} recorded observations and the policy's outputs |\n"
+        f"| `{MANIFEST}` | all of this page and more, for programs |\n"
+        f"| `{SUMS}` | `sha256sum -c {SUMS}` checks every file |",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _robot(robot: Mapping[str, Any]) -> str:
+    """Joints and low level, as far as the task describes them."""
+    parts = []
+    if "joint_order" in robot:
+        parts.append(f"Joint order: {', '.join(f'`{name}`' for name in robot['joint_order'])}.")
+    if "default_pose" in robot:
+        pose = robot["default_pose"]
+        angles = ", ".join(f"{angle:.4f}" for angle in pose["joints"])
+        parts.append(f"Default pose ({pose['unit']}, in that order): {angles}.")
+    if "model" in robot:
+        parts.append(f"Joint angles are those of {robot['model']}.")
+    if "joint_control" in robot:
+        parts.append(f"{_sentence(robot['joint_control']['about'])} Their gains, the low level and")
+    parts.append(f"the cameras' intrinsics and poses are in {MANIFEST}.")
+    text = " ".join(parts)
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _values(values: Mapping[str, Any]) -> list[str]:
+    parts = []
+    for name, value in values.items():
+        shape = " x ".join(map(str, value["shape"]))
+        clip = ""
+        if "clip" in value:
+            clip = f" The graph clips it to [{value['clip'][0]:g}, {value['clip'][1]:g}]."
+        about = f" {_sentence(value['about'])}" if "about" in value else ""
+        head = f"### `{name}`\n\n{value['dtype']}, {shape}.{about}{clip}"
+        if "entries" not in value:
+            unit = "" if value["unit"] == "1" else f" {value['unit']}"
+            limits = f" From {value['low']:g} to {value['high']:g}{unit}." if abs(value["low"]) < 1e30 else ""
+            parts.append(f"{head}{limits}")
+            continue
+        rows = [
+            f"| {index} | `{e['name']}` | {e['unit']} | {e['low']:g} | {e['high']:g} | {e.get('about', '')} |"
+            for index, e in enumerate(value["entries"])
+        ]
+        table = "\n".join(["| | name | unit | from | to | |", "|---|---|---|---|---|---|", *rows])
+        parts.append(f"{head}\n\n{table}")
+    return parts
+
+
+def _pitfalls(manifest: Mapping[str, Any]) -> str:
+    period, deadline = 1e3 * manifest["control_period"], 1e3 * manifest["deadline"]
+    points = [
+        f"A step takes {period:g} ms. A command later than {deadline:g} ms after its observation is useless.",
+        *(
+            f"`{f['input']}` holds the output `{f['output']}` from entry {f['first']} on, {f['about']}."
+            for f in manifest["feedback"]
+        ),
+        *(f"Camera of `{name}`, frame: {camera['frame']}." for name, camera in manifest["cameras"].items()),
+        f"Safe stop: {manifest['robot']['safe_stop']}. The robot must do this without the policy.",
+        "The checksums show that the files arrived undamaged, but not who made them.",
+    ]
+    return "\n".join(f"- {point}" for point in points)
+
+
+def _results(manifest: Mapping[str, Any]) -> str:
+    parity = manifest["parity"]
+    lines = [
+        f"- ONNX against JAX on {parity['observations']} recorded observations: at most "
+        f"{parity['command_difference']:.1e} between commands, {parity['scores_difference']:.1e} between "
+        "scores."
+    ]
+    training = manifest["training"]
+    if training["records"]:
+        numbers = ", ".join(
+            f"{name} {value:.4g}" for name, value in training["last"].items() if _is_number(value)
+        )
+        lines.append(f"- The last of {training['records']} lines of the training log: {numbers}.")
+    for engine, results in manifest["evaluation"].items():
+        numbers = ", ".join(
+            f"{name.removesuffix('_mean').replace('_', ' ')} {value:.3g}"
+            for name, value in results.items()
+            if isinstance(value, float)
+        )
+        lines.append(f"- {results['episodes']} unseen episodes in simulation ({engine}): {numbers}.")
+    if not manifest["evaluation"]:
+        lines.append("- The run holds no evaluation on unseen episodes.")
+    return "\n".join(lines)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,36 @@
+"""A bundle's policy as StableHLO, for those who run it by XLA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax import Array, export
+
+from robopolicy.bundles.outputs import OUTPUTS, Units, outputs
+from robopolicy.policies.base import PolicyFunctions
+
+PLATFORMS = ("cpu", "cuda")
+
+
+def stablehlo(policy: PolicyFunctions, parameters: Any, features: Any, units: Units) -> bytes:
+    """What `jax.export.deserialize(...).call(*readings)` runs, readings in the order of their names.
+
+    It returns the outputs of `outputs` in turn. JAX reads it for six months at least; ONNX is what lasts.
+    """
+    names = sorted(policy.observation)
+    compute = outputs(policy, units)
+
+    def run(*readings: Array) -> tuple[Array, ...]:
+        made = compute(parameters, features, dict(zip(names, readings, strict=True)))
+        return tuple(made[name] for name in OUTPUTS)
+
+    # Where on this machine the code lies is nobody else's business, and would change the bytes.
+    limit = "jax_traceback_in_locations_limit"
+    before = jax.config.values[limit]
+    jax.config.update(limit, 0)
+    try:
+        shapes = [policy.observation[name] for name in names]
+        return bytes(export.export(jax.jit(run), platforms=PLATFORMS)(*shapes).serialize())
+    finally:
+        jax.config.update(limit, before)

@@ -1,0 +1,93 @@
+"""Runs compared on the same unseen episodes: returns against FLOPs, latency and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robopolicy.costs.flops import count_step
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluation import evaluate
+from robopolicy.experiments.learning_curves import apart, training
+from robopolicy.experiments.runs import find_run, load, played_on, task_of
+from robopolicy.policies.base import parameter_count
+from robopolicy.policies.catalogue import PolicyConfig, blank_policy
+
+Row = dict[str, Any]
+
+
+def compared_on(
+    names: Sequence[str], engine: str | None, preset: str | None, episode_seconds: float | None
+) -> Environment:
+    """Where runs are compared: on the task of all of them.
+
+    Raises ValueError or FileNotFoundError, in one line, for fewer than two runs, for one that comes twice and
+    for runs of several tasks.
+    """
+    if len({_place(name) for name in names}) < max(2, len(names)):
+        given = ", ".join(names) or "nothing"
+        raise ValueError(f"RUN is given as {given}: it must be two or more, none of them twice")
+    tasks: dict[str, str] = {}
+    for name in names:
+        tasks.setdefault(task_of(name, load(name).run), name)
+    if len(tasks) > 1:
+        trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
+        raise ValueError(f"RUN {trained_on}: all must be trained on one task")
+    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds)
+
+
+def compare(
+    names: Sequence[str],
+    environment: Environment,
+    seeds: Sequence[int],
+    *,
+    on_begin: Callable[[], None] = lambda: None,
+    on_episode: Callable[[], None] = lambda: None,
+) -> list[Row]:
+    """A row for each policy, the one of the fewest FLOPs first.
+
+    Runs whose policies have the same settings count as one policy trained with several seeds. Several
+    policies of one training have a row each, since there is no spread between them to report.
+    """
+    groups: dict[tuple[PolicyConfig, int], list[str]] = {}
+    loaded = [load(name) for name in names]
+    trainings = [training(str(_place(n)[0]), dict(t.run)) for n, t in zip(names, loaded, strict=True)]
+    for name, trained, place in zip(names, loaded, apart(names, trainings), strict=True):
+        groups.setdefault((trained.config, place), []).append(name)
+    rows = []
+    for (config, _), group in groups.items():
+        played = [
+            evaluate(name, environment, seeds, on_begin=on_begin, on_episode=on_episode) for name in group
+        ]
+        results = [evaluation.summary() for evaluation in played]
+        means = [result["return_mean"] for result in results]
+        outcomes = ("success_rate", *(outcome.mean for outcome in task_class(environment.task).outcomes))
+        policy = blank_policy(config)
+        rows.append(
+            {
+                "task": environment.task,
+                "attention": config.attention,
+                "runs": group,
+                "flops": count_step(policy).total,
+                "parameters": parameter_count(policy),
+                "latency_ms": 1e3 * float(np.median([evaluation.latency for evaluation in played])),
+                "episodes": len(seeds),
+                "return_mean": float(np.mean(means)),
+                # Between seeds of training, which is what a claim about a mechanism must survive.
+                "return_spread": float(np.std(means, ddof=1)) if len(means) > 1 else None,
+                "return_std": float(np.mean([result["return_std"] for result in results])),
+                **{name: float(np.mean([result[name] for result in results])) for name in outcomes},
+                "returns": means,
+            }
+        )
+    return sorted(rows, key=lambda row: row["flops"])
+
+
+def _place(name: str) -> tuple[Path, str]:
+    """A run's folder, however it is spelt, and which of its policies is meant."""
+    folder, which = find_run(name)
+    return folder.resolve(), which

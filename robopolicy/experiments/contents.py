@@ -1,0 +1,179 @@
+"""What a run, a bundle and a dataset hold, as JSON has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from robopolicy.training.datasets import Dataset
+
+Told = dict[str, Any]
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def run_contents(name: str) -> Told:
+    """Of a run. Raises FileNotFoundError or ValueError, in one line, where it is none or damaged."""
+    from robopolicy.experiments.run_table import flops_of
+    from robopolicy.experiments.runs import find_run, load
+    from robopolicy.training.checkpoint import RunFolder
+    from robopolicy.training.run_status import status
+
+    path, which = find_run(name)
+    folder = RunFolder(path)
+    try:
+        config = folder.config()
+        if not isinstance(config.get("policy"), dict):
+            raise ValueError("its config.json describes no policy")
+        found, flops = status(folder), flops_of(config)
+    except ValueError as error:
+        raise ValueError(f"run is {name!r}: {error}") from error
+    saved = folder.generations()
+    arrays = _policy(load(name)) if saved else {}
+    numbers: dict[str, list[float]] = {}
+    for record in found.records:
+        for series, value in record.items():
+            if type(value) in (int, float):
+                numbers.setdefault(series, []).append(value)
+    return {
+        "kind": "run",
+        "path": str(path),
+        "checkpoint": which,
+        "config": config,
+        **{part: getattr(found, part) for part in ("trainer", "status", "why", "done", "total")},
+        "measure": found.measure,
+        "best": found.best,
+        "written": found.written,
+        "bytes": size_of(path),
+        "checkpoints": {str(number): size_of(path / "checkpoints" / str(number)) for number in saved},
+        "records": len(found.records),
+        "metrics": {
+            series: {"first": values[0], "last": values[-1], "least": min(values), "most": max(values)}
+            for series, values in numbers.items()
+        },
+        "flops": flops,
+        **arrays,
+    }
+
+
+def _policy(trained: Any) -> Told:
+    """Shapes of a policy's parameters and features, and how large the parameters are on average."""
+    import jax
+    import numpy as np
+
+    from robopolicy.policies.base import parameter_shapes
+    from robopolicy.policies.catalogue import by_path
+
+    shapes, at, parameters = parameter_shapes(trained.functions), 0, {}
+    for path, shape in shapes.items():
+        part = trained.parameters[at : at + int(np.prod(shape))]
+        at += part.size
+        parameters[path] = {
+            "shape": list(shape),
+            "rms": float(np.sqrt(np.mean(part**2))) if part.size else 0.0,
+        }
+    features = {path: list(np.shape(a)) for path, a in by_path(jax.device_get(trained.features)).items()}
+    return {"parameter_count": at, "parameters": parameters, "features": features}
+
+
+def bundle_contents(path: Path) -> Told:
+    """Of a bundle whose sums were checked. Raises ValueError or FileNotFoundError, in one line."""
+    from robopolicy.runtime.bundle import open_bundle
+
+    manifest = open_bundle(path).manifest
+    data = manifest.data
+    return {
+        "kind": "bundle",
+        "path": str(path),
+        "bytes": size_of(path),
+        "files": {name: (path / name).stat().st_size for name in sorted(manifest.files)},
+        "sums": "as listed",
+        "control_period": manifest.control_period,
+        "deadline": manifest.deadline,
+        "observations": manifest.observations,
+        "inputs": {name: _value(value) for name, value in manifest.inputs.items()},
+        "outputs": {name: _value(value) for name, value in manifest.outputs.items()},
+        "tolerances": manifest.tolerances,
+        **{name: data.get(name) for name in ("task", "attention", "parameters", "flops", "requires")},
+    }
+
+
+def _value(value: Any) -> Told:
+    return {
+        "shape": list(value.shape),
+        "dtype": value.dtype,
+        "units": list(value.units),
+        "entries": list(value.entries),
+        "low": value.low.tolist(),
+        "high": value.high.tolist(),
+    }
+
+
+def dataset_contents(dataset: Dataset) -> Told:
+    """Of a dataset of demonstrations that was opened. Raises ValueError, in one line, where it is damaged."""
+    import h5py
+    import numpy as np
+
+    places = {name: f"observations/{name}" for name in dataset.columns.vectors}
+    places |= {place: place for place in ("actions", "rewards")}
+    with h5py.File(dataset.file) as file:
+        episodes = [file[f"episode_{number}"] for number in range(len(dataset.steps))]
+        columns = {name: [stored[place][()] for stored in episodes] for name, place in places.items()}
+    seen = {name: np.concatenate(parts) for name, parts in columns.items()}
+    about = dataset.about
+    scores = _numbers(about.get("scores"), len(dataset.steps))
+    seeds = _numbers(about.get("seeds"), len(dataset.steps))
+    return {
+        "kind": "dataset",
+        "path": str(dataset.path),
+        "bytes": size_of(dataset.path),
+        **{name: about.get(name) for name in ("task", "environment", "recording", "renderer", "versions")},
+        "episodes": len(dataset.steps),
+        "steps": sum(dataset.steps),
+        "lengths": list(dataset.steps),
+        "observations": {
+            **{
+                name: {"shape": list(shape), "dtype": "uint8", "low": 0, "high": 255}
+                for name, shape in dataset.columns.images.items()
+            },
+            **{name: _range(seen[name]) for name in dataset.columns.vectors},
+        },
+        "actions": _range(seen["actions"]),
+        "returns": [float(part.sum()) for part in columns["rewards"]],
+        "seeds": seeds,
+        "scores": scores,
+        "score_mean": float(np.mean(scores)) if scores else None,
+        "success_rate": float(np.mean([score == 1.0 for score in scores])) if scores else None,
+    }
+
+
+def episode_contents(dataset: Dataset, number: int) -> Told:
+    """Of one episode. Raises ValueError where there is no such episode."""
+    from robopolicy.training.episodes import open_episode
+
+    with open_episode(dataset, number) as episode:
+        actions, rewards = episode.actions, episode.rewards
+    told: Told = {"kind": "episode", "path": str(dataset.path), "episode": number, "steps": len(rewards)}
+    for name in ("seed", "score"):
+        known = _numbers(dataset.about.get(f"{name}s"), len(dataset.steps))
+        told[name] = None if known is None else known[number]
+    return {**told, "return": float(rewards.sum()), "rewards": rewards.tolist(), "actions": _range(actions)}
+
+
+def _range(values: NDArray[Any]) -> Told:
+    """Shape, dtype and what every number lies in, over all steps."""
+    low, high = (end.tolist() for end in (values.min(axis=0), values.max(axis=0)))
+    return {"shape": list(values.shape[1:]), "dtype": str(values.dtype), "low": low, "high": high}
+
+
+def _numbers(told: Any, count: int) -> list[float] | None:
+    """A number for each episode, where the recording tells them."""
+    fits = isinstance(told, list) and len(told) == count
+    return told if fits and all(type(value) in (int, float) for value in told) else None

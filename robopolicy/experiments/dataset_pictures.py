@@ -1,0 +1,90 @@
+"""An episode of a dataset, to look at: a video, or frames of it on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robopolicy.envs.registry import TASKS, task_class
+from robopolicy.training.episodes import Episode, open_episode
+from robopolicy.viz.contact_sheet import contact_sheet
+from robopolicy.viz.overlay import captioned
+from robopolicy.viz.video import open_video
+
+if TYPE_CHECKING:
+    from robopolicy.training.datasets import Dataset
+    from robopolicy.viz.overlay import Picture
+
+WIDE = 480  # pixels, that captions have room in
+COLUMNS = 4
+RATE = 10  # frames a second, of a task that is not ours
+
+
+def write_video(path: Path, dataset: Dataset, number: int) -> None:
+    """Film what was seen, under each frame what was done then and what came of it."""
+    name = dataset.about["task"]
+    rate = task_class(name).rate if name in TASKS else RATE  # a dataset imports no module that it names
+    with open_episode(dataset, number) as episode, open_video(path, rate) as video:
+        total = 0.0
+        for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True)):
+            total += reward
+            place = f"episode {number}  step {step + 1}/{len(episode.rewards)}"
+            lines = [f"{place}  reward {reward:.2f}  return {total:.2f}", *_lines(name, action)]
+            video.add(captioned(_shown(episode, step), lines))
+
+
+def write_sheet(path: Path, dataset: Dataset, number: int, frames: int) -> None:
+    """Put at most `frames` frames on a page, from the first one to the last, evenly spread."""
+    name = dataset.about["task"]
+    with open_episode(dataset, number) as episode:
+        steps = len(episode.rewards)
+        chosen = np.unique(np.linspace(0, steps - 1, min(frames, steps)).round().astype(int))
+        pictures = [_shown(episode, step) for step in chosen]
+        captions = [
+            f"{step + 1}/{steps}  reward {episode.rewards[step]:.2f}  {_short(name, episode.actions[step])}"
+            for step in chosen
+        ]
+    contact_sheet(path, pictures, captions, COLUMNS)
+
+
+def _shown(episode: Episode, step: int) -> Picture:
+    """What was seen before a step, at least `WIDE` wide, with even sides."""
+    image = episode.image(step)
+    times = max(1, -(-WIDE // image.shape[1]))
+    image = np.repeat(np.repeat(image, times, axis=0), times, axis=1)
+    odd = [(0, side % 2) for side in image.shape[:2]]
+    return np.pad(image, [*odd, (0, 0)], mode="edge")
+
+
+def _parts(task: str, action: Any) -> dict[str, dict[str, Any]]:
+    """An action's numbers by the first word of their names and by what stands between it and the last word.
+
+    The actions of a task that is not ours have no names here.
+    """
+    names = [quantity.name for quantity in task_class(task).actions] if task in TASKS else []
+    if len(names) != len(action):
+        return {"action": {"": np.asarray(action)}}
+    parts: dict[str, dict[str, list[float]]] = {}
+    for name, value in zip(names, action, strict=True):
+        first, _, kind = name.rpartition("_")[0].partition("_")
+        parts.setdefault(first, {}).setdefault(kind, []).append(float(value))
+    return {first: {kind: np.array(v) for kind, v in kinds.items()} for first, kinds in parts.items()}
+
+
+def _lines(task: str, action: Any) -> list[str]:
+    """A line for each part of the robot."""
+    return [
+        f"{first:<6} " + "  ".join(f"{kind} {' '.join(f'{x:+.2f}' for x in v)}" for kind, v in kinds.items())
+        for first, kinds in _parts(task, action).items()
+    ]
+
+
+def _short(task: str, action: Any) -> str:
+    """How long each part of the action is; the most that one number may be is one."""
+    told = [
+        " ".join([first, *(f"{kind} {np.linalg.norm(v):.2f}" for kind, v in kinds.items())])
+        for first, kinds in _parts(task, action).items()
+    ]
+    return "  ".join(told)

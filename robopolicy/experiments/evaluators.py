@@ -1,0 +1,92 @@
+"""Where a training plays its episodes: a pool of processes, a cluster, or a batch on an accelerator."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from robopolicy.bundles.onnx import worker_graph
+from robopolicy.naming import one_of
+from robopolicy.policies.base import unflatten, with_normaliser
+from robopolicy.policies.policy import Policy
+from robopolicy.training.capacity import check_fits, check_workers
+from robopolicy.training.evaluate import DEADLINE, Evaluator
+from robopolicy.training.pool import LocalPool
+from robopolicy.training.worker import EnvironmentSpec
+
+EVALUATORS = ("local", "ray", "vector")
+LONGEST_DEADLINE = 1e6  # s; what the operating system waits for at once has a limit
+PLACE = 2_000_000  # bytes of an environment, at least
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    """Where episodes are played.
+
+    Attributes:
+      evaluator: local (a pool of processes), ray (a cluster), or vector (in lock step, with one policy call
+        for all of them: for an accelerator).
+      workers: rollout processes; results do not depend on their number.
+      deadline: seconds after which an episode counts as hung and is played again.
+      address: Ray cluster to play on, "auto" or host:port; None for one that is started here.
+      places: environments in lock step, for `vector`.
+    """
+
+    evaluator: str = "local"
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    deadline: float = DEADLINE
+    address: str | None = None
+    places: int = 64
+
+    def check(self) -> None:
+        """Raise ValueError for what can be refused at once, a cluster that nobody answers from included."""
+        one_of("evaluator", self.evaluator, EVALUATORS)
+        if self.places < 1:
+            raise ValueError(f"places is {self.places}: it must be 1 or more")
+        check_fits(f"places is {self.places}", self.places * PLACE, "so many environments")
+        if self.evaluator != "ray" or self.address is None:  # on this machine
+            check_workers(self.workers)
+        elif self.workers < 1:
+            raise ValueError(f"workers is {self.workers}: it must be 1 or more")
+        if not 0 < self.deadline <= LONGEST_DEADLINE:
+            raise ValueError(
+                f"deadline is {self.deadline}: it must be a number of seconds above 0, "
+                f"and at most {LONGEST_DEADLINE:.0f}"
+            )
+        if self.evaluator == "ray":
+            from robopolicy.training.ray_pool import connect
+
+            connect(self.address, self.workers)
+        elif self.address is not None:
+            raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
+
+    def make(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
+        """The evaluator for a policy; it is given parameters with every candidate.
+
+        It starts no more workers than there are `episodes` to play at a time.
+        """
+        if self.evaluator == "vector":
+            return self._lock_step(environments, policy, episodes)
+        model = worker_graph(policy.config, policy.features)
+        workers = min(self.workers, episodes)
+        given = (environments, model, workers, self.deadline, policy.functions.normalised)
+        if self.evaluator == "ray":
+            from robopolicy.training.ray_pool import RayPool
+
+            return RayPool(*given)
+        return LocalPool(*given)
+
+    def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
+        from robopolicy.training.lockstep import LockStep
+
+        functions, features = policy.functions, policy.features
+        inverse = unflatten(functions)
+
+        def act(vector: Any, observation: Any, normaliser: Any = None) -> Any:
+            frozen = with_normaliser(functions, features, normaliser)
+            return functions.act(inverse(vector), frozen, observation)
+
+        places = min(self.places, episodes)
+        workers = min(self.workers, places)
+        return LockStep(environments, act, workers, places, self.deadline, functions.normalised)

@@ -1,0 +1,203 @@
+"""Episodes as they are filmed: one policy each, what it sees and where it looks beside the robot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robopolicy.costs.flops import count_step
+from robopolicy.envs.registry import takes
+from robopolicy.envs.task import check_ending, is_depth, task_of
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.players import Who, player
+from robopolicy.training.rollout import Episode, Playing, Step
+from robopolicy.viz import overlay
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from robopolicy.viz.overlay import Picture
+    from robopolicy.viz.recording import Recording
+
+SMALL = 160  # pixels of a picture's width for each pixel of a depth image
+WITHIN, BENEATH = 4, 3  # lines of captions in a picture of the robot, and beneath a colour image
+
+Shown = dict[str, Any]
+
+
+class FilmedEpisode:
+    """A policy's episode in progress, which is filmed step by step.
+
+    Where a task has depth images, they stand in the corner of a picture of the robot, with captions at its
+    foot. Elsewhere captions stand beneath the picture, and colour images that a policy attends to replace it.
+    """
+
+    def __init__(self, who: Who, environment: Environment, size: tuple[int, int]) -> None:
+        """Film `who`, as `player` takes it; raises what `player` and the environment raise."""
+        self.player = player(who, environment.task)
+        self.size = size
+        policy = self.player.policy
+        self._look = _looking(policy)
+        self.flops = None if policy is None else count_step(policy.functions).total
+        self.title = Path(self.player.name).name
+        if policy is not None:
+            self.title += f": {policy.config.attention}"
+        environment = environment.showing(self.player.shapes)
+        # The pictures' size depends on what the task observes.
+        bare = environment.make()
+        self._depths = [name for name, space in task_of(bare).images().items() if is_depth(space)]
+        bare.close()
+        room = 0 if self._depths else overlay.foot_height(BENEATH)
+        self._drawn_size = size[0], size[1] - room
+        pictures: dict[str, Any] = {"render_mode": "rgb_array", "render_size": self._drawn_size}
+        taken = {name: value for name, value in pictures.items() if takes(environment.task, name)}
+        self.env = environment.make(**taken)
+        self.task = task_of(self.env)
+        self.over: Episode | None = None
+        self.steps = 0
+
+    def begin(self, seed: int, ticks: bool) -> None:
+        """Start the episode; with `ticks`, a step makes all the pictures that it can."""
+        self._caught: list[Picture] = []
+        self.pictures_a_step = 1
+        self._playing = Playing(self.env, seed)
+        if ticks and self.task.ticks > 1:
+            self.pictures_a_step = self.task.ticks
+            self.task.on_tick = lambda: self._caught.append(self._drawn(self._playing.observation))
+        self._act = self.player.act_in(self.env, seed)
+        self._level = self.task.reference_images()
+
+    def advance(self, log: Recording | None) -> list[Picture]:
+        """Play a step and note it in `log`; its pictures, the last one of its end."""
+        self._caught.clear()
+        if log is not None:
+            log.shapes(self.player.name, self.task.shapes())
+        shown = self._look(self._playing.observation)
+        step, self.over = self._playing.step(self._act(self._playing.observation))
+        self.steps += 1
+        if self.over is not None:
+            check_ending(self.task, self.over.info)
+        panels, lines = self._panels(step, shown), self._lines(step, shown)
+        if log is not None:
+            self._note(log, step, panels)
+        if self._depths:
+            drawn = self._caught or [self._drawn(step.observation)]
+            return [overlay.compose(picture, panels, lines) for picture in drawn]
+        width, height = self._drawn_size
+        picture = overlay.centred(panels, width, height) if panels else self._drawn(step.observation)
+        return [overlay.captioned(picture, [*lines, ""][:BENEATH])]
+
+    def _note(self, log: Recording, step: Step, panels: dict[str, Picture]) -> None:
+        for name in self._depths:
+            log.depth(self.player.name, name, step.observation[name])
+        for title, panel in panels.items():
+            log.image(self.player.name, title, panel)
+        log.number(self.player.name, "return", step.total)
+        for outcome in self.task.outcomes:
+            log.number(self.player.name, outcome.name, step.info[outcome.name])
+        for quantity, value in zip(self.task.actions, step.action.tolist(), strict=True):
+            log.number(self.player.name, f"action/{quantity.name}", value)
+
+    def _drawn(self, observation: Any) -> Picture:
+        """The robot, or where the task draws nothing the first colour image that it observes."""
+        width, height = self._drawn_size
+        picture: Any = self.env.render() if self.env.render_mode == "rgb_array" else None
+        if picture is None:
+            images = [observation[name] for name in self.task.images() if name not in self._depths]
+            picture = images[0] if images else np.full((height, width, 3), overlay.PAPER, np.uint8)
+        if picture.shape != (height, width, 3):
+            picture = overlay.fitted(picture, width, height)
+        view = self.task.view()
+        if view is not None:
+            places = overlay.projected(self.task.marks(), view, self.size)
+            overlay.mark(picture, places, max(4, self.size[1] // 60))
+        drawn: Picture = picture
+        return drawn
+
+    def _panels(self, step: Step, shown: Shown) -> dict[str, Picture]:
+        """Images of the cameras, and the attention over them."""
+        panels: dict[str, Picture] = {}
+        room = self.size[1] - overlay.foot_height(WITHIN) - overlay.BAND - overlay.MARGIN
+        for camera in dict.fromkeys((*self._level, *self._depths)):
+            depth = step.observation[camera]
+            level = self._level.get(camera, np.full_like(depth, np.median(depth)))
+            scale = max(1, min(self.size[0] // SMALL, room // len(level)))
+            name = camera.removesuffix("_depth")
+            kept = shown.get(f"kept/{camera}")
+            panels[f"{name} camera"] = overlay.depth_picture(depth, level, kept, scale)
+            if camera in shown:
+                plain = overlay.depth_picture(depth, level, None, scale)
+                panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)
+        attended = [name for name in self.task.images() if name in shown and name not in self._depths]
+        for camera in attended:
+            title = "" if len(attended) == 1 else f"{camera} "
+            seen: Any = step.observation[camera]
+            size = self._drawn_size[0] // len(attended), self._drawn_size[1]
+            pictures = _attended(seen, shown[camera], size)
+            panels |= {f"{title}{name}": picture for name, picture in pictures.items()}
+        return panels
+
+    def _lines(self, step: Step, shown: Shown) -> list[str]:
+        info = step.info
+        told = [outcome.said.format(info[outcome.name]) for outcome in self.task.outcomes[:1]]
+        told.append(f"return {step.total:.2f}")
+        if self.flops is not None:
+            small = self.flops < 1e5
+            told.append(f"{self.flops} FLOPs a step" if small else f"{self.flops / 1e6:.3g} MFLOPs a step")
+        if info.get("cause"):
+            told.append(f"ended: {info['cause']}")
+        lines = [self.title, "    ".join(told), *self.task.caption(step.action)]
+        if shown:
+            masked = "red: masked out    " if any(name.startswith("kept/") for name in shown) else ""
+            lines.append(f"{masked}attention: blue half of the mean, yellow twice")
+        return lines
+
+    def result(self) -> dict[str, Any]:
+        """How the episode went."""
+        assert self.over is not None
+        info = self.over.info
+        return {
+            "policy": self.player.name,
+            "return": self.over.total,
+            **{outcome.name: info[outcome.name] for outcome in self.task.outcomes},
+            **{name: info[name] for name in ("success", "cause")},
+            "steps": self.steps,
+            "flops": self.flops,
+        }
+
+
+def _looking(trained: Any) -> Callable[[Any], Shown]:
+    """observation -> where a policy looks: `kept/CAMERA` [H, W], and tokens' ranks by the image's name."""
+    if trained is None:
+        return lambda observation: {}
+    import jax
+
+    from robopolicy.policies.base import unflatten
+
+    policy, features = trained.functions, trained.features
+    tree = unflatten(policy)(trained.parameters)
+
+    def look(observation: Any) -> Shown:
+        seen = policy.inspect(tree, features, observation)
+        kept = {name: array for name, array in seen.items() if name.startswith("kept/")}
+        ranked = policy.ranked(tree, features, observation)
+        return {**kept, **ranked} if ranked else {}
+
+    compiled = jax.jit(look)
+    names = policy.observation_shapes
+    return lambda observation: jax.device_get(compiled({name: observation[name] for name in names}))
+
+
+def _attended(
+    image: NDArray[np.uint8], rank: NDArray[np.float32], size: tuple[int, int]
+) -> dict[str, Picture]:
+    """An image [S, S, 3], and `rank` over it, as large as there is room for both in `size`, side by side."""
+    import cv2
+
+    room = min(size[0] // 2 - 2 * overlay.MARGIN, size[1] - overlay.BAND - overlay.MARGIN)
+    side = len(rank) * max(1, room // len(rank))
+    sized: Any = cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA)
+    return {"camera": sized, "attention": overlay.heat_picture(rank, sized)}

@@ -1,0 +1,47 @@
+"""Frames of a task as a trained policy comes to see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robopolicy.experiments.environments import Environment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from robopolicy.policies.policy import Policy
+
+    Head = tuple[NDArray[Any], NDArray[Any]]
+
+APART, EACH = 10, 8  # steps between two frames, and frames of an episode
+
+
+def recorded_heads(trained: Policy, task: str, *, frames: int, seed: int, engine: str | None) -> list[Head]:
+    """Queries and keys [L, D] of every head, on frames that a run comes to see when it acts."""
+    import jax
+
+    from robopolicy.policies.base import unflatten
+    from robopolicy.training.rollout import Playing
+
+    parameters = unflatten(trained.functions)(trained.parameters)
+    act, attended = jax.jit(trained.functions.act), jax.jit(trained.functions.attended)
+    env = Environment.of(Environment(task, engine)).showing(trained.functions.observation_shapes).make()
+    found: list[Head] = []
+    try:
+        playing, steps, taken = Playing(env, seed), 0, 0
+        while taken < frames:
+            observation = {n: playing.observation[n] for n in trained.functions.observation_shapes}
+            if steps % APART == 0:
+                heads = jax.device_get(attended(parameters, trained.features, observation))
+                found += [(q, k) for head in heads for q, k in zip(head.q, head.k, strict=True)]
+                taken += 1
+            _, episode = playing.step(np.asarray(act(parameters, trained.features, observation)))
+            steps += 1
+            if episode is not None or (taken % EACH == 0 and steps % APART == 0):
+                seed += 1
+                playing = Playing(env, seed)
+    finally:
+        env.close()
+    return found

@@ -1,0 +1,83 @@
+"""A folder's runs as rows of a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def runs_below(folder: Path) -> list[tuple[str, Path]]:
+    """The runs in `folder`, itself included, by their names; nothing is looked for inside of a run.
+
+    Links are followed where they lead to a run, and no further.
+    """
+    if (folder / "config.json").is_file():
+        return [(str(folder), folder)]
+    found: list[tuple[str, Path]] = []
+
+    def add(path: Path) -> None:
+        found.append((str(path.relative_to(folder)), path))
+
+    def unreadable(error: OSError) -> None:
+        add(Path(error.filename))  # there may be a run behind it, so it has a row
+
+    for where, below, _ in os.walk(folder, onerror=unreadable):
+        runs = [name for name in below if os.path.isfile(os.path.join(where, name, "config.json"))]
+        for name in runs:
+            add(Path(where) / name)
+        below[:] = [name for name in below if name not in runs and not name.startswith(".")]
+    return found
+
+
+def run_row(name: str, path: Path) -> Row:
+    """A run, or what is wrong with it."""
+    from robopolicy.training.checkpoint import RunFolder
+    from robopolicy.training.run_status import DAMAGED, status
+
+    row: Row = {"run": name, "path": str(path)}
+    row |= dict.fromkeys(("task", "trainer", "attention", "done", "total", "measure", "best", "flops"))
+    try:
+        config = RunFolder(path).config()
+        policy = config.get("policy")
+        row["task"] = config.get("task")
+        row["attention"] = policy.get("attention") if isinstance(policy, dict) else None
+        found = status(RunFolder(path))
+        row |= {
+            part: getattr(found, part)
+            for part in ("trainer", "done", "total", "measure", "best", "status", "why", "written")
+        }
+        with suppress(ModuleNotFoundError):  # without JAX nothing can be counted, and nothing is damaged
+            row["flops"] = flops_of(config)
+    except Exception as error:  # what a stranger has written may break any layer, and is one row of many
+        known = isinstance(error, ValueError | OSError)
+        why = str(error) if known else f"it cannot be read: {type(error).__name__}: {error}"
+        written = os.path.getmtime(path) if os.path.exists(path) else 0.0
+        row |= {"status": DAMAGED, "why": why, "written": written}
+    return row
+
+
+def flops_of(config: dict[str, Any]) -> int:
+    """FLOPs of a step, as the run's config tells them, or counted where an older one does not.
+
+    Raises ValueError where its policy cannot be read.
+    """
+    told = config.get("flops")
+    if type(told) is int and told >= 0:
+        return told
+    return _counted(json.dumps(config.get("policy"), sort_keys=True))
+
+
+@cache
+def _counted(policy: str) -> int:
+    """FLOPs of the policy that this JSON describes."""
+    # Imported here: JAX takes a second, and runs that tell their price need none.
+    from robopolicy.costs.flops import count_step
+    from robopolicy.policies.catalogue import blank_policy, restore
+
+    return count_step(blank_policy(restore(json.loads(policy)))).total

@@ -1,0 +1,68 @@
+"""The trainable part of an Implicit Attention Policy."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from robopolicy.policies.iap_config import HEADS, IAPConfig
+from robopolicy.policies.iap_parts import Camera, Reader
+
+
+class Look(nnx.Module):
+    """The projections of one camera's tokens: pixels, two numbers for the place, and a one."""
+
+    def __init__(self, config: IAPConfig, camera: Camera, rngs: nnx.Rngs) -> None:
+        width = config.patch**2 * camera.channels + 3
+        linear = partial(nnx.Linear, width, config.head_dim, use_bias=False, rngs=rngs)
+        spread = nnx.initializers.normal(config.spread)
+        self.query = linear(kernel_init=spread)
+        self.key = linear(kernel_init=spread)
+        if camera.reference:
+            self._look_for_gaps(config, rngs)
+        if config.variant == "trans":
+            self.value = linear()
+
+    def _look_for_gaps(self, config: IAPConfig, rngs: nnx.Rngs) -> None:
+        """Start with keys of deep tokens along what every query asks for, and keys of level ones against it.
+
+        From random projections it is luck whether a policy sees the gaps at all.
+        """
+        direction = jax.random.normal(rngs.params(), (config.head_dim,))
+        direction = direction / jnp.linalg.norm(direction)
+        pixels = config.patch**2
+        self.query.kernel[...] = self.query.kernel[...].at[-1].add(direction)
+        tilt = jnp.zeros(pixels + 3).at[:pixels].set(2.0 / pixels).at[-1].set(-1.0)
+        self.key.kernel[...] = self.key.kernel[...] + tilt[:, None] * direction
+
+
+class Weights(nnx.Module):
+    """The trainable part of one reader."""
+
+    def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
+        output = reader.outputs[0]
+        width = config.encoded(reader) + len(output.inputs)
+        if config.sees:
+            self.looks = nnx.Dict(
+                {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
+            )
+        if config.hidden:
+            self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)
+            width = config.hidden
+        lead = jnp.zeros(HEADS[config.head]).at[0].set(config.calm if config.head == "choice" else 0.0)
+        self.head = nnx.Linear(
+            width,
+            HEADS[config.head] * len(output.actions),
+            kernel_init=nnx.initializers.zeros,
+            bias_init=lambda *_: jnp.tile(lead, len(output.actions)),
+            rngs=rngs,
+        )
+
+
+def weights_of(config: IAPConfig, rngs: nnx.Rngs) -> Any:
+    """The trainable part; features are given to it at every call."""
+    return nnx.Dict({reader.name: Weights(config, reader, rngs) for reader in config.readers})

@@ -1,0 +1,64 @@
+"""The Implicit Attention Policy for four legs and two depth cameras.
+
+- front legs read the front camera, hind legs the belly camera;
+- a right leg reads the mirror image of what a left leg reads, with the same weights;
+- a leg chooses among three footholds, since a map that must jump at the middle of a gap has to be a choice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robopolicy.policies.iap_config import IAPConfig
+from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
+
+# Readers by name: their camera, and the legs that they move, those on the right in a mirror.
+READERS = {"front": ("front_depth", "FR", "FL"), "hind": ("belly_depth", "RR", "RL")}
+PROPRIOCEPTION = "proprioception"
+LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
+LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
+
+
+def quadruped(
+    attention: str,
+    proprioception: tuple[str, ...],
+    *,
+    image: tuple[int, int] = (24, 32),
+    columns: tuple[int, int] = (4, 16),
+    depth_scale: float = 0.2,
+    leg_inputs: tuple[str, ...] = LEG_INPUTS,
+    **settings: Any,
+) -> IAPConfig:
+    """Settings for the stepping stones.
+
+    Args:
+      attention: spec of the mechanism, or `none`.
+      proprioception: name of every entry of the proprioception vector, in order.
+      image: rows and columns of both depth images.
+      columns: the image columns [first, last) that the encoder of a left leg reads.
+      depth_scale: depth beyond level ground that counts as one, metres.
+      leg_inputs: proprioception that a leg's encoder is given; {leg} is the leg's name.
+      settings: of `IAPConfig`, where they are not to be its own.
+    """
+
+    def reader(name: str, camera: str, right: str, left: str) -> Reader:
+        outputs = (
+            # A template may come from a file, so it is not given to str.format.
+            Output((leg,), tuple(name.replace("{leg}", leg) for name in leg_inputs), mirrored=leg == right)
+            for leg in (right, left)
+        )
+        return Reader(name, tuple(outputs), (View(camera, columns),))
+
+    return IAPConfig(
+        attention,
+        cameras=tuple(Camera(c, *image, scale=depth_scale, reference=True) for c, _, _ in READERS.values()),
+        vectors=(Vector(PROPRIOCEPTION, proprioception),),
+        readers=tuple(reader(name, *read) for name, read in READERS.items()),
+        actions=tuple(leg for _, *legs in READERS.values() for leg in legs),
+        lateral_inputs=tuple(filter(_is_lateral, proprioception)),
+        **settings,
+    )
+
+
+def _is_lateral(name: str) -> bool:
+    return name in LATERAL or (name.startswith("foot_") and name.endswith("_y"))

@@ -1,0 +1,80 @@
+"""Single frames of a dataset, in any order, read from its own file.
+
+Minari decodes whole episodes, of 500 x 500 images more than 100 MB each. Recordings hold one compressed chunk
+a frame, so that any of them is read alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.training.datasets import DAMAGE, Dataset, DatasetError
+
+
+class Frames:
+    """Every frame of a dataset that has an action, by index. A process that was forked opens its own.
+
+    Attributes:
+      image_names: of its images, which are read from the disk.
+      vectors: its vectors [F, K] by name.
+      action: [F, A]; where demonstrations were noisy, the one that was intended.
+      episode, step: of each frame, [F].
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        """Open a dataset. Raises DatasetError where it is not what it was when it was checked."""
+        self._where, self._first = repr(str(dataset.path)), np.cumsum([0, *dataset.steps[:-1]])
+        self.image_names = tuple(dataset.columns.images)
+        self.episode = dataset.episode
+        self.step = np.arange(len(self.episode)) - self._first[self.episode]
+        try:
+            # Without a cache of chunks, which each of thousands of arrays would have of its own.
+            self._file = h5py.File(dataset.file, rdcc_nbytes=0)
+            episodes = [self._file[f"episode_{number}"] for number in range(len(dataset.steps))]
+            self._images = [
+                {name: episode[f"observations/{name}"] for name in self.image_names} for episode in episodes
+            ]
+            self.vectors = {
+                name: np.concatenate([e[f"observations/{name}"][: len(e["actions"])] for e in episodes])
+                for name in dataset.columns.vectors
+            }
+            self.action = np.concatenate([_intended(episode) for episode in episodes])
+        except DAMAGE as error:
+            raise DatasetError(f"{self._where} is damaged: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.episode)
+
+    def image(self, index: int, name: str) -> NDArray[np.uint8]:
+        """An image [H, W, 3] of a frame. Raises DatasetError where it cannot be read."""
+        try:
+            return np.asarray(self._images[self.episode[index]][name][self.step[index]])
+        except OSError as error:
+            raise DatasetError(f"{self._where} is damaged at {name} of frame {index}: {error}") from error
+
+    def images(self, indices: Sequence[int] | NDArray[np.intp]) -> dict[str, NDArray[np.uint8]]:
+        """The images [B, H, W, 3] of these frames by name, in this order."""
+        return {name: np.stack([self.image(i, name) for i in indices]) for name in self.image_names}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _intended(episode: h5py.Group) -> NDArray[Any]:
+    noisy = "infos" in episode and "intended_action" in episode["infos"]
+    return np.asarray(episode["infos/intended_action" if noisy else "actions"][()])

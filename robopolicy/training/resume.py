@@ -1,0 +1,97 @@
+"""Where a resumed run goes on, and what becomes of the work beyond that point."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from robopolicy.training.checkpoint import RESUME, CheckpointError, RunFolder
+from robopolicy.training.metrics import cut, read
+from robopolicy.writing import clear_about_full_disks, write_atomically
+
+DISTANCE = "checkpoint_every.txt"  # in a run that was resumed with longer distances than it began with
+
+
+def resume_point(run: RunFolder, counter: str) -> int:
+    """The generation or step after which a resumed run goes on: that of its latest checkpoint, 0 without one.
+
+    A run that was killed has logged at most `longest_distance` generations or steps beyond its latest
+    checkpoint, and repeats them bit for bit. Raises CheckpointError where the log goes further, since its
+    checkpoints are then missing, and where the latest checkpoint is damaged.
+
+    Args:
+      run: the run.
+      counter: what its records count, `generation` or `step`.
+    """
+    saved = run.generations()
+    done = run.load(saved[-1])[0] if saved else 0
+    logged = max((record[counter] for record in read(run.metrics_path, counter)), default=0)
+    if logged > done + longest_distance(run):
+        latest = f"its latest checkpoint is {done}" if saved else "it has no checkpoint"
+        raise CheckpointError(
+            f"{str(run.path)!r} has a log up to {counter} {logged}, and {latest}: put back the missing "
+            f"checkpoints, or go on from {done} with --resume-from {done}, which keeps the old log"
+        )
+    return done
+
+
+def longest_distance(run: RunFolder) -> int:
+    """The most generations or steps between two checkpoints that any part of the run had; 0 if unknown.
+
+    Raises CheckpointError where what the run noted is no number.
+    """
+    config, noted = run.config(), run.path / DISTANCE
+    settings = config.get("es") or config.get("bc")
+    begun = settings.get("checkpoint_every") if isinstance(settings, dict) else 0
+    longest = noted.read_text().strip() if noted.is_file() else "0"
+    if not longest.isdecimal():
+        raise CheckpointError(f"{str(noted)!r} holds {longest[:20]!r}: a number was expected; remove it")
+    return max(begun if isinstance(begun, int) else 0, int(longest))
+
+
+def note_distance(run: RunFolder, checkpoint_every: int) -> None:
+    """Note the distance between checkpoints in the run, where it is longer than in any part before."""
+    if checkpoint_every > longest_distance(run):
+        with clear_about_full_disks(run.path, RESUME):
+            write_atomically(run.path / DISTANCE, f"{checkpoint_every}\n")
+
+
+def set_aside(run: RunFolder, counter: str, after: int) -> None:
+    """Make `after` the latest checkpoint of a run, or let it begin again where `after` is 0.
+
+    Later checkpoints move to a new folder `set-aside-N` of the run, beside a copy of the whole log; nothing
+    is deleted. Raises ValueError where there is no checkpoint `after`, CheckpointError where it is damaged.
+    """
+    saved, records = run.generations(), read(run.metrics_path, counter)
+    if after not in (0, *saved):
+        has = ", ".join(map(str, saved)) or "none"
+        raise ValueError(f"resume_from is {after}: it must be a checkpoint of the run ({has}), or 0")
+    if after:
+        run.load(after)
+    later = [number for number in saved if number > after]
+    if not later and all(record[counter] <= after for record in records):
+        return
+    aside = _copy_log(run)
+    for number in later:
+        os.rename(run.path / "checkpoints" / str(number), aside / str(number))
+    cut(run.metrics_path, counter, after if after else -1)
+
+
+def _copy_log(run: RunFolder) -> Path:
+    """A new folder `set-aside-N` of the run, with a copy of its log."""
+    number = 1
+    while (run.path / f"set-aside-{number}").exists():
+        number += 1
+    aside = run.path / f"set-aside-{number}"
+    with clear_about_full_disks(run.path):
+        aside.mkdir()
+        if run.metrics_path.exists():
+            shutil.copyfile(run.metrics_path, aside / run.metrics_path.name)
+    return aside
+
+
+def keep_log(run: RunFolder, counter: str) -> None:
+    """Copy the log of a run without checkpoints, which begins again, to a new folder `set-aside-N`."""
+    if read(run.metrics_path, counter):
+        _copy_log(run)

@@ -1,0 +1,81 @@
+"""What commands say of themselves."""
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import version
+
+import pytest
+
+from robopolicy.cli import main
+from robopolicy.runtime.__main__ import main as runtime
+
+COMMANDS = (
+    ("train", "es"),
+    ("train", "bc"),
+    ("demos",),
+    ("evaluate",),
+    ("rollout",),
+    ("flops",),
+    ("runs",),
+    ("inspect",),
+    ("plan",),
+    ("compare",),
+    ("plot",),
+    ("report",),
+    ("export",),
+    ("verify",),
+    ("deploy",),
+    ("doctor",),
+    ("bench", "attention"),
+    ("bench", "env"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_shows_an_example(capsys, command):
+    assert main([*command, "--help"]) == 0
+    _, shown = " ".join(capsys.readouterr().out.split()).split("For example:")
+    assert f" robopolicy {' '.join(command)}" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_tells_the_defaults_of_flags_as_they_are_spelled(capsys, command):
+    assert main([*command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    defaults = dict(re.findall(r"(--[a-z-]+) (?:(?! --).)*?\(default: (True|False)\)", shown))
+    assert defaults["--json"] == "False"
+    assert set(defaults.values()) == {"False"}
+
+
+@pytest.mark.parametrize("run", [main, runtime])
+def test_the_version_is_told(capsys, run):
+    with suppress(SystemExit):
+        assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"robopolicy {version('robopolicy')}\n"
+
+
+def test_help_lists_the_commands_with_a_line_or_two_each(capsys):
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for command in COMMANDS:
+        assert any(line.startswith(f"  {' '.join(command)} ") for line in lines)
+    assert len(lines) < 2 * len(COMMANDS)
+
+
+@pytest.mark.parametrize("words", ["--help", pytest.param("flops --json", marks=pytest.mark.slow)])
+def test_a_reader_that_leaves_early_is_no_error(words):
+    command = f"{sys.executable} -m robopolicy {words} | true"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == ""
+
+
+def test_a_terminal_that_knows_ascii_alone_is_no_error():
+    command = [sys.executable, "-m", "robopolicy", "--help"]
+    told = subprocess.run(
+        command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "train es" in told.stdout

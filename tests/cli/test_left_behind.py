@@ -1,0 +1,59 @@
+"""Commands that are ended before their end leave nothing behind, or nothing for long."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from robopolicy.cli import main
+
+pytestmark = pytest.mark.slow
+FILM = "rollout oracle --size 320 240 --slow 20 --video"
+EXPORT = "export stepping-stones-softmax --observations 1000 --out"
+
+
+def ended(words, out, temporary, how):
+    """Start a command, end it as soon as it has begun to write; its exit code."""
+    command = [sys.executable, "-m", "robopolicy", *words.split(), str(out)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        while not list(out.parent.iterdir()) and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(how)
+        return process.wait()
+
+
+@pytest.fixture
+def temporary(tmp_path_factory):
+    """A folder for temporary files of its own."""
+    return tmp_path_factory.mktemp("temporary")
+
+
+def left(folder):
+    """What lies in a folder, but for the mark that ONNX Runtime keeps for itself."""
+    return sorted(path.name for path in folder.iterdir() if path.name != ".ses")
+
+
+@pytest.mark.parametrize(("words", "name"), [(FILM, "walk.mp4"), (EXPORT, "bundle")])
+def test_sigterm_leaves_nothing(tmp_path, temporary, words, name):
+    assert ended(words, tmp_path / name, temporary, signal.SIGTERM) == 130
+    assert left(tmp_path) == left(temporary) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "short"),
+    [(FILM, "walk.mp4", "--episode-seconds 0.2"), (EXPORT, "bundle", "--observations 1")],
+)
+def test_what_a_killed_command_has_left_is_removed_by_the_next(
+    tmp_path, temporary, monkeypatch, words, name, short
+):
+    out = tmp_path / name
+    assert ended(words, out, temporary, signal.SIGKILL) == -signal.SIGKILL
+    assert len(left(tmp_path)) == 1
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    assert main([*words.split(), str(out), *short.split()]) == 0
+    assert left(tmp_path) == [name]
+    assert left(temporary) == []

@@ -1,0 +1,166 @@
+"""The contract of a task: one battery over all tasks, and what is refused."""
+
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import toy_arm
+from gymnasium.spaces import Box, Dict
+from toy_arm import Arm
+
+from robopolicy.envs import registry
+from robopolicy.envs.task import REQUIRED, Curriculum, Outcome, Quantity, check_task, task_of
+from robopolicy.experiments.evaluation import evaluate
+from robopolicy.experiments.films import film
+
+RECORDED = json.loads(Path(__file__).with_name("descriptions.json").read_text())
+NAMES = (*registry.TASKS, toy_arm.ID)
+SMALL = {"bimanual-sweep": {"image_size": 64}}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def env(request):
+    made = registry.make(request.param, **SMALL.get(request.param, {}))
+    yield made
+    made.close()
+
+
+def test_its_members_agree_with_what_it_shows(env):
+    task = task_of(env)
+    observation, info = env.reset(seed=0)
+    assert observation.keys() == env.observation_space.spaces.keys()
+    assert set(task.vectors) <= observation.keys()
+    for player in task.players:
+        assert env.action_space.contains(task.privileged_action(player))
+    _, _, _, _, info = env.step(np.zeros(len(task.actions), np.float32))
+    for outcome in task.outcomes:
+        assert outcome.said.format(info[outcome.name])
+        assert outcome.shown.format(float(info[outcome.name]))
+    assert task.marks().shape[1:] == (3,)
+    assert all(isinstance(line, str) for line in task.caption(np.zeros(len(task.actions), np.float32)))
+    assert task.reference_images().keys() <= task.images().keys()
+
+
+def test_its_description_tells_every_number_and_image(env):
+    task = task_of(env)
+    told = json.loads(json.dumps(task.describe(), allow_nan=False))
+    assert told["inputs"].keys() == env.observation_space.spaces.keys()
+    for name, entries in task.vectors.items():
+        assert len(told["inputs"][name]["entries"]) == len(entries) == env.observation_space[name].shape[0]
+    for name in task.images():
+        assert told["inputs"][name]["low"] < told["inputs"][name]["high"]
+    assert told["outputs"]["command"]["scale"] == [quantity.high for quantity in task.actions]
+    assert told["control_period"] == pytest.approx(1 / task.rate)
+    assert {"name", "safe_stop"} <= told["robot"].keys()
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_manifests_have_not_changed(case):
+    name, engine = case.split()
+    env = registry.make(name, engine=engine, **SMALL.get(name, {}))
+    told = task_of(env).describe()
+    env.close()
+    expected = RECORDED[case]
+    assert told.keys() == expected.keys()
+    for part in told:
+        if part == "inputs":  # a manifest has them in the policy's order
+            assert {n: json.dumps(d) for n, d in told[part].items()} == {
+                n: json.dumps(d) for n, d in expected[part].items()
+            }
+        else:
+            assert json.dumps(told[part]) == json.dumps(expected[part]), part
+
+
+@pytest.mark.parametrize("member", REQUIRED)
+def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
+    members = {name: value for name, value in vars(Arm).items() if name not in (member, "__dict__")}
+    lacking = type("Lacking", Arm.__bases__, members)()
+    with pytest.raises(ValueError, match=f"^environment 'mine' has no member '{member}': ") as refused:
+        check_task(lacking, "mine")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "words"),
+    [
+        ("rate", 0, "a number of actions a second above 0"),
+        ("rate", "often", "a number of actions a second above 0"),
+        ("actions", Arm.actions[:2], "it has 2 Quantities, and its space has 3 numbers"),
+        ("actions", ("x", "y", "z"), "it must be a tuple of Quantities"),
+        ("actions", Arm.actions[:1] * 3, "two Quantities have the same name"),
+        ("actions", (*Arm.actions[:2], Quantity("grip", "m", 0.0, 0.1)), "'grip' must have a high above 0"),
+        ("vectors", {}, "it has no 'joints'"),
+        ("vectors", {**Arm.vectors, "force": ()}, "'force' is no vector"),
+        ("vectors", {"joints": Arm.vectors["joints"][:1]}, "of 'joints', it has 1 Quantities"),
+        ("observation_space", Box(0, 1, (3,)), "it must be a Dict of Boxes"),
+        ("observation_space", Dict({"left-eye": Box(0, 1, (3,))}), "'left-eye' must be letters"),
+        ("observation_space", Dict({"joints": Box(0, 1, (3,), np.float64)}), "'joints' must be float32"),
+        ("action_space", Box(0, 1, (3,)), r"it must be a Box of one axis in \[-1, 1\]"),
+        (
+            "outcomes",
+            (Outcome("return", "return", "{}", "{}"),),
+            "each must be an Outcome, not called return",
+        ),
+        ("curriculum", Curriculum(("hard",), (), (1,)), "a Curriculum of presets that the task has"),
+        ("curriculum", Curriculum(("easy", "far"), (), (1,)), "it needs advance_at for each preset"),
+    ],
+)
+def test_a_wrong_member_is_refused_by_its_name(member, value, words):
+    arm = Arm()
+    setattr(arm, member, value)
+    with pytest.raises(ValueError, match=f"^environment 'mine': {member} is .*{words}.*$"):
+        check_task(arm, "mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("steping-stones", {}, "task is 'steping-stones': .* did you mean 'stepping-stones'"),
+        ("Arms-v0", {}, "task is 'Arms-v0': it must be one of .*, module:Name-v0"),
+        ("nowhere:Arm-v0", {}, "task is 'nowhere:Arm-v0': No module named 'nowhere'"),
+        ("toy_arm:Leg-v0", {}, "task is 'toy_arm:Leg-v0': the module 'toy_arm' registers no environment"),
+        ("toy_arm:Plain-v0", {}, "environment 'toy_arm:Plain-v0' has no member 'rate': how many actions"),
+        ("toy_arm:Made-v0", {}, "environment 'toy_arm:Made-v0' has the entry point .*: it must be a class"),
+        (toy_arm.ID, {"engine": "mujoco"}, "engine is 'mujoco': toy_arm:Arm-v0 takes no engine"),
+        (toy_arm.ID, {"balls": 3}, "balls is 3: toy_arm:Arm-v0 takes no balls"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_one_line(name, settings, words):
+    with pytest.raises(ValueError, match=f"^{words}.*$"):
+        registry.make(name, **settings)
+
+
+def test_a_task_of_ones_own_is_known_by_its_id_and_by_one_line(monkeypatch):
+    assert registry.chosen(toy_arm.ID) == (None, "easy")
+    monkeypatch.setitem(registry.TASKS, "arm", toy_arm.ID)
+    assert registry.task_class("arm") is Arm
+    env = registry.make("arm", preset="far")
+    assert task_of(env).preset == "far"
+
+
+def test_a_task_of_ones_own_is_evaluated_and_filmed(tmp_path):
+    result = evaluate("guide", toy_arm.ID, range(3)).summary()
+    assert (result["success_rate"], result["preset"], result["engine"]) == (1.0, "easy", None)
+    assert result["off_mean"] < 0.01
+    with pytest.raises(ValueError, match=r"^player is 'oracle': toy_arm:Arm-v0 has guide, blind, random$"):
+        evaluate("oracle", toy_arm.ID, range(3))
+    (told,) = film(["random"], toy_arm.ID, tmp_path / "arm.mp4", size=(320, 240))
+    assert told["steps"] == 4
+    assert (tmp_path / "arm.mp4").stat().st_size > 0
+
+
+@pytest.mark.parametrize("missing", ["success", "cause", "off"])
+def test_an_ending_that_tells_too_little_is_refused_by_the_missing_name(missing, monkeypatch):
+    def without(self):
+        return {name: 1.0 for name in ("off", "success", "cause") if name != missing}
+
+    monkeypatch.setattr(Arm, "_info", without)
+    with pytest.raises(ValueError, match=f"^environment 'Arm-v0' has no {missing!r} in the info of an "):
+        evaluate("random", toy_arm.ID, [0])
+
+
+def test_a_wrapped_environment_is_refused():
+    with pytest.raises(ValueError, match="is wrapped"):
+        check_task(gymnasium.make(toy_arm.ID))

@@ -1,0 +1,88 @@
+"""A task that the package does not know goes through every command, and through the same calls in Python."""
+
+import json
+
+import pytest
+
+import robopolicy
+from robopolicy.cli import main
+
+ARM = "planar_arm:PlanarArm-v0"
+SHORT = ("--population", "4", "--generations", "2", "--held-out", "2", "--workers", "1")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with demonstrations of the arm, a run of each trainer, and a bundle."""
+    folder = tmp_path_factory.mktemp("arm")
+    commands = (
+        ("demos", "--env", ARM, "--episodes", "8", "--workers", "1", "--out", str(folder / "arm-v0")),
+        ("train", "es", "--env", ARM, "--attention", "positive(m=8)", *SHORT, "--out", str(folder / "es")),
+        ("train", "bc", "--env", ARM, "--data", str(folder / "arm-v0"), "--preset", "tiny", "--steps", "20",
+         "--batch", "8", "--rollouts", "2", "--workers", "1", "--out", str(folder / "bc")),
+        ("export", str(folder / "es"), "--observations", "20", "--out", str(folder / "bundle")),
+    )  # fmt: skip
+    for command in commands:
+        assert main([str(word) for word in command]) == 0, command
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "RUN", "--episodes", "2"),
+        ("evaluate", "oracle", "--env", ARM, "--episodes", "2"),
+        ("rollout", "RUN", "oracle", "--video", "FOLDER/arm.mp4", "--size", "320", "240"),
+        ("rollout", "CLONE", "--sheet", "FOLDER/arm.png", "--size", "320", "240"),
+        ("flops", "RUN", "CLONE", "--per-second"),
+        ("flops", "--env", ARM),
+        ("plan", "--env", ARM, "--policy", "RUN", "--budget", "100000000"),
+        ("compare", "RUN", "CLONE", "--episodes", "2"),
+        ("train", "es", "--resume", "--generations", "3", "--workers", "1", "--out", "RUN"),
+        ("inspect", "FOLDER/arm-v0", "--episode", "1", "--sheet", "FOLDER/episode.png"),
+        ("report", "CLONE", "--episodes", "1", "--no-video", "--out", "FOLDER/page.html"),
+        ("deploy", "FOLDER/bundle", "--robot", "sim", "--episodes", "1"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_commands_take_it(folder, capsys, words):
+    places = {"RUN": folder / "es", "CLONE": folder / "bc"}
+    line = [str(places.get(word, word)).replace("FOLDER", str(folder)) for word in words]
+    assert main(line) == 0, capsys.readouterr().err
+
+
+def test_the_oracle_does_it_and_an_action_of_zeros_does_not(capsys):
+    rates = {}
+    for player in ("oracle", "blind"):
+        assert main(["evaluate", player, "--env", ARM, "--episodes", "20", "--json"]) == 0
+        rates[player] = json.loads(capsys.readouterr().out)["success_rate"]
+    assert rates["oracle"] >= 0.8
+    assert rates["blind"] == 0.0
+
+
+def test_a_bundle_of_it_verifies(folder):
+    assert main(["verify", str(folder / "bundle"), "--calls", "50"]) in (0, 1)  # 1: the machine is too slow
+
+
+def test_python_does_what_commands_do(folder, tmp_path):
+    env = robopolicy.make(ARM)
+    policy = robopolicy.new_policy(env, attention="positive(m=8)", hidden=8)
+    config = robopolicy.ESConfig(generations=1, population=4, held_out=2)
+    run = robopolicy.train_es(policy, ARM, config, out=tmp_path / "run", workers=1)
+    trained = robopolicy.load(run.folder)
+    evaluation = robopolicy.evaluate(trained, env, seeds=range(2))
+    assert 0.0 <= evaluation.success_rate <= 1.0
+    robopolicy.film(
+        [trained, "oracle", lambda seen: policy.act(seen)], env, tmp_path / "arm.mp4", size=(320, 240)
+    )
+    assert (tmp_path / "arm.mp4").stat().st_size > 0
+    assert robopolicy.flops(trained).total > 0
+    robopolicy.export(trained, env, tmp_path / "bundle", observations=5)
+    assert (tmp_path / "bundle" / "manifest.json").is_file()
+    config = robopolicy.BCConfig(steps=4, batch=8, validate_every=4, mirror=False)
+    clone = robopolicy.train_bc(
+        "positive(m=8)", folder / "arm-v0", config, out=tmp_path / "clone", preset="tiny"
+    )
+    assert robopolicy.evaluate(clone.policy(), env, seeds=range(1)).returns.shape == (1,)

@@ -1,0 +1,207 @@
+"""The status of a run, read from its files."""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from toy_runs import FEATURES, START, Quadratic, config
+
+import robopolicy
+from robopolicy.training.checkpoint import CheckpointError, RunFolder
+from robopolicy.training.es import train
+from robopolicy.training.run_status import status
+
+SHIPPED = RunFolder(Path(robopolicy.__file__).parent / "assets/policies/stepping-stones-no-vision")
+
+
+def begun(path, **changed):
+    folder = RunFolder(path)
+    folder.create(json.loads(json.dumps({"es": asdict(config(**changed))})))
+    return folder
+
+
+def trained(folder, *, evaluator=None, told=None, resume=False, **changed):
+    return train(
+        config(**changed),
+        run=folder,
+        initial=START,
+        features=FEATURES,
+        evaluator=evaluator or Quadratic(),
+        resume=resume,
+        on_generation=told,
+    )
+
+
+def test_a_run_that_has_come_to_its_end_is_finished():
+    found = status(SHIPPED)
+    assert (found.trainer, found.status, found.why) == ("es", "finished", "")
+    assert (found.done, found.total) == (60, 60)
+    returns = [record["held_out/return"] for record in found.records if "held_out/return" in record]
+    assert (found.measure, found.best) == ("held_out/return", max(returns))
+    assert found.written == SHIPPED.metrics_path.stat().st_mtime
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"stop_at": -1e9},
+        {"stop_after": 1, "evaluate_every": 1, "advance_at": (-1e9,)},
+        {"episode_budget": 16},
+        {"seconds_budget": 1e-6},
+    ],
+    ids=lambda ends: next(iter(ends)),
+)
+def test_a_run_that_ended_early_tells_why_as_its_trainer_did(tmp_path, ends):
+    folder = begun(tmp_path / "run", generations=50, **ends)
+    told = trained(folder, generations=50, evaluator=Quadratic(slope=0.0), **ends)
+    found = status(folder)
+    assert told["ended_by"]
+    assert (found.status, found.why) == ("finished", told["ended_by"])
+    assert found.done == told["generation"] < found.total
+
+
+@pytest.mark.slow
+def test_a_run_is_running_while_its_trainer_is_at_work_and_stopped_after(tmp_path):
+    folder = begun(tmp_path / "run")
+    assert status(folder).status == "starting"
+    seen = []
+
+    def told(record):
+        seen.append(status(folder).status)
+        if record["generation"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder, told=told)
+    assert seen == ["running"] * 4
+    assert (status(folder).status, status(folder).done) == ("stopped", 3)
+    trained(folder, resume=True)
+    assert status(folder).status == "finished"
+
+
+def test_looking_at_a_run_keeps_no_trainer_out(tmp_path):
+    folder = begun(tmp_path / "run")
+    with folder.config_path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not folder.is_held()
+    with folder.held():
+        assert folder.is_held()
+    assert not folder.is_held()
+
+
+@pytest.mark.slow
+def test_an_error_is_told_until_the_run_goes_on(tmp_path):
+    class Broken(Quadratic):
+        def evaluate(self, population, *given):
+            if len(population) > 1:
+                raise RuntimeError("the robot\nis broken")
+            return super().evaluate(population, *given)
+
+    folder = begun(tmp_path / "run")
+    with pytest.raises(RuntimeError):
+        trained(folder, evaluator=Broken())
+    assert (status(folder).status, status(folder).why) == ("failed", "RuntimeError: the robot is broken")
+    trained(folder, resume=True)
+    assert status(folder).status == "finished"
+    assert not folder.failure_path.exists()
+
+
+def test_a_run_that_never_logged_is_stopped_once_it_should_have_begun(tmp_path):
+    folder = begun(tmp_path / "run")
+    before = time.time() - 1000
+    os.utime(folder.config_path, (before, before))
+    assert (status(folder).status, status(folder).why) == ("stopped", "before anything was logged")
+
+
+def cloned(path, records, steps=10, saved=()):
+    folder = RunFolder(path)
+    folder.create({"bc": {"steps": steps}})
+    folder.metrics_path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for step in saved:
+        for name, content in (("index/metadata", '{"arrays": []}'), ("arrays/_METADATA", "")):
+            file = path / "checkpoints" / str(step) / name
+            file.parent.mkdir(parents=True)
+            file.write_text(content)
+    return status(folder)
+
+
+def test_a_clone_is_judged_in_the_simulator_where_it_was_played(tmp_path):
+    records = [{"step": 4, "validation/loss": 3.0}, {"step": 5, "not_finite": "x"}]
+    found = cloned(tmp_path / "a", [*records, {"step": 8, "validation/loss": 4.0}])
+    assert (found.status, found.done) == ("stopped", 8)
+    assert (found.measure, found.best) == ("validation/loss", 3.0)
+    found = cloned(tmp_path / "b", [*records, {"step": 10, "rollout/return": 7.0}], saved=[10])
+    assert (found.status, found.measure, found.best) == ("finished", "rollout/return", 7.0)
+
+
+@pytest.mark.parametrize(
+    ("last", "saved", "told"),
+    [
+        (10, [8, 10], ("finished", "")),
+        (10, [8], ("stopped", "its last checkpoint is that of step 8")),
+        (10, [], ("damaged", "it has come to its end, and its checkpoints are gone")),
+        (8, [], ("stopped", "it has no checkpoint: --resume begins anew")),
+        (8, [8], ("stopped", "")),
+    ],
+)
+def test_only_a_run_that_has_its_last_checkpoint_is_finished(tmp_path, last, saved, told):
+    found = cloned(tmp_path / "run", [{"step": last, "validation/loss": 1.0}], saved=saved)
+    assert (found.status, found.why) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", b"{", "is not JSON"),
+        ("config.json", b"[]", "no settings by name"),
+        ("config.json", b"{}", "describes no run"),
+        ("config.json", b'{"es": {"generations": "many"}}', "generations in its config.json is 'many'"),
+        ("config.json", b'{"es": {"generations": 99}}', "es in its config.json lacks stop_at"),
+        ("checkpoints/60/index/metadata", b"{}", "checkpoints/60 is damaged"),
+        ("config.json", b"[" * 10**5, "is not JSON"),
+        ("metrics.jsonl", b"\xff\xfe\n", "is no text"),
+        ("metrics.jsonl", b"[]\n", "is no record of a generation"),
+        ("checkpoints/60/index/metadata", b'{"arrays": [', "checkpoints/60 cannot be read"),
+        ("checkpoints/60/index/metadata", b'{"arrays": 5}', "checkpoints/60 is damaged"),
+    ],
+)
+def test_damage_is_one_line_that_tells_where(tmp_path, name, content, said):
+    run = RunFolder(shutil.copytree(SHIPPED.path, tmp_path / "run"))
+    (run.path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
+        status(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("stop_at", "x", "stop_at is 'x': it must be of type float"),
+        ("advance_at", {}, "advance_at is {}: it must be of type tuple"),
+        ("evaluate_every", 0, "evaluate_every in its config.json is 0: it must be 1 or more"),
+    ],
+)
+def test_a_setting_that_is_none_of_a_search_is_named(tmp_path, name, value, said):
+    run = RunFolder(shutil.copytree(SHIPPED.path, tmp_path / "run"))
+    config = run.config()
+    config["es"] |= {"generations": 99, name: value}
+    run.config_path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=said):
+        status(run)
+
+
+def test_a_record_without_the_numbers_of_a_search_is_named(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.create({"es": {**SHIPPED.config()["es"], "generations": 99}})
+    run.metrics_path.write_text('{"generation": 1, "return_mean": "x"}\n')
+    with pytest.raises(CheckpointError, match="return_mean of generation 1 is 'x': it must be a number"):
+        status(run)
+
+
+def test_numbers_beyond_all_measure_are_no_best(tmp_path):
+    records = [{"step": 1, "rollout/return": value} for value in (10**400, float("nan"), True, "9")]
+    assert cloned(tmp_path / "a", records).best is None

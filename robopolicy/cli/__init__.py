@@ -35,7 +35,7 @@ BAD_INPUT_ERRORS = (
     ModuleNotFoundError,  # an engine that is not installed
 )
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
-PAIRS = {"train": ("a trainer", ("es", "bc")), "bench": ("what to time", ("env", "attention"))}
+PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
 
 class Entry(NamedTuple):
@@ -63,8 +63,6 @@ COMMANDS = {
     "verify": Entry("verify", "Verify", "Check that a bundle works on this machine, and in time."),
     "deploy": Entry("deploy", "Deploy", "Let a bundle drive a robot in real time."),
     "doctor": Entry("doctor", "Doctor", "Check what works on this machine."),
-    "bench env": Entry("bench_env", "BenchEnv", "Time an environment's steps."),
-    "bench attention": Entry("bench_attention", "BenchAttention", "Time attention mechanisms."),
 }
 ABOUT = "Vision policies for robots with linear-time attention, priced in FLOPs."
 

@@ -133,15 +133,6 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("deploy", "bundle", "--port", "8000"), "port 8000: they are for --wait"),
         (("deploy", "bundle", "--wait", "--port", "70000"), "port is 70000"),
         (("deploy", "bundle", "--engine", "bulet"), "did you mean 'bullet'?"),
-        (("bench",), "bench attention"),
-        (("bench", "env", "--engine", "bulet"), "did you mean 'bullet'?"),
-        (("bench", "env", "--preset", "esy"), "preset is 'esy'"),
-        (("bench", "env", "--seconds", "0"), "seconds is 0"),
-        (("bench", "env", "--attention", "softmx"), "did you mean 'softmax'"),
-        (("bench", "attention", "--tokens", "0"), "tokens is 0"),
-        (("bench", "attention", "--dims", "-8"), "dims is -8"),
-        (("bench", "attention", "--seconds", "0"), "seconds is 0"),
-        (("bench", "attention", "--attention", "positve(m=8)"), "did you mean 'positive'?"),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(refused, tmp_path, monkeypatch, words, said):

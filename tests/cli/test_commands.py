@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,44 +43,6 @@ def test_the_papers_claim_holds_for_a_whole_policy_step(capsys):
     totals = {row["attention"]: row["total"] for row in json.loads(capsys.readouterr().out)}
     assert totals["positive_antithetic(m=256)"] >= 3 * totals["angular_hybrid(m=8, n=8)"]
     assert "softmax" in totals
-
-
-@pytest.mark.slow
-def test_attention_is_timed_against_exact_softmax():
-    words = "--attention positive(m=8) --tokens 16 1536 2048 --dims 4 --seconds 0.001 --json".split()
-    # In a process of its own, which it keeps on one core.
-    command = [sys.executable, "-m", "robopolicy", "bench", "attention", *words]
-    rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    timed = {(r["attention"], r["op"], r["tokens"]): r for r in rows}
-    library = "jax.nn.dot_product_attention"
-    operations = [("positive(m=8)", op) for op in ("map", "rank", "apply")]
-    operations += [("softmax", "rank"), ("softmax", "apply"), (library, "apply")]
-    assert set(timed) == {(*operation, tokens) for operation in operations for tokens in (16, 1536, 2048)}
-    for (_, op, tokens), row in timed.items():
-        assert row["dim"] == 4
-        assert min(row["time_ms"], row["flops"], row["memory_bytes"]) > 0
-        if op != "map":
-            exact = timed["softmax", op, tokens]["time_ms"]
-            assert row["vs_softmax"] == pytest.approx(exact / row["time_ms"])
-    # Exact attention grows with the square of the tokens, the other in proportion.
-    for name, power in (("softmax", 2), ("positive(m=8)", 1)):
-        long, short = (timed[name, "apply", tokens]["flops"] for tokens in (2048, 1536))
-        assert long / short == pytest.approx((2048 / 1536) ** power, rel=0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["bullet", "mujoco"])
-def test_the_stack_is_timed_against_its_engine(engine):
-    words = f"bench env --engine {engine} --patch 4 --seconds 1 --preset painted --json".split()
-    # In a process of its own, which it keeps on one core.
-    command = [sys.executable, "-m", "robopolicy", *words]
-    timed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert timed["engine"] == engine
-    assert timed["simulated_seconds"] >= 1.0
-    assert timed["engine_real_time_factor"] > timed["real_time_factor"] > 0
-    assert timed["ratio"] == pytest.approx(timed["engine_real_time_factor"] / timed["real_time_factor"])
-    assert sum(timed["shares"].values()) == pytest.approx(1.0)
-    assert min(timed["shares"].values()) > 0
 
 
 @pytest.mark.slow

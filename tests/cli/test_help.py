@@ -29,8 +29,6 @@ COMMANDS = (
     ("verify",),
     ("deploy",),
     ("doctor",),
-    ("bench", "attention"),
-    ("bench", "env"),
 )
 
 

@@ -66,13 +66,6 @@ SMALL = {
     "export": {"--out": "bundle", "--observations": "5"},
     "verify": {"--calls": "20"},
     "deploy": {"--seconds": "0.5", "--misses": "1000"},
-    "bench env": {},
-    "bench attention": {
-        "--attention": "positive(m=8)",
-        "--tokens": "16",
-        "--dims": "4",
-        "--seconds": "0.001",
-    },
 }
 # And only where it is given.
 SMALLER = {
@@ -81,10 +74,8 @@ SMALLER = {
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
 }
-# A command that keeps its process on one core, and so has one of its own.
-ALONE = ("bench attention",)
 # Commands that another test runs as they stand, too slow to be run twice.
-ELSEWHERE = {"bench env": "tests/cli/test_commands.py", "doctor": "tests/doctor/test_doctor.py"}
+ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 # Words that need what is not always installed.
 EXTRAS = {"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
 # A busy machine may be too slow for it.
@@ -207,10 +198,7 @@ def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
     line = [*name.split(), *(f"runs/{word}" if ships(word) else word for word in words), *less]
     if name == "plan":
         fewer_plans(monkeypatch)
-    if name in ALONE:
-        code = subprocess.run([sys.executable, "-m", "robopolicy", *line]).returncode
-    else:
-        code = main(line)
+    code = main(line)
     assert code in ((0, 1) if name in MAY_FAIL else (0,)), capsys.readouterr().err
 
 

@@ -1,93 +1,85 @@
-"""robopolicy bench attention"""
+"""The speed of attention mechanisms against exact softmax on one core: feature map, ranking, full attention.
+
+    python benchmarks/attention_speed.py
+    python benchmarks/attention_speed.py --attention "angular_hybrid(m=8, n=8)" --tokens 768 --dims 8
+
+All mechanisms of one size take turns, round after round, so that a slow spell of the machine affects all of
+them. Ratios count, not milliseconds.
+
+Expected: from 1,536 tokens on, the time of linear mechanisms grows with a slope of about one over the number
+of tokens, and that of exact softmax with a slope of about two.
+"""
 
 from __future__ import annotations
 
-import json as json_format
+import argparse
+import json
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from robopolicy.attention import attention, canonical, feature_map
+from robopolicy.attention.catalogue import MECHANISMS
+from robopolicy.costs.flops import count
 
 EXACT = "softmax"
 LIBRARY = "jax.nn.dot_product_attention"
 OPERATIONS = ("map", "rank", "apply")
-# Where growth is measured: below, what does not depend on the number of tokens still counts.
-LONG = 1536
-# Seconds from which a call is large enough for the next one to feel it.
-SLOW = 0.02
+LONG = 1536  # tokens, from which growth is measured; below, constant costs still count
+SLOW = 0.02  # s; after a longer call, memory and caches are cold for the next one
 
 
-@dataclass(frozen=True)
-class BenchAttention:
-    """Time attention mechanisms against exact softmax on one core: feature map, ranking and full attention.
-
-    All mechanisms of one size are timed in turns, round after round, so that a slow spell of the machine
-    meets them all; ratios are what to read, not milliseconds.
-
-    For example:
-        robopolicy bench attention
-        robopolicy bench attention --attention "angular_hybrid(m=8, n=8)" --tokens 768 --dims 8
-    """
-
-    attention: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Mechanism to time; repeatable. Default: an example of every mechanism. softmax is always there."""
-    tokens: tuple[int, ...] = (96, 768, 1536, 6144, 24576)
-    """Numbers of tokens, as many queries as keys."""
-    dims: tuple[int, ...] = (8, 64)
-    """Widths of queries, keys and values."""
-    seconds: float = 0.2
-    """How long each mechanism is timed for at each size, in seconds; three rounds in any case."""
-    json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
-
-    def run(self) -> None:
-        """Time and print."""
-        for name, values in (("tokens", self.tokens), ("dims", self.dims)):
-            if not values or min(values) < 1:
-                raise ValueError(f"--{name} is {' '.join(map(str, values))}: it must be positive integers")
-        if not self.seconds > 0:
-            raise ValueError(f"--seconds is {self.seconds}: it must be above 0")
-        from robopolicy.attention import canonical
-        from robopolicy.attention.catalogue import MECHANISMS
-
-        asked = list(self.attention) or [m.example for m in MECHANISMS.values()]
-        specs = list(dict.fromkeys([*(canonical(spec) for spec in asked), EXACT]))
-        one_core()
-        rows: list[dict[str, Any]] = []
-        for dim in self.dims:
-            for tokens in self.tokens:
-                rows += _measured(specs, tokens, dim, self.seconds)
-                print(f"timed {len(rows)} of {_expected(self, specs)}", end="\r", file=sys.stderr, flush=True)
-        print(" " * 40, end="\r", file=sys.stderr)
-        for row in rows:
-            row["slope"] = _slope(row, rows)
-        print(json_format.dumps(rows) if self.json else "\n".join(_table(rows)))
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--attention", action="append", help="mechanism; repeatable; default: one of each kind"
+    )
+    parser.add_argument("--tokens", type=int, nargs="+", default=[96, 768, 1536, 6144, 24576])
+    parser.add_argument(
+        "--dims", type=int, nargs="+", default=[8, 64], help="widths of queries, keys, values"
+    )
+    parser.add_argument("--seconds", type=float, default=0.2, help="of each mechanism at each size")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    settings = parser.parse_args()
+    try:
+        rows = _measure(settings)
+    except ValueError as error:
+        print(f"attention_speed: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(rows) if settings.json else "\n".join(_table(rows)))
+    return 0
 
 
-def one_core() -> None:
-    """Keep this process, and the threads that JAX is yet to start, on one core."""
-    import os
-
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
-
-
-def _expected(settings: BenchAttention, specs: list[str]) -> int:
-    return len(settings.dims) * len(settings.tokens) * (len(specs) * len(OPERATIONS))
+def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
+    for name, values in (("tokens", settings.tokens), ("dims", settings.dims)):
+        if min(values) < 1:
+            raise ValueError(f"{name} is {' '.join(map(str, values))}: it must be positive integers")
+    if not settings.seconds > 0:
+        raise ValueError(f"seconds is {settings.seconds}: it must be above 0")
+    asked = settings.attention or [m.example for m in MECHANISMS.values()]
+    specs = list(dict.fromkeys([*(canonical(spec) for spec in asked), EXACT]))
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # JAX starts its threads only now
+    rows: list[dict[str, Any]] = []
+    for dim in settings.dims:
+        for tokens in settings.tokens:
+            rows += _measured(specs, tokens, dim, settings.seconds)
+            print(f"timed {tokens} tokens, d = {dim}", end="\r", file=sys.stderr, flush=True)
+    print(" " * 40, end="\r", file=sys.stderr)
+    for row in rows:
+        row["slope"] = _slope(row, rows)
+    return rows
 
 
 def _cases(
     specs: list[str], tokens: int, dim: int
 ) -> Iterator[tuple[str, str, Callable[..., Any], tuple[Any, ...]]]:
     """(mechanism, operation, function, arguments) of everything that is timed at one size."""
-    import jax
-    import jax.numpy as jnp
-
-    from robopolicy.attention import attention, feature_map
-
     keys = jax.random.split(jax.random.key(0), 4)
     q, k, v = (jax.random.normal(key, (tokens, dim)) for key in keys[:3])
     q, k = (a / jnp.linalg.norm(a, axis=1, keepdims=True) for a in (q, k))
@@ -110,10 +102,6 @@ def _cases(
 
 
 def _measured(specs: list[str], tokens: int, dim: int, seconds: float) -> list[dict[str, Any]]:
-    import jax
-
-    from robopolicy.costs.flops import count
-
     rows: list[dict[str, Any]] = []
     timed = []
     for name, operation, function, arguments in _cases(specs, tokens, dim):
@@ -132,8 +120,8 @@ def _measured(specs: list[str], tokens: int, dim: int, seconds: float) -> list[d
             }
         )
         timed.append((compiled, arguments))
-    for row, time in zip(rows, _times(timed, seconds), strict=True):
-        row["time_ms"] = 1e3 * time
+    for row, seconds_a_call in zip(rows, _times(timed, seconds), strict=True):
+        row["time_ms"] = 1e3 * seconds_a_call
     exact = {row["op"]: row["time_ms"] for row in rows if row["attention"] == EXACT}
     for row in rows:
         # How many times as fast as exact softmax; a map alone has nothing exact to be held against.
@@ -143,10 +131,6 @@ def _measured(specs: list[str], tokens: int, dim: int, seconds: float) -> list[d
 
 def _times(timed: list[tuple[Any, tuple[Any, ...]]], seconds: float) -> list[float]:
     """The shortest time of each call, in seconds, over rounds in which all take their turn."""
-    import time
-
-    import jax
-
     best, spent = [float("inf")] * len(timed), [0.0] * len(timed)
     rounds, took = 0, 0.0
     while rounds < 3 or min(spent) < seconds:
@@ -167,8 +151,6 @@ def _times(timed: list[tuple[Any, tuple[Any, ...]]], seconds: float) -> list[flo
 
 def _slope(row: dict[str, Any], rows: list[dict[str, Any]]) -> float | None:
     """Of log time over log tokens from LONG tokens on, of the mechanism and operation of `row`."""
-    import numpy as np
-
     same = [r for r in rows if all(r[key] == row[key] for key in ("attention", "op", "dim"))]
     long = [(r["tokens"], r["time_ms"]) for r in same if r["tokens"] >= LONG]
     if len({tokens for tokens, _ in long}) < 2:
@@ -208,3 +190,7 @@ def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def _cell(time_ms: float, ratio: float | None) -> str:
     return f"{time_ms:.3f}{'' if ratio is None else f' ({ratio:.2f}x)'}".rjust(18)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -37,13 +37,9 @@ SLOW = 0.02  # s; after a longer call, memory and caches are cold for the next o
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--attention", action="append", help="mechanism; repeatable; default: one of each kind"
-    )
+    parser.add_argument("--attention", action="append", help="mechanism; repeatable; default: all")
     parser.add_argument("--tokens", type=int, nargs="+", default=[96, 768, 1536, 6144, 24576])
-    parser.add_argument(
-        "--dims", type=int, nargs="+", default=[8, 64], help="widths of queries, keys, values"
-    )
+    parser.add_argument("--dims", type=int, nargs="+", default=[8, 64], help="widths of queries and keys")
     parser.add_argument("--seconds", type=float, default=0.2, help="of each mechanism at each size")
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     settings = parser.parse_args()

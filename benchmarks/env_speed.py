@@ -38,9 +38,7 @@ def main() -> int:
     parser.add_argument("--preset", default="paper", help="terrain; default: %(default)s")
     parser.add_argument("--attention", default="angular_hybrid(m=8, n=8)", help="default: %(default)s")
     parser.add_argument("--patch", type=int, default=2, help="side of a token, pixels; default: %(default)s")
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="least simulated time; default: %(default)s"
-    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="of simulation; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the first terrain; default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     settings = parser.parse_args()

@@ -42,17 +42,18 @@ SIZES = {
 
 def measure(task: str) -> dict:
     """What `robopolicy plan` works with, for the policy of a task at its own resolution."""
-    from robopolicy.cli.plan import POLICIES
     from robopolicy.envs.physics import default_engine
+    from robopolicy.experiments.planning import SHIPPED
     from robopolicy.experiments.recorded_heads import recorded_heads
-    from robopolicy.experiments.runs import load
+    from robopolicy.experiments.runs import load, shipped_policy
     from robopolicy.plan.families import shapes
     from robopolicy.plan.measure import measured_error
     from robopolicy.plan.pairs import sample_pairs
     from robopolicy.plan.resolutions import resolutions
     from robopolicy.plan.search import EXACT, Search, head_dim_of
 
-    trained = load(POLICIES[task])
+    name = shipped_policy(task, SHIPPED)
+    trained = load(name)
     engine = default_engine()
     heads = recorded_heads(trained, task, frames=FRAMES, seed=FIRST, engine=engine)
     others = recorded_heads(trained, task, frames=HELD_OUT, seed=FIRST + 1000, engine=engine)
@@ -78,7 +79,7 @@ def measure(task: str) -> dict:
             choice = search.choice(shape, "orthogonal", resolution)
             curves[shape.name].append([choice.flops, choice.error])
     return {
-        "policy": POLICIES[task],
+        "policy": name,
         "tokens": resolution.tokens,
         "head_dim": own,
         "pairs": pairs.summary(),

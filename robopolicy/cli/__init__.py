@@ -16,11 +16,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from inspect import getdoc
 from typing import Any, NamedTuple
 
 import tyro
 
 from robopolicy import __version__
+from robopolicy.cli.config_file import expanded
 from robopolicy.naming import one_line
 from robopolicy.writing import AGAIN, FULL
 
@@ -34,6 +36,7 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
+LISTS = ("--preset", "--advance-at", "--episodes")  # options of several values
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
@@ -64,6 +67,7 @@ COMMANDS = {
     "deploy": Entry("deploy", "Deploy", "Let a bundle drive a robot in real time."),
     "doctor": Entry("doctor", "Doctor", "Check what works on this machine."),
 }
+FILE = "Options may also come from a TOML file: --config FILE."
 ABOUT = "Vision policies for robots with linear-time attention, priced in FLOPs."
 
 
@@ -106,9 +110,17 @@ def _run(arguments: Sequence[str] | None) -> int:
         hint = f"; did you mean {near[0]}?" if near else ""
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
     try:
+        words = [words[0], *expanded(words[1:], command(words[0]))]
+        for option in LISTS:
+            if words.count(option) > 1:
+                raise ValueError(
+                    f"{option} is given {words.count(option)} times: it takes all values at once"
+                )
         parsed, code = _parse(words)
         if parsed is None:
             return code
+        if getattr(parsed, "env", None) is not None:
+            import_task(parsed.env)
         if getattr(parsed, "resume", False) or getattr(parsed, "resume_from", None) is not None:
             # What the command line leaves out is as the run began, and not the default of a new run.
             parsed, code = _parse(words, parsed.begun())
@@ -152,7 +164,8 @@ def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
                 kind,
                 prog=f"robopolicy {name}",
                 args=options,
-                config=(tyro.conf.FlagCreatePairsOff,),
+                description=f"{getdoc(kind)}\n\n{FILE}",
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
                 **given,
             )
         return parsed, DONE
@@ -160,6 +173,13 @@ def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
         if not end.code:
             return None, DONE
         return None, _complain(_parser_words(complaint.getvalue()), BAD_INPUT)
+
+
+def import_task(name: str) -> None:
+    """Import the module of an environment of one's own; raises ValueError for a name without one."""
+    from robopolicy.envs.registry import check_name
+
+    check_name(name, "env")
 
 
 def command(name: str) -> type[Any]:
@@ -199,6 +219,8 @@ def _parser_words(box: str) -> str:
     rest = [line for index, line in enumerate(lines) if border and index > border[0] and index not in border]
     said = [line for line in rest if line and not line.startswith("For full helptext")]
     first = said[0] if said else "the command cannot be read"
+    if first.startswith("Error parsing"):  # a nested dataclass refuses its settings
+        return re.sub(r"^Error parsing \w+: ", "", " ".join(said))
     if first.endswith(":") and len(said) > 1:
         first = f"{first} {said[1].split('  ')[0]}"
     near = [line.split()[0] for line in said[1:] if line.startswith("--")][:1]

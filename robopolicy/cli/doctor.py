@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-import tyro
+from robopolicy.cli.options import Json
+from robopolicy.doctor.findings import report
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what works on this machine, what is missing, what is wrong, and what mends it.
+    """Check this machine: what works, what is missing, what is wrong, and how to repair it.
 
-    Versions of everything that is used, a step of both tasks on both engines, pictures, devices of JAX, a
-    shipped policy, a video, memory and disks. Extras that are not installed are told, and are not wrong. Exit
-    code 1 says that something is wrong.
+    It checks the versions of all packages, a step of both tasks on both engines, pictures, devices of JAX, a
+    shipped policy, a video, memory and disks. Extras that are not installed are no faults. Exit code 1:
+    something is wrong.
 
     For example:
         robopolicy doctor
     """
 
-    json: Annotated[bool, tyro.conf.arg(help="Print the findings as JSON on stdout.")] = False
+    json: Json = False
 
     def run(self) -> int:
-        """Look and print; the exit code."""
-        from robopolicy.doctor.findings import report
-
+        """Check and print; returns the exit code."""
         return report(self.json)

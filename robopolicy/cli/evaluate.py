@@ -6,8 +6,9 @@ import json as json_format
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import tyro
+from tyro.conf import Positional, arg
 
+from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Seed, Task
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
@@ -16,7 +17,7 @@ from robopolicy.experiments.runs import played_on
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play unseen episodes and print how they went.
+    """Play unseen episodes and print the results.
 
     For example:
         robopolicy evaluate oracle --episodes 10
@@ -25,23 +26,16 @@ class Evaluate:
         robopolicy evaluate oracle --task bimanual-sweep --episodes 50
     """
 
-    policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|oracle|blind|random")]]
+    policy: Positional[Annotated[str, arg(metavar="RUN|oracle|blind|random")]]
     """A run folder, the name of a shipped policy, or a baseline."""
-    task: Annotated[str | None, tyro.conf.arg(aliases=("--env",))] = None
-    """Task to play, stepping-stones, bimanual-sweep or module:Name-v0. Default: what the run was trained on;
-    for a baseline, stepping-stones."""
+    task: Task = None
     episodes: int = 20
-    """How many, on the seeds from --seed on."""
-    seed: int = FIRST_SEED
-    """Seed of the first episode."""
-    engine: str | None = None
-    """Physics engine, bullet or mujoco. Default: the one that the first run was trained on; for baselines
-    alone, bullet where it is installed."""
-    preset: str | None = None
-    """Variant of the task; default: its first one, paper."""
-    episode_seconds: float | None = None
-    """Longest episode, in simulated seconds; default: the preset's."""
-    json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
+    """Episodes to play."""
+    seed: Seed = FIRST_SEED
+    engine: Engine = None
+    preset: Preset = None
+    episode_seconds: EpisodeSeconds = None
+    json: Json = False
 
     def run(self) -> None:
         """Play and print."""

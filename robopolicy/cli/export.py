@@ -8,40 +8,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
+from tyro.conf import Positional, arg
 
+from robopolicy.cli.options import Env, Json
 from robopolicy.experiments.exporting import OBSERVATIONS, export
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's policy as a bundle that a robot runs, checked against the JAX policy.
+    """Write a run's policy as a bundle for a robot, checked against the JAX policy.
 
     For example:
         robopolicy export runs/first --out bundle
 
     The folder holds the policy as ONNX and StableHLO, from raw readings to commands in physical units, a
-    manifest of all that a robot has to know, recorded observations with their commands, and a page to read.
+    manifest with everything that a robot needs, recorded observations with their commands, and a page to
+    read.
     """
 
-    policy: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN")]]
+    policy: Positional[Annotated[str, arg(metavar="RUN")]]
     """A run folder, or the name of a shipped policy."""
     out: Path
-    """Folder to write; it must not exist."""
+    """Folder to write. It must not exist."""
+    env: Env = None
     observations: int = OBSERVATIONS
-    """How many recorded observations to check on, and to keep as golden vectors."""
-    json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
+    """Recorded observations to compare on, which become the golden vectors of the bundle."""
+    json: Json = False
 
     def run(self) -> None:
         """Convert, record, compare, write."""
+        begun = f"converting, and recording {self.observations} observations ..."
         manifest = export(
             self.policy,
             None,
             self.out,
             observations=self.observations,
-            on_begin=lambda: print(
-                f"converting, and recording {self.observations} observations ...", file=sys.stderr
-            ),
+            on_begin=lambda: print(begun, file=sys.stderr),
         )
         result = {
             "out": str(self.out),
@@ -55,7 +57,7 @@ class Export:
 def _words(result: dict[str, Any]) -> str:
     return (
         f"{result['out']}: a bundle of {result['flops']:,} FLOPs a step, a step every "
-        f"{1e3 * result['control_period']:g} ms; README.md says how to run it\n"
+        f"{1e3 * result['control_period']:g} ms; its README.md has the commands to run it\n"
         f"ONNX against JAX on {result['observations']} recorded observations: largest difference "
         f"{result['command_difference']:.1e} in commands, {result['scores_difference']:.1e} in scores\n"
         f"next: robopolicy verify {result['out']}"

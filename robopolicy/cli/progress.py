@@ -68,11 +68,14 @@ class CountingProgress(Barred):
 
     _begun = False
 
-    def begin(self) -> None:
-        """The input is checked, and the work begins; further calls do nothing."""
-        if not self._begun and not self._console.is_terminal:
+    def begin(self, total: int | None = None) -> None:
+        """The input is checked and the work begins; further calls do nothing."""
+        if self._begun:
+            return
+        self._begun, self._total = True, total or self._total
+        self._bar.update(self._task, total=self._total)
+        if not self._console.is_terminal:
             self.say(self._what if self._total is None else f"{self._what} {self._total} {self._unit}")
-        self._begun = True
 
     def advance(self) -> None:
         """One more."""
@@ -158,8 +161,11 @@ class RecordingProgress(Lines):
         self._before: int | None = None
 
     def __enter__(self) -> Self:
-        self.say(f"Recording {self._wanted} demonstrations of {self._task}")
         return self
+
+    def begin(self) -> None:
+        """The input is checked and the work begins."""
+        self.say(f"Recording {self._wanted} demonstrations of {self._task}")
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is KeyboardInterrupt:

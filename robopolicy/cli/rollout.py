@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
+from tyro.conf import Positional, arg
 
+from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Seed, Task
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.evaluation import FIRST_SEED
@@ -20,9 +21,9 @@ from robopolicy.experiments.runs import played_on
 class Rollout:
     """Film an episode of one policy, or of several side by side on the same course.
 
-    On stepping stones: the robot, the footholds that were chosen ringed, both depth images, in red the pixels
-    that the attention masked out, and how much each token is attended to. Of the bimanual sweep: what its
-    camera sees, and the attention over it. Beneath: return, progress, and FLOPs of a policy step.
+    On stepping stones, the film shows the robot with its chosen footholds ringed, both depth images with the
+    pixels that the attention masks out in red, and the attention of each token. On the bimanual sweep, it
+    shows the camera image with the attention over it. Below: return, progress, and FLOPs of a policy step.
 
     For example:
         robopolicy rollout runs/first --video walk.mp4
@@ -30,33 +31,24 @@ class Rollout:
         robopolicy rollout bimanual-sweep-angular --sheet sweep.png --rerun sweep.rrd
     """
 
-    policies: tyro.conf.Positional[
-        Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|oracle|blind|random [...]")]
-    ]
+    policies: Positional[Annotated[tuple[str, ...], arg(metavar="RUN|oracle|blind|random [...]")]]
     """Run folders, names of shipped policies, or baselines; up to nine."""
     video: Path | None = None
-    """The mp4 to write."""
+    """Video to write: .mp4."""
     sheet: Path | None = None
-    """A contact sheet to write, a png of twelve moments."""
+    """Contact sheet of twelve moments to write: .png."""
     rerun: Path | None = None
-    """A recording for Rerun to write, an rrd of poses, images and numbers; needs rerun-sdk."""
-    task: Annotated[str | None, tyro.conf.arg(aliases=("--env",))] = None
-    """Task to play, stepping-stones, bimanual-sweep or module:Name-v0. Default: what the first run was
-    trained on."""
-    seed: int = FIRST_SEED
-    """Seed of the episode."""
-    engine: str | None = None
-    """Physics engine, bullet or mujoco. Default: the one that the first run was trained on; for baselines
-    alone, bullet where it is installed."""
-    preset: str | None = None
-    """Variant of the task; default: its first one, paper."""
-    episode_seconds: float | None = None
-    """Longest episode, in simulated seconds; default: the preset's."""
+    """Rerun recording of poses, images and numbers to write: .rrd; needs rerun-sdk."""
+    task: Task = None
+    seed: Seed = FIRST_SEED
+    engine: Engine = None
+    preset: Preset = None
+    episode_seconds: EpisodeSeconds = None
     size: tuple[int, int] = (960, 540)
-    """Width and height of each policy's picture, both even."""
+    """Width and height of each policy's picture, both even, in pixels."""
     slow: float = 1.0
-    """How many times slower than life the video is; slow stepping stones show every control period."""
-    json: Annotated[bool, tyro.conf.arg(help="Print the result as JSON on stdout.")] = False
+    """Slow motion: how many times slower than life. Slow stepping stones show every control period."""
+    json: Json = False
 
     def run(self) -> None:
         """Play and film."""
@@ -81,12 +73,12 @@ class Rollout:
 
 
 def _words(result: dict[str, Any], files: list[str]) -> str:
+    outcomes = task_class(result["task"]).outcomes
     lines = []
     for episode in result["episodes"]:
-        outcomes = task_class(result["task"]).outcomes
-        told = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in outcomes)
+        words = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in outcomes)
         lines.append(
-            f"{episode['policy']} on seed {result['seed']}: {told}, return {episode['return']:.2f}, "
+            f"{episode['policy']} on seed {result['seed']}: {words}, return {episode['return']:.2f}, "
             f"ended by {episode['cause']}"
         )
     return "\n".join([*lines, *files])

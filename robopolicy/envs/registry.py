@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from inspect import Parameter, isclass, signature
@@ -34,6 +35,17 @@ def check_spelling(name: Any, argument: str = "task") -> str:
     if isinstance(name, str) and (":" in name or name in gymnasium.registry):
         return name
     return one_of(argument, name, (*TASKS, ID))
+
+
+def check_imported(name: Any, argument: str) -> str:
+    """`name` as a file has it; raises ValueError if its module is not imported yet.
+
+    A file must not decide which modules are imported.
+    """
+    module = gymnasium_id(check_spelling(name, argument)).rpartition(":")[0]
+    if module and module not in sys.modules:
+        raise ValueError(f"{argument} is {name!r}: import {module} first, or give --env {name}")
+    return str(name)
 
 
 def check_name(name: Any, argument: str = "task") -> str:

@@ -25,18 +25,17 @@ def compared_on(
 ) -> Environment:
     """Where runs are compared: on the task of all of them.
 
-    Raises ValueError or FileNotFoundError, in one line, for fewer than two runs, for one that comes twice and
-    for runs of several tasks.
+    Raises ValueError or FileNotFoundError, in one line, for fewer than two runs, for a run that occurs twice,
+    and for runs of several tasks.
     """
     if len({_place(name) for name in names}) < max(2, len(names)):
-        given = ", ".join(names) or "nothing"
-        raise ValueError(f"RUN is given as {given}: it must be two or more, none of them twice")
+        raise ValueError(f"runs is {', '.join(names) or 'empty'}: it must be two or more, each of them once")
     tasks: dict[str, str] = {}
     for name in names:
         tasks.setdefault(task_of(name, load(name).run), name)
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
-        raise ValueError(f"RUN {trained_on}: all must be trained on one task")
+        raise ValueError(f"runs were trained as {trained_on}: all must be of one task")
     return played_on(names, next(iter(tasks)), engine, preset, episode_seconds)
 
 
@@ -45,10 +44,11 @@ def compare(
     environment: Environment,
     seeds: Sequence[int],
     *,
+    picture: Path | None = None,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for each policy, the one of the fewest FLOPs first.
+    """A row for each policy, the one of the fewest FLOPs first; `picture` draws return against FLOPs.
 
     Runs whose policies have the same settings count as one policy trained with several seeds. Several
     policies of one training have a row each, since there is no spread between them to report.
@@ -58,7 +58,7 @@ def compare(
     trainings = [training(str(_place(n)[0]), dict(t.run)) for n, t in zip(names, loaded, strict=True)]
     for name, trained, place in zip(names, loaded, apart(names, trainings), strict=True):
         groups.setdefault((trained.config, place), []).append(name)
-    rows = []
+    rows: list[Row] = []
     for (config, _), group in groups.items():
         played = [
             evaluate(name, environment, seeds, on_begin=on_begin, on_episode=on_episode) for name in group
@@ -84,7 +84,12 @@ def compare(
                 "returns": means,
             }
         )
-    return sorted(rows, key=lambda row: row["flops"])
+    rows.sort(key=lambda row: row["flops"])
+    if picture is not None:
+        from robopolicy.viz.trade_off import trade_off  # needs matplotlib, which is an extra
+
+        trade_off(picture, rows, environment.title)
+    return rows
 
 
 def _place(name: str) -> tuple[Path, str]:

@@ -1,16 +1,95 @@
-"""What a run, a bundle and a dataset hold, as JSON has it."""
+"""The contents of runs, bundles and datasets, as JSON can hold them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+import h5py
+import jax
+import numpy as np
+from numpy.typing import NDArray
 
-    from robopolicy.training.datasets import Dataset
+from robopolicy.experiments.dataset_pictures import write_sheet, write_video
+from robopolicy.experiments.output_files import check_file
+from robopolicy.experiments.run_table import flops_of
+from robopolicy.experiments.runs import find_run, load
+from robopolicy.policies.base import parameter_shapes
+from robopolicy.policies.catalogue import by_path
+from robopolicy.policies.policy import Policy
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.manifest import Value
+from robopolicy.settings import check_count
+from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.datasets import Dataset, open_dataset
+from robopolicy.training.episodes import open_episode
+from robopolicy.training.run_status import status
 
-Told = dict[str, Any]
+FRAMES, MOST_FRAMES = 12, 100  # of a page
+Contents = dict[str, Any]
+
+
+def contents(
+    name: str,
+    episode: int | None = None,
+    *,
+    video: Path | None = None,
+    sheet: Path | None = None,
+    frames: int | None = None,
+) -> Contents:
+    """The contents of a run, a bundle or a dataset.
+
+    Args:
+      name: a run's folder or name, or the folder of a bundle or a dataset.
+      episode: of a dataset; None for the whole dataset, and for episode 0 in pictures.
+      video: .mp4 of the episode to write.
+      sheet: .png with frames of the episode to write.
+      frames: how many frames are on it, 12 by default.
+
+    Raises ValueError or FileNotFoundError, in one line, for bad input and for damaged files.
+    """
+    path = Path(name)
+    if (path / "data").is_dir() and not (path / "config.json").is_file():
+        return _dataset(path, episode, video, sheet, frames)
+    options = {"episode": episode, "video": video, "sheet": sheet, "frames": frames}
+    for option, value in options.items():
+        if value is not None:
+            raise ValueError(f"{option} is {str(value)!r}: only a dataset has episodes")
+    if any((path / file).exists() for file in ("manifest.json", "SHA256SUMS")):
+        return bundle_contents(path)
+    try:
+        folder, _ = find_run(name)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}, or the folder of a bundle or of a dataset") from error
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"RUN|BUNDLE|DATASET is {name!r}: it must hold config.json as a run does, manifest.json as a "
+            "bundle does, or data/ as a dataset does"
+        )
+    return run_contents(name)
+
+
+def _dataset(
+    path: Path, episode: int | None, video: Path | None, sheet: Path | None, frames: int | None
+) -> Contents:
+    check_file("video", video, (".mp4",))
+    check_file("sheet", sheet, (".png",))
+    if frames is not None:
+        check_count("frames", frames, 1, MOST_FRAMES)
+        if sheet is None:
+            raise ValueError(f"frames is {frames}: they are for a sheet, which is not given")
+    dataset = open_dataset(path, None)
+    if episode is None and video is None and sheet is None:
+        return dataset_contents(dataset)
+    number = episode or 0
+    result = episode_contents(dataset, number)
+    if video is not None:
+        write_video(video, dataset, number)
+        result["video"] = str(video)
+    if sheet is not None:
+        write_sheet(sheet, dataset, number, frames or FRAMES)
+        result["sheet"] = str(sheet)
+    return result
 
 
 def size_of(path: Path) -> int:
@@ -19,13 +98,8 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def run_contents(name: str) -> Told:
+def run_contents(name: str) -> Contents:
     """Of a run. Raises FileNotFoundError or ValueError, in one line, where it is none or damaged."""
-    from robopolicy.experiments.run_table import flops_of
-    from robopolicy.experiments.runs import find_run, load
-    from robopolicy.training.checkpoint import RunFolder
-    from robopolicy.training.run_status import status
-
     path, which = find_run(name)
     folder = RunFolder(path)
     try:
@@ -63,30 +137,22 @@ def run_contents(name: str) -> Told:
     }
 
 
-def _policy(trained: Any) -> Told:
+def _policy(policy: Policy) -> Contents:
     """Shapes of a policy's parameters and features, and how large the parameters are on average."""
-    import jax
-    import numpy as np
-
-    from robopolicy.policies.base import parameter_shapes
-    from robopolicy.policies.catalogue import by_path
-
-    shapes, at, parameters = parameter_shapes(trained.functions), 0, {}
+    shapes, at, parameters = parameter_shapes(policy.functions), 0, {}
     for path, shape in shapes.items():
-        part = trained.parameters[at : at + int(np.prod(shape))]
+        part = policy.parameters[at : at + int(np.prod(shape))]
         at += part.size
         parameters[path] = {
             "shape": list(shape),
             "rms": float(np.sqrt(np.mean(part**2))) if part.size else 0.0,
         }
-    features = {path: list(np.shape(a)) for path, a in by_path(jax.device_get(trained.features)).items()}
+    features = {path: list(np.shape(a)) for path, a in by_path(jax.device_get(policy.features)).items()}
     return {"parameter_count": at, "parameters": parameters, "features": features}
 
 
-def bundle_contents(path: Path) -> Told:
+def bundle_contents(path: Path) -> Contents:
     """Of a bundle whose sums were checked. Raises ValueError or FileNotFoundError, in one line."""
-    from robopolicy.runtime.bundle import open_bundle
-
     manifest = open_bundle(path).manifest
     data = manifest.data
     return {
@@ -105,7 +171,7 @@ def bundle_contents(path: Path) -> Told:
     }
 
 
-def _value(value: Any) -> Told:
+def _value(value: Value) -> Contents:
     return {
         "shape": list(value.shape),
         "dtype": value.dtype,
@@ -116,11 +182,8 @@ def _value(value: Any) -> Told:
     }
 
 
-def dataset_contents(dataset: Dataset) -> Told:
+def dataset_contents(dataset: Dataset) -> Contents:
     """Of a dataset of demonstrations that was opened. Raises ValueError, in one line, where it is damaged."""
-    import h5py
-    import numpy as np
-
     places = {name: f"observations/{name}" for name in dataset.columns.vectors}
     places |= {place: place for place in ("actions", "rewards")}
     with h5py.File(dataset.file) as file:
@@ -154,26 +217,25 @@ def dataset_contents(dataset: Dataset) -> Told:
     }
 
 
-def episode_contents(dataset: Dataset, number: int) -> Told:
+def episode_contents(dataset: Dataset, number: int) -> Contents:
     """Of one episode. Raises ValueError where there is no such episode."""
-    from robopolicy.training.episodes import open_episode
-
     with open_episode(dataset, number) as episode:
         actions, rewards = episode.actions, episode.rewards
-    told: Told = {"kind": "episode", "path": str(dataset.path), "episode": number, "steps": len(rewards)}
+    result: Contents = {"kind": "episode", "path": str(dataset.path), "episode": number}
+    result["steps"] = len(rewards)
     for name in ("seed", "score"):
         known = _numbers(dataset.about.get(f"{name}s"), len(dataset.steps))
-        told[name] = None if known is None else known[number]
-    return {**told, "return": float(rewards.sum()), "rewards": rewards.tolist(), "actions": _range(actions)}
+        result[name] = None if known is None else known[number]
+    return {**result, "return": float(rewards.sum()), "rewards": rewards.tolist(), "actions": _range(actions)}
 
 
-def _range(values: NDArray[Any]) -> Told:
+def _range(values: NDArray[Any]) -> Contents:
     """Shape, dtype and what every number lies in, over all steps."""
     low, high = (end.tolist() for end in (values.min(axis=0), values.max(axis=0)))
     return {"shape": list(values.shape[1:]), "dtype": str(values.dtype), "low": low, "high": high}
 
 
-def _numbers(told: Any, count: int) -> list[float] | None:
+def _numbers(values: Any, count: int) -> list[float] | None:
     """A number for each episode, where the recording tells them."""
-    fits = isinstance(told, list) and len(told) == count
-    return told if fits and all(type(value) in (int, float) for value in told) else None
+    fits = isinstance(values, list) and len(values) == count
+    return values if fits and all(type(value) in (int, float) for value in values) else None

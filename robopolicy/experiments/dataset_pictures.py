@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from robopolicy.envs.registry import TASKS, task_class
+from robopolicy.training.datasets import Dataset
 from robopolicy.training.episodes import Episode, open_episode
 from robopolicy.viz.contact_sheet import contact_sheet
-from robopolicy.viz.overlay import captioned
+from robopolicy.viz.overlay import Picture, captioned
 from robopolicy.viz.video import open_video
-
-if TYPE_CHECKING:
-    from robopolicy.training.datasets import Dataset
-    from robopolicy.viz.overlay import Picture
 
 WIDE = 480  # pixels, that captions have room in
 COLUMNS = 4

@@ -12,6 +12,7 @@ from robopolicy.policies.base import unflatten, with_normaliser
 from robopolicy.policies.policy import Policy
 from robopolicy.training.capacity import check_fits, check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
+from robopolicy.training.lockstep import LockStep
 from robopolicy.training.pool import LocalPool
 from robopolicy.training.worker import EnvironmentSpec
 
@@ -78,8 +79,6 @@ class EvaluatorConfig:
         return LocalPool(*given)
 
     def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
-        from robopolicy.training.lockstep import LockStep
-
         functions, features = policy.functions, policy.features
         inverse = unflatten(functions)
 

@@ -6,20 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cv2
+import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import takes
 from robopolicy.envs.task import check_ending, is_depth, task_of
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.players import Who, player
+from robopolicy.policies.base import unflatten
 from robopolicy.training.rollout import Episode, Playing, Step
 from robopolicy.viz import overlay
+from robopolicy.viz.overlay import Picture
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from robopolicy.viz.overlay import Picture
     from robopolicy.viz.recording import Recording
 
 SMALL = 160  # pixels of a picture's width for each pixel of a depth image
@@ -173,10 +175,6 @@ def _looking(trained: Any) -> Callable[[Any], Shown]:
     """observation -> where a policy looks: `kept/CAMERA` [H, W], and tokens' ranks by the image's name."""
     if trained is None:
         return lambda observation: {}
-    import jax
-
-    from robopolicy.policies.base import unflatten
-
     policy, features = trained.functions, trained.features
     tree = unflatten(policy)(trained.parameters)
 
@@ -195,8 +193,6 @@ def _attended(
     image: NDArray[np.uint8], rank: NDArray[np.float32], size: tuple[int, int]
 ) -> dict[str, Picture]:
     """An image [S, S, 3], and `rank` over it, as large as there is room for both in `size`, side by side."""
-    import cv2
-
     room = min(size[0] // 2 - 2 * overlay.MARGIN, size[1] - overlay.BAND - overlay.MARGIN)
     side = len(rank) * max(1, room // len(rank))
     sized: Any = cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA)

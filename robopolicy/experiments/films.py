@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,10 +18,8 @@ from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.players import Who
 from robopolicy.viz import overlay
 from robopolicy.viz.contact_sheet import contact_sheet
+from robopolicy.viz.overlay import Picture
 from robopolicy.viz.video import open_video
-
-if TYPE_CHECKING:
-    from robopolicy.viz.overlay import Picture
 
 SHEET = 12  # frames of a contact sheet
 MOST = 9  # players in a film

@@ -1,30 +1,38 @@
-"""What runs, bundles and specs cost, as rows that say so."""
+"""FLOPs of runs, bundles and mechanisms as rows of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import csv as csv_format
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from robopolicy.envs.registry import task_class
-
-if TYPE_CHECKING:
-    from robopolicy.policies.catalogue import PolicyConfig
+from robopolicy.bundles.bundle import MANIFEST, read_manifest
+from robopolicy.costs.flops import COMPONENTS, OTHER, count_step
+from robopolicy.envs.registry import TASKS, check_name, task_class
+from robopolicy.experiments.default_policies import OPTIONS, canonical_spec, policy_config, policy_kind
+from robopolicy.experiments.output_files import check_file, check_picture
+from robopolicy.experiments.runs import find_run, load, task_of
+from robopolicy.policies.base import parameter_count
+from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
+from robopolicy.training.capacity import check_fits
+from robopolicy.writing import write_atomically
 
 EXACT = "softmax"
+COMPARED = ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=256)")
 Row = dict[str, Any]
 
 
 class Subject(NamedTuple):
-    """Something that has a price.
+    """A policy to count.
 
     Attributes:
       name: of the run or the bundle; None for a policy that is neither.
-      task: what it does.
+      task: its task.
       config: its settings.
-      price: what a bundle tells of itself, as `FlopCount.summary` gives it; None for what is yet to be
-        counted.
+      price: the count in a bundle's manifest, as `FlopCount.summary` returns it; None otherwise.
     """
 
     name: str | None
@@ -38,10 +46,6 @@ def subject(name: str) -> Subject:
 
     Raises FileNotFoundError or ValueError, in one line, where it is neither, damaged, or of no known task.
     """
-    from robopolicy.bundles.bundle import MANIFEST, read_manifest
-    from robopolicy.experiments.runs import find_run, load, task_of
-    from robopolicy.policies.catalogue import restore
-
     folder = Path(name)
     if (folder / MANIFEST).is_file():
         manifest = read_manifest(folder)
@@ -61,6 +65,75 @@ def subject(name: str) -> Subject:
     return Subject(name, task, config, price)
 
 
+def count_rows(
+    policies: Sequence[str],
+    attention: Sequence[str] = (),
+    *,
+    task: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    per_second: bool = False,
+    csv: Path | None = None,
+    picture: Path | None = None,
+) -> list[Row]:
+    """A row for each policy, with its own mechanism, with each of `attention`, and with exact softmax.
+
+    Args:
+      policies: names of runs and bundles. If it is empty, the policy that `task` trains is counted.
+      attention: specs of mechanisms; default, without `policies`: `COMPARED`.
+      task: default: stepping stones. Must be the task of all `policies`.
+      settings: settings of the policy that `task` trains.
+      per_second: add FLOPs a second, at the control rate of the task.
+      csv: table to write.
+      picture: stacked bars to draw, .png or .svg.
+
+    Raises ValueError or FileNotFoundError, in one line, for bad input.
+    """
+    check_file("csv", csv, (".csv",))
+    check_picture("picture", picture)
+    settings = settings or {}
+    specs = [canonical_spec(spec) for spec in attention]
+    if task is not None:
+        check_name(task)
+    if policies:
+        base = None
+        for name, value in settings.items():
+            raise ValueError(f"{name} is {value!r}: {policies[0]!r} has its own, so give one or the other")
+        named = [subject(name) for name in policies]
+        for one in named:
+            if task not in (None, one.task):
+                raise ValueError(f"task is {task!r}: {one.name!r} was trained on {one.task!r}")
+    else:
+        task, named = task or next(iter(TASKS)), []
+        for name, value in settings.items():
+            if name not in OPTIONS[policy_kind(task)]:
+                raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
+        base = Subject(None, task, policy_config(EXACT, task, **settings), None)
+        specs = specs or [canonical_spec(spec) for spec in COMPARED]
+    rows = [row(one, per_second) for one in with_specs(named, base, specs)]
+    if csv is not None:
+        write_atomically(csv, comma_separated(rows))
+    if picture is not None:
+        _draw(picture, rows)
+    return rows
+
+
+def _draw(path: Path, rows: list[Row]) -> None:
+    from robopolicy.viz.stacked_bars import stacked_bars  # needs matplotlib, which is an extra
+
+    alike = len({(row.get("variant", row["head"]), row["tokens"]) for row in rows}) == 1
+    bars = []
+    for each in rows:
+        settings = f"{each.get('variant', each['head'])}, {each['tokens']} tokens"
+        lines = [each["policy"], each["attention"] + ("" if alike else f" ({settings})")]
+        times = each.get("control_rate", 1)
+        sizes = {part: times * flops for part, flops in each["by_component"].items()}
+        bars.append((": ".join(line for line in lines if line), sizes))
+    title, unit = "FLOPs of one policy step", "FLOPs"
+    if "control_rate" in rows[0]:
+        title, unit = "FLOPs of a policy in a second", "FLOPs a second"
+    stacked_bars(path, bars, (*COMPONENTS, OTHER), f"{title} ({settings})" if alike else title, unit)
+
+
 def with_specs(named: Sequence[Subject], base: Subject | None, specs: Sequence[str]) -> Iterator[Subject]:
     """`named`, then the policies of each of their settings, or of `base`, with `specs` and with softmax.
 
@@ -78,10 +151,6 @@ def with_specs(named: Sequence[Subject], base: Subject | None, specs: Sequence[s
 
 def price(config: PolicyConfig) -> int:
     """FLOPs of a policy step. Raises ValueError where a step needs more memory than this machine has."""
-    from robopolicy.costs.flops import count_step
-    from robopolicy.policies.catalogue import blank_policy
-    from robopolicy.training.capacity import check_fits
-
     counted = count_step(blank_policy(config))
     check_fits(f"attention is {config.attention!r}", counted.peak_bytes, "a policy step")
     return counted.total
@@ -89,14 +158,10 @@ def price(config: PolicyConfig) -> int:
 
 def row(subject: Subject, per_second: bool) -> Row:
     """What a subject costs, a step or also a second."""
-    from robopolicy.costs.flops import count_step
-    from robopolicy.policies.base import parameter_count
-    from robopolicy.policies.catalogue import blank_policy
-
     config, policy = subject.config, blank_policy(subject.config)
     price = count_step(policy).summary() if subject.price is None else subject.price
     settings = {f.name: getattr(config, f.name) for f in fields(config)}
-    told: Row = {
+    result: Row = {
         "policy": subject.name,
         "task": subject.task,
         "attention": config.attention,
@@ -107,14 +172,12 @@ def row(subject: Subject, per_second: bool) -> Row:
     }
     if per_second:
         rate = task_class(subject.task).rate
-        told |= {"control_rate": rate, "total_per_second": rate * price["total"]}
-    return told
+        result |= {"control_rate": rate, "total_per_second": rate * price["total"]}
+    return result
 
 
 def parts(rows: Sequence[Row]) -> list[str]:
     """The parts that any of `rows` has, in the order in which a step passes them."""
-    from robopolicy.costs.flops import COMPONENTS, OTHER
-
     return [name for name in (*COMPONENTS, OTHER) if any(name in row["by_component"] for row in rows)]
 
 
@@ -147,15 +210,12 @@ def table(rows: Sequence[Row]) -> str:
 
 def comma_separated(rows: Sequence[Row]) -> str:
     """CSV: a line a row, a column a part, a class and a number; what a row does not have is empty or zero."""
-    import csv
-    import io
-
     texts = ("policy", "task", "attention", "variant", "head")
     numbers = ["total", "traffic_bytes", "peak_bytes"]
     numbers += ["control_rate", "total_per_second"] if "control_rate" in rows[0] else []
     classes, components = list(rows[0]["by_class"]), parts(rows)
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv_format.writer(file, lineterminator="\n")
     writer.writerow([*texts, "tokens", "parameters", *components, *numbers, *classes])
     for row in rows:
         cells = [row.get(name) for name in (*texts, "tokens", "parameters")]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.bundles.bundle import Recording
+from robopolicy.bundles.outputs import Units, outputs
+from robopolicy.policies.base import unflatten
+from robopolicy.policies.catalogue import by_path, describe, policy_of, restore
+from robopolicy.policies.policy import Policy
+from robopolicy.training.pool import Processes
 from robopolicy.training.worker import EnvironmentSpec, words
-
-if TYPE_CHECKING:
-    from robopolicy.bundles.bundle import Recording
-    from robopolicy.bundles.outputs import Units
-    from robopolicy.policies.policy import Policy
 
 FIRST_SEED = 20_000  # of the episodes that observations are recorded in
 PARTS = 8  # recorded side by side, each from an episode of its own
@@ -46,10 +48,6 @@ def record_golden(trained: Policy, environment: EnvironmentSpec, units: Units, c
 
     Raises RuntimeError where a part fails.
     """
-    from robopolicy.bundles.bundle import Recording
-    from robopolicy.policies.catalogue import by_path, describe
-    from robopolicy.training.pool import Processes
-
     told = Told(
         describe(trained.config),
         by_path(trained.features),
@@ -120,12 +118,6 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told:
 
 class _Recorder:
     def __init__(self, environment: EnvironmentSpec, told: Told) -> None:
-        import jax
-
-        from robopolicy.bundles.outputs import Units, outputs
-        from robopolicy.policies.base import unflatten
-        from robopolicy.policies.catalogue import policy_of, restore
-
         policy, features = policy_of(restore(told.description), told.features)
         compute = jax.jit(outputs(policy, Units(told.clips, told.scale)))
         tree = unflatten(policy)(told.parameters)

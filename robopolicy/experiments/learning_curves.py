@@ -10,8 +10,14 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from robopolicy.experiments.run_table import flops_of
+from robopolicy.experiments.runs import find_run, task_of
 from robopolicy.naming import one_of
+from robopolicy.training import bc, es
+from robopolicy.training.checkpoint import CheckpointError, RunFolder
+from robopolicy.training.metrics import read
 from robopolicy.training.run_status import TRAINERS
 
 if TYPE_CHECKING:
@@ -96,10 +102,6 @@ class Group(NamedTuple):
 
 def logged(name: str) -> Run:
     """The log of RUN. Raises FileNotFoundError or ValueError, in one line, where it holds nothing to draw."""
-    from robopolicy.experiments.runs import find_run, task_of
-    from robopolicy.training.checkpoint import CheckpointError, RunFolder
-    from robopolicy.training.metrics import read
-
     folder = RunFolder(find_run(name)[0])
     config = folder.config()
     task_of(name, config)
@@ -126,8 +128,6 @@ def all_logged(names: Sequence[str]) -> list[Run]:
 
     Raises ValueError for none, for one that comes twice, and for runs of several tasks or kinds of training.
     """
-    from robopolicy.experiments.runs import find_run
-
     if not names:
         raise ValueError("RUN is given as nothing: it must be one or more")
     folders: list[Path] = []
@@ -191,12 +191,9 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 
 def _settings(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     """What a run's curve depends on, but for its seed."""
-    if kind == "es":
-        from robopolicy.training.es import MAY_CHANGE
-    else:
-        from robopolicy.training.bc import MAY_CHANGE
+    may_change = es.MAY_CHANGE if kind == "es" else bc.MAY_CHANGE
     settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
-    loose = ("seed", *MAY_CHANGE)
+    loose = ("seed", *may_change)
     settings[kind] = {n: v for n, v in settings[kind].items() if n not in loose}
     return settings
 
@@ -290,8 +287,6 @@ def _values(run: Run, name: str) -> list[tuple[int, float]]:
 
 
 def _points(run: Run, name: str, axis: Sequence[float]) -> Points | None:
-    import numpy as np
-
     values = _values(run, name)
     if not values:
         return None

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
+from robopolicy.bundles.onnx import export_policy
 from robopolicy.envs.registry import task_class
 from robopolicy.envs.task import task_of
 from robopolicy.experiments.runs import BASELINES, BLIND, load
 from robopolicy.policies import baselines
 from robopolicy.policies.policy import Policy
+from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.rollout import Act
 from robopolicy.writing import scratch
 
@@ -58,9 +60,6 @@ def player(who: Who, task: str) -> Player:
 def _policy_player(policy: Policy, name: str) -> Player:
     @cache
     def graph() -> Act:
-        from robopolicy.bundles.onnx import export_policy
-        from robopolicy.runtime.graph import OnnxPolicy
-
         with scratch() as folder:
             path = folder / "policy.onnx"
             export_policy(policy.config, policy.features, path, policy.parameters)

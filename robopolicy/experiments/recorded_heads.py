@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from robopolicy.experiments.environments import Environment
+from robopolicy.policies.base import unflatten
+from robopolicy.policies.policy import Policy
+from robopolicy.training.rollout import Playing
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from robopolicy.policies.policy import Policy
-
-    Head = tuple[NDArray[Any], NDArray[Any]]
+Head = tuple[NDArray[Any], NDArray[Any]]
 
 APART, EACH = 10, 8  # steps between two frames, and frames of an episode
 
 
 def recorded_heads(trained: Policy, task: str, *, frames: int, seed: int, engine: str | None) -> list[Head]:
     """Queries and keys [L, D] of every head, on frames that a run comes to see when it acts."""
-    import jax
-
-    from robopolicy.policies.base import unflatten
-    from robopolicy.training.rollout import Playing
-
     parameters = unflatten(trained.functions)(trained.parameters)
     act, attended = jax.jit(trained.functions.act), jax.jit(trained.functions.attended)
     env = Environment.of(Environment(task, engine)).showing(trained.functions.observation_shapes).make()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from scipy.stats import binomtest
+
+from robopolicy.costs.flops import COMPONENTS, OTHER
 from robopolicy.envs.registry import task_class
+from robopolicy.experiments.flop_table import Row as Price
+from robopolicy.experiments.flop_table import parts
 from robopolicy.experiments.learning_curves import KINDS, NOT_SETTINGS, Group, Run, leaves, panels
+from robopolicy.experiments.runs import find_run
 from robopolicy.viz.report import Card, Film, Picture, Row, Section, Table
-
-if TYPE_CHECKING:
-    from robopolicy.experiments.flop_table import Row as Price
 
 Evaluation = dict[str, Any]
 
@@ -21,13 +25,11 @@ NARROW = 3.7  # inches: of a picture on a phone
 WIDE = 9.0
 
 
-def kept_evaluation(name: str, engine: str | None, preset: str | None) -> Evaluation | None:
-    """The evaluation that is kept beside a run, of its last policy; None where there is none like this.
+def stored_evaluation(name: str, engine: str | None, preset: str | None) -> Evaluation | None:
+    """The evaluation stored beside a run, of its last policy; None without one of this engine and preset.
 
     Raises ValueError, in one line, where it is damaged.
     """
-    from robopolicy.experiments.runs import find_run
-
     folder, which = find_run(name)
     path = folder / "evaluation.json"
     if which != "last" or not path.is_file():
@@ -114,8 +116,6 @@ def evaluation(
 
 
 def _between_seeds(several: Sequence[Group], told: Mapping[str, Evaluation]) -> Table:
-    import numpy as np
-
     rows: list[list[str]] = [[], [], []]
     for group in several:
         results = [told[run.name] for run in group.runs]
@@ -131,8 +131,6 @@ def _between_seeds(several: Sequence[Group], told: Mapping[str, Evaluation]) -> 
 
 def flops(runs: Sequence[Run], prices: Sequence[Price], scratch: Path) -> Section:
     """What a step costs, part by part."""
-    from robopolicy.costs.flops import COMPONENTS, OTHER
-    from robopolicy.experiments.flop_table import parts
     from robopolicy.viz.stacked_bars import stacked_bars
 
     bars = [(f"{run.name}: {run.attention}", price["by_component"])
@@ -191,8 +189,6 @@ def _commit(git: Mapping[str, Any]) -> str:
 
 def _interval(played: Evaluation) -> str:
     """Wilson's, of a share."""
-    from scipy.stats import binomtest
-
     count = len(played["returns"])
     tested = binomtest(round(played["success_rate"] * count), count)
     low, high = tested.proportion_ci(method="wilson")
@@ -200,8 +196,6 @@ def _interval(played: Evaluation) -> str:
 
 
 def _return(played: Evaluation) -> str:
-    import numpy as np
-
     return f"{np.mean(played['returns']):.2f} ± {np.std(played['returns']):.2f}"
 
 

@@ -9,7 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.run_status import DAMAGED, status
+
 Row = dict[str, Any]
+
+
+def run_rows(folder: Path) -> list[Row]:
+    """The runs in a folder, the last written first. Raises ValueError for what is no folder."""
+    if not folder.is_dir():
+        state = "a file" if folder.exists() else "not there"
+        raise ValueError(f"folder is {str(folder)!r}: it must be a folder, and is {state}")
+    rows = [run_row(name, path) for name, path in runs_below(folder)]
+    return sorted(rows, key=lambda row: (-row["written"], row["run"]))
 
 
 def runs_below(folder: Path) -> list[tuple[str, Path]]:
@@ -37,9 +49,6 @@ def runs_below(folder: Path) -> list[tuple[str, Path]]:
 
 def run_row(name: str, path: Path) -> Row:
     """A run, or what is wrong with it."""
-    from robopolicy.training.checkpoint import RunFolder
-    from robopolicy.training.run_status import DAMAGED, status
-
     row: Row = {"run": name, "path": str(path)}
     row |= dict.fromkeys(("task", "trainer", "attention", "done", "total", "measure", "best", "flops"))
     try:
@@ -76,7 +85,7 @@ def flops_of(config: dict[str, Any]) -> int:
 @cache
 def _counted(policy: str) -> int:
     """FLOPs of the policy that this JSON describes."""
-    # Imported here: JAX takes a second, and runs that tell their price need none.
+    # Imported here: JAX takes a second, and most runs store their count.
     from robopolicy.costs.flops import count_step
     from robopolicy.policies.catalogue import blank_policy, restore
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import TASKS, check_name, check_spelling, task_class
+from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import one_of
 from robopolicy.policies.base import parameter_count
@@ -48,8 +48,8 @@ def shipped_policy(task: str, attention: str) -> str:
 
 
 def task_of(name: str, run: Any, kind: str = "run") -> str:
-    """The task that a run or a bundle is for; raises ValueError where it tells none."""
-    return check_spelling(run.get("task"), f"task of the {kind} {name!r}")
+    """The task of a run or a bundle; raises ValueError if it names none, or one that is not imported."""
+    return check_imported(run.get("task"), f"task of the {kind} {name!r}")
 
 
 def played_on(
@@ -64,7 +64,7 @@ def played_on(
     Baselines alone play the first task of all on its default engine. Raises ValueError or FileNotFoundError,
     in one line, for a task or an engine that does not exist, for no run, and for a run of another task.
     """
-    baselines = {*BASELINES, *([] if task is None else task_class(task).players)}
+    baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
     if engine is not None:
         one_of("engine", engine, ENGINES)
     configs = {name: RunFolder(find_run(name)[0]).config() for name in names if name not in baselines}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
 
 from robopolicy.envs.task import task_of
-
-if TYPE_CHECKING:
-    import gymnasium
-    import numpy as np
-    from numpy.typing import NDArray
 
 STANDING = 1.0  # s of simulation after a safe stop
 REHEARSED = 12  # steps: past the first feet that lift off and land
@@ -23,8 +22,6 @@ class SimulatedRobot:
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], manifest: Mapping[str, Any]) -> None:
-        import numpy as np
-
         self._env = env
         self._names = list(manifest["inputs"])
         self._scale = np.array(manifest["outputs"]["command"]["scale"], np.float32)

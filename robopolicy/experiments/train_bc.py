@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.registry import check_name, task_class
+from robopolicy.envs.registry import check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
@@ -89,6 +89,7 @@ def train_bc(
     before = dict(folder.config()) if resume else {}
     task = None if env is None else Environment.of(env).task
     dataset = open_dataset(Path(data), task)
+    check_imported(dataset.task, f"task of the dataset {str(data)!r}")
     declared = task_class(dataset.task).mirror
     if declared is None:
         config = replace(config, mirror=False)

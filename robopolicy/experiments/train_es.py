@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from robopolicy.envs.registry import task_class
-from robopolicy.envs.task import Curriculum, task_of
+from robopolicy.envs.task import Curriculum
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
@@ -57,12 +57,24 @@ def curriculum_of(task: str) -> Curriculum:
     return contract.curriculum or Curriculum(contract.presets[:1], (), (1,))
 
 
-def reference_images(environment: Environment) -> dict[str, Any]:
-    """What the depth cameras show of an empty scene; raises what making the environment raises."""
-    env = environment.make()
-    images = task_of(env).reference_images()
-    env.close()
-    return images
+def with_curriculum(config: ESConfig, task: str, presets: Sequence[str]) -> ESConfig:
+    """`config` with `advance_at` and `episodes` of the task's curriculum where they are None.
+
+    Raises ValueError for a preset that occurs twice, and unless `advance_at` fits `presets`.
+    """
+    presets, curriculum = tuple(presets), curriculum_of(task)
+    if len(set(presets)) < len(presets):
+        raise ValueError(f"presets is {', '.join(presets)}: each may occur once")
+    advance_at, episodes = config.advance_at, config.episodes
+    usual = presets == curriculum.presets
+    if advance_at is None:
+        advance_at = curriculum.advance_at if usual else ()
+    if len(advance_at) != max(len(presets) - 1, 0):
+        needed = len(presets) - 1
+        raise ValueError(f"advance_at is {advance_at}: {len(presets)} presets need {needed} returns")
+    if episodes is None:
+        episodes = curriculum.episodes if usual else (1,)
+    return replace(config, advance_at=advance_at, episodes=episodes)
 
 
 def train_es(
@@ -84,10 +96,10 @@ def train_es(
     Args:
       policy: whose parameters the search starts from.
       env: the task; every rollout worker makes environments like it.
-      config: of the search; by default that of the task's curriculum.
+      config: of the search.
       out: the run's folder; it must not exist, or be that of a run to `resume`.
-      presets: variants of the task in the order of a curriculum; the config needs `advance_at` for all but
-        the last. By default the preset of `env`.
+      presets: variants of the task in the order of a curriculum. Default: the preset of `env`, or those of
+        the task's curriculum if `env` is a name.
       evaluator: where episodes are played; a pool of processes on this machine by default.
       workers: rollout processes of that pool, in place of `evaluator`; the result does not depend on it.
       resume: continue the run in `out`, to the same bits as if it had not stopped.
@@ -99,15 +111,11 @@ def train_es(
     """
     hooks = Hooks() if hooks is None else hooks
     environment = Environment.of(env)
+    if not presets and isinstance(env, str):
+        presets = curriculum_of(environment.task).presets
     presets = tuple(presets) or ((environment.preset,) if environment.preset else ())
     variants = [replace(environment, preset=preset) for preset in presets] or [environment]
-    if config is None:
-        curriculum = curriculum_of(environment.task)
-        usual = presets == curriculum.presets
-        config = ESConfig(
-            advance_at=curriculum.advance_at if usual else (),
-            episodes=curriculum.episodes if usual else (1,),
-        )
+    config = with_curriculum(ESConfig() if config is None else config, environment.task, presets)
     folder = RunFolder(Path(out))
     before = dict(folder.config()) if resume else {}
     if not resume:

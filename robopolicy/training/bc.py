@@ -43,14 +43,14 @@ class BCConfig:
       steps: optimiser steps in all.
       batch: demonstrations a step.
       accumulate: parts that a batch is cut into, whose gradients are added up: for batches beyond memory.
-      learning_rate: the highest, of AdamW, after `warmup` steps (all but the last one, at most); a cosine
-        takes it to a hundredth at the end.
+      learning_rate: highest learning rate of AdamW, after the warm-up; a cosine lowers it to a hundredth.
+      warmup: steps of the warm-up, at most all but the last one.
       weight_decay: of AdamW, on matrices.
       clip: largest norm of a gradient.
       ema: decay of the running mean of parameters, which is what is evaluated and shipped.
       negatives: uniform actions that the demonstrated one must stand out from (for each dimension, where the
         head is autoregressive; a regression has none).
-      mirror: whether half of the frames are shown in a mirror.
+      mirror: mirror half of the frames.
       jitter: share by which the brightness of each colour channel is varied.
       validation: share of the episodes that are set aside.
       validate_every: steps between two looks at them.

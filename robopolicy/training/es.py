@@ -46,11 +46,11 @@ class ESConfig:
     Attributes:
       generations: how many to run in all.
       population: candidates a generation.
-      episodes: episodes a candidate, one number for all environments or one for each. All candidates of a
-        generation play the same seeds, so that they differ by what they do and not by the terrain; every
-        generation has new ones.
-      advance_at: the curriculum. Once the mean return of three generations on environment i reaches
-        advance_at[i], the run goes on to environment i + 1.
+      episodes: episodes a candidate: one number for all variants of the task, or one for each. All
+        candidates of a generation play the same seeds; each generation has new ones. None: those of the
+        task's curriculum, or 1.
+      advance_at: mean returns of three generations at which the run moves to the next variant, one for each
+        variant but the last. None: those of the task's curriculum.
       stage_limit: generations after which it goes on to the next one in any case; 0 for never.
       evaluate_every: generations between two evaluations of the search's mean on held-out seeds of the last
         environment; the untrained policy and the last generation are always evaluated. The mean that did
@@ -60,18 +60,23 @@ class ESConfig:
       stop_after: evaluations without a new best, on the last environment, that end the run; 0 for never.
       episode_budget: training episodes after which the run ends; 0 for never.
       seconds_budget: wall time after which it ends, over all its resumed parts; 0 for never.
-      strategy: name in `strategies.STRATEGIES`.
-      sigma, learning_rate, decay, elite, shaping, weight_decay: see `strategy.Settings`.
+      strategy: name of the evolution strategy; docs/evolution-strategies.md lists them.
+      sigma: standard deviation of the candidates around the mean.
+      learning_rate: step size of the mean.
+      decay: factor of sigma and of the learning rate in each generation.
+      elite: share of the directions that a random search (ars, robotics_ars) learns from.
+      shaping: what returns become: raw, ranks, standardized or normalized; default: the strategy's own.
+      weight_decay: cost of a candidate's mean squared parameter, in units of return.
       seed: fixes everything, whatever the number of workers.
       checkpoint_every: generations between two checkpoints; the last one is always saved.
       keep_every: the checkpoints at its multiples are kept for good, besides the latest; 0 for none.
     """
 
-    generations: int = 100
+    generations: int = 80
     population: int = 24
-    episodes: tuple[int, ...] = (1,)
-    advance_at: tuple[float, ...] = ()
-    stage_limit: int = 0
+    episodes: tuple[int, ...] | None = None
+    advance_at: tuple[float, ...] | None = None
+    stage_limit: int = 30
     evaluate_every: int = 5
     held_out: int = 20
     stop_at: float | None = None
@@ -90,12 +95,13 @@ class ESConfig:
     keep_every: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.episodes) not in (1, len(self.advance_at) + 1):
-            raise ValueError(
-                f"episodes is {self.episodes}: it must be one number, or one for each of "
-                f"{len(self.advance_at) + 1} environments"
-            )
-        if min(self.episodes) < 1:
+        if self.advance_at is not None and self.episodes is not None:
+            stages = len(self.advance_at) + 1
+            if len(self.episodes) not in (1, stages):
+                raise ValueError(
+                    f"episodes is {self.episodes}: it must be one number, or one for each of {stages} presets"
+                )
+        if self.episodes is not None and min(self.episodes, default=0) < 1:
             raise ValueError(f"episodes is {self.episodes}: it must be 1 or more")
         for name in ("generations", "evaluate_every", "held_out", "checkpoint_every"):
             if getattr(self, name) < 1:
@@ -105,7 +111,7 @@ class ESConfig:
         for name in ("stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 0 or more")
-        if not all(map(is_finite, self.advance_at)):
+        if not all(map(is_finite, self.advance_at or ())):
             raise ValueError(f"advance_at is {self.advance_at}: it must be finite returns")
         if self.stop_at is not None and not is_finite(self.stop_at):
             raise ValueError(f"stop_at is {self.stop_at}: it must be a finite return")
@@ -113,12 +119,13 @@ class ESConfig:
 
     def episodes_on(self, stage: int) -> int:
         """Episodes a candidate on environment `stage`."""
-        return self.episodes[stage if len(self.episodes) > 1 else 0]
+        episodes = self.episodes or (1,)
+        return episodes[stage if len(episodes) > 1 else 0]
 
     @property
     def curriculum(self) -> Curriculum:
         """When to go on to the next environment."""
-        return Curriculum(self.advance_at, self.stage_limit)
+        return Curriculum(self.advance_at or (), self.stage_limit)
 
     @property
     def ends(self) -> Ends:
@@ -136,7 +143,7 @@ MAY_CHANGE = ("generations", *Ends._fields)
 
 def most_episodes(config: ESConfig) -> int:
     """The most episodes that are played at a time, in a generation or an evaluation."""
-    return max(config.held_out, config.population * max(config.episodes))
+    return max(config.held_out, config.population * max(config.episodes or (1,)))
 
 
 def check_population(config: ESConfig, parameters: int) -> None:
@@ -188,7 +195,7 @@ def train(
     CheckpointError where a checkpoint to resume from is damaged, is missing although the log goes beyond it,
     or has other shapes than this config.
     """
-    if len(config.advance_at) != len(evaluator.labels) - 1:
+    if len(config.advance_at or ()) != len(evaluator.labels) - 1:
         raise ValueError(
             f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
             f"{len(evaluator.labels) - 1} of it"
@@ -279,7 +286,7 @@ class _Search:
         if planned:
             if record[HELD_OUT_RETURN] > self.progress.best_return:
                 self._best = {BEST: self._mean, **self._normaliser.features(BEST_FEATURES)}
-            final = stage == len(config.advance_at)
+            final = stage == len(config.advance_at or ())
             self.progress = self.progress.evaluated(record[HELD_OUT_RETURN], counts=final)
         began, self._clock = self._clock, time.monotonic()
         record["wall_seconds"] = self._clock - began  # the checkpoint of the generation before included

@@ -135,15 +135,6 @@ def test_no_more_workers_start_than_there_are_episodes(monkeypatch):
     assert evaluators.EvaluatorConfig(workers=2).make([], policy, episodes=20) == 2
 
 
-def test_defaults_are_those_of_the_runtime():
-    from robopolicy.cli import deploy, verify
-    from robopolicy.runtime import link, robot
-    from robopolicy.runtime import verify as on_the_robot
-
-    assert (deploy.MISSES, deploy.LOOPBACK) == (robot.MISSES, link.LOOPBACK)
-    assert verify.CALLS == on_the_robot.CALLS
-
-
 @pytest.mark.slow
 def test_a_lock_step_run_is_the_run_of_the_pool(capsys, tmp_path):
     told = {}

@@ -72,11 +72,11 @@ def test_the_table_names_every_policy(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "RUN"),
+        ((), "runs is empty"),
         ((ANGULAR,), "two or more"),
-        ((ANGULAR, ANGULAR), "none of them twice"),
+        ((ANGULAR, ANGULAR), "each of them once"),
         ((ANGULAR, "nowhere"), "'nowhere'"),
-        ((ANGULAR, "bimanual-sweep-angular"), "all must be trained on one task"),
+        ((ANGULAR, "bimanual-sweep-angular"), "all must be of one task"),
         ((ANGULAR, EXACT, "--episodes", "0"), "episodes is 0"),
         ((ANGULAR, EXACT, "--seed", "-1"), "seed is -1"),
         ((ANGULAR, EXACT, "--picture", "compared.jpg"), "must end in .png or .svg"),
@@ -110,7 +110,7 @@ def test_a_run_of_no_task_is_refused(refused, tmp_path, task):
 def test_one_run_under_two_names_is_refused(refused, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(find_run(EXACT)[0], copy)
-    assert "none of them twice" in refused("compare", str(copy), f"{copy}/", *SHORT)
+    assert "each of them once" in refused("compare", str(copy), f"{copy}/", *SHORT)
 
 
 def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused):

@@ -45,7 +45,7 @@ def test_help_tells_the_defaults_of_flags_as_they_are_spelled(capsys, command):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     defaults = dict(re.findall(r"(--[a-z-]+) (?:(?! --).)*?\(default: (True|False)\)", shown))
     assert defaults["--json"] == "False"
-    assert set(defaults.values()) == {"False"}
+    assert {value for flag, value in defaults.items() if not flag.startswith("--no-")} == {"False"}
 
 
 @pytest.mark.parametrize("run", [main, runtime])

@@ -56,13 +56,13 @@ def test_the_table_says_where_softmax_wins(capsys):
             ("--budget", "5", "--tokens", "100"),
             "tokens is 100: a patch that fits the image makes 24, 96, 384",
         ),
-        (("--budget", "5", "--norm", "0.05"), "norm is 0.05: it must be from 0.1 to 10"),
+        (("--budget", "5", "--norm", "0.05"), "norm is 0.05: it must be a number from 0.1 to 10"),
         (("--budget", "5", "--norm", "1", "--engine", "ode"), "engine is 'ode'"),
-        (("--budget", "5", "--verify", "1000"), "verify is 1000: it must be 0 to 256"),
+        (("--budget", "5", "--verify", "1000"), "verify is 1000: it must be a whole number from 0 to 256"),
         (("--budget", "5", "--norm", "nan"), "norm is nan"),
         (("--budget", "5", "--error", "-1"), "error is -1"),
         (("--budget", "5", "--verify", "-1"), "verify is -1"),
-        (("--budget", "5", "--verify", "2", "--norm", "1"), "verify is 2: with --norm"),
+        (("--budget", "5", "--verify", "2", "--norm", "1"), "verify is 2: with norm"),
         (("--budget", "5", "--engine", "ode"), "engine is 'ode'"),
     ],
 )
@@ -74,5 +74,5 @@ def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):
     trained = load("stepping-stones-softmax")
     narrow = Policy.create(replace(trained.config, head_dim=1), trained.features["level"])
     narrow = replace(narrow, run=trained.run)
-    monkeypatch.setattr("robopolicy.cli.plan.load", lambda name: narrow)
+    monkeypatch.setattr("robopolicy.experiments.planning.load", lambda name: narrow)
     assert "its queries and keys are 1 wide" in refused("plan", "--budget", "5")

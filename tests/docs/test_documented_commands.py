@@ -204,10 +204,10 @@ def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
 
 def fewer_plans(monkeypatch):
     """A plan for few frames, among a few mechanisms of the many that it considers."""
-    from robopolicy.cli import plan
+    from robopolicy.experiments import planning
     from robopolicy.plan import families, measure
 
-    monkeypatch.setattr(plan, "FRAMES", 1)
+    monkeypatch.setattr(planning, "FRAMES", 1)
     for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
         monkeypatch.setattr(families, sizes, (8,))
     monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))

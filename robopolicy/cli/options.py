@@ -1,0 +1,60 @@
+"""Options that several commands share, and the settings of a command by name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import Field, fields, is_dataclass
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+_TASK = "Task: stepping-stones, bimanual-sweep, or module:Name-v0 of your own."
+Task = Annotated[str | None, arg(aliases=("--env",), help=f"{_TASK} Default: the task of the first run.")]
+TrainedTask = Annotated[str, arg(aliases=("--env",), help=_TASK)]
+Env = Annotated[str | None, arg(help="Environment of your own to import first: module:Name-v0.")]
+Engine = Annotated[
+    str | None,
+    arg(help="Physics engine: bullet or mujoco. Default: that of the run, or bullet if installed."),
+]
+Preset = Annotated[str | None, arg(help="Variant of the task. Default: its first one, paper.")]
+EpisodeSeconds = Annotated[
+    float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")
+]
+Seed = Annotated[int, arg(help="Seed of the first episode.")]
+Json = Annotated[bool, arg(help="Print the result as JSON on stdout.")]
+Wandb = Annotated[str | None, arg(help="Project of Weights & Biases to log to as well.")]
+Resume = Annotated[bool, arg(help="Continue the run in --out, by default with the settings it began with.")]
+ResumeFrom = Annotated[
+    int | None,
+    arg(
+        help="Continue after this checkpoint, or from the beginning with 0. What the run has beyond it moves "
+        "to its folder set-aside-N."
+    ),
+]
+
+# Fields that a command to resume does not repeat.
+_NOT_REPEATED = ("out", "resume", "resume_from", "preset", "advance_at", "episodes", "json")
+
+
+def settings_of(command: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """The fields of a command with their values; fields of nested dataclasses stand in their place."""
+    for field in fields(command):
+        value = getattr(command, field.name)
+        if is_dataclass(value):
+            yield from settings_of(value)
+        else:
+            yield field, value
+
+
+def command_to_resume(command: Any, name: str) -> str:
+    """The command line that continues the run of `command`, with the settings that differ from the run's."""
+    words = ["robopolicy", "train", name, "--resume", "--out", str(command.out)]
+    begun = {field.name: value for field, value in settings_of(command.begun())}
+    for field, value in settings_of(command):
+        if field.name in _NOT_REPEATED or value is None or value == begun[field.name]:
+            continue
+        words.append(f"--{field.name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
+    return shlex.join(words)

@@ -1,0 +1,141 @@
+"""A bundle that drives the simulated robot in real time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.registry import chosen, make, task_class
+from robopolicy.envs.task import Outcome, Task, check_ending, task_of
+from robopolicy.experiments import runs
+from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.simulated_robot import SimulatedRobot
+from robopolicy.naming import one_of
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.link import LOOPBACK, Link
+from robopolicy.runtime.policy import BundlePolicy
+from robopolicy.runtime.process import policy_process, remote_policy
+from robopolicy.runtime.robot import MISSES, Driver
+from robopolicy.settings import check_count
+
+LONGEST_WAIT = 3600.0  # s
+LONGEST_DRIVE = 1e6  # s
+MANY = 10**9
+Episode = dict[str, Any]
+
+
+class Listening(NamedTuple):
+    """Where a policy that somebody else starts is waited for; port 0 takes any free port."""
+
+    host: str = LOOPBACK
+    port: int = 0
+
+
+def deploy(
+    bundle: str | Path,
+    *,
+    seconds: float = 60.0,
+    episodes: int | None = None,
+    seed: int = FIRST_SEED,
+    engine: str | None = None,
+    preset: str | None = None,
+    misses: int = MISSES,
+    listening: Listening | None = None,
+    on_message: Callable[[str], None] = lambda text: None,
+    on_episode: Callable[[Episode, Sequence[Outcome]], None] = lambda episode, outcomes: None,
+) -> dict[str, Any]:
+    """Drive the simulated robot in real time by a bundle, which runs in a process of its own.
+
+    Args:
+      bundle: the folder that `export` wrote.
+      seconds: wall-clock time, s; an episode that ends is followed by the next.
+      episodes: whole episodes instead of `seconds`.
+      seed: of the first episode.
+      engine, preset: of the task; None for its defaults.
+      misses: consecutive steps without a command in time that stop the robot.
+      listening: where to wait for a policy that somebody else starts; None starts it here.
+      on_message: called with lines for people.
+      on_episode: called with the result of each episode and the outcomes that the task declares.
+
+    Returns deadlines, times and episodes, as JSON can hold them. Raises ValueError, FileNotFoundError or
+    BundleError, in one line, before anything moves.
+    """
+    if engine is not None:
+        one_of("engine", engine, ENGINES)
+    if not 0 < seconds <= LONGEST_DRIVE:
+        raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
+    if episodes is not None:
+        check_count("episodes", episodes, 1, MANY)
+    check_count("seed", seed, 0, 2**32 - 1)
+    check_count("misses", misses, 1, MANY)
+    if listening is not None:
+        check_count("port", listening.port, 0, 2**16 - 1)
+    opened = open_bundle(Path(bundle))
+    BundlePolicy(opened)  # an error of the other process is raised here, before anything moves
+    manifest = opened.manifest
+    task = runs.task_of(str(bundle), manifest.data, "bundle")
+    engine, preset = chosen(task, engine, preset)
+    shapes = {name: value.shape for name, value in manifest.inputs.items()}
+    env = make(task, engine=engine, preset=preset, **task_class(task).settings_for(shapes))
+
+    def connected() -> AbstractContextManager[Link]:
+        if listening is None:
+            return policy_process(Path(bundle), manifest, on_message)
+        return remote_policy(
+            listening.host,
+            listening.port,
+            manifest,
+            LONGEST_WAIT,
+            lambda port: on_message(f"waiting for a policy at {listening.host}:{port}"),
+            on_message,
+        )
+
+    try:
+        robot = SimulatedRobot(env, manifest.data)
+        robot.rehearse(seed)
+        with connected() as link:
+            driver = Driver(link, manifest, misses)
+            left = math.inf if episodes else seconds
+            played: list[Episode] = []
+            while left > 1e-9 and len(played) < (episodes or math.inf) and driver.record.stopped is None:
+                before = driver.record.steps
+                robot.begin(seed + len(played))
+                driver.run(robot, left)
+                steps = driver.record.steps - before
+                left -= steps * manifest.control_period
+                played.append(_episode(robot, seed + len(played), steps, task_of(env)))
+                on_episode(played[-1], task_of(env).outcomes)
+    finally:
+        env.close()
+    whole = [episode for episode in played if episode["whole"]]
+    return {
+        "bundle": str(bundle),
+        "task": manifest.data["task"],
+        "control_period": manifest.control_period,
+        "deadline": manifest.deadline,
+        **driver.record.summary(),
+        "episodes": len(whole),
+        "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
+        "played": played,
+        "engine": engine,
+        "preset": preset,
+    }
+
+
+def _episode(robot: SimulatedRobot, seed: int, steps: int, task: Task) -> Episode:
+    if robot.finished() and not robot.stopped:
+        check_ending(task, robot.info)
+    info: Mapping[str, Any] = robot.info
+    return {
+        "seed": seed,
+        "steps": steps,
+        "return": robot.total,
+        "success": bool(info.get("success")),
+        "cause": info["cause"],
+        "whole": not robot.stopped,
+        **{outcome.name: info[outcome.name] for outcome in task.outcomes},
+    }

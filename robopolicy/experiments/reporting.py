@@ -1,0 +1,148 @@
+"""A page about runs in one file: film, curves, evaluation, FLOPs, settings, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments import report_sections
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
+from robopolicy.experiments.films import check_size, film
+from robopolicy.experiments.flop_table import row, subject
+from robopolicy.experiments.learning_curves import Run, all_logged, groups
+from robopolicy.experiments.output_files import check_file
+from robopolicy.experiments.provenance import git_revision, versions
+from robopolicy.experiments.runs import load, played_on
+from robopolicy.viz.report import Film, page
+from robopolicy.viz.video import still
+from robopolicy.writing import scratch, write_atomically
+
+PLAYED = 20  # episodes of a run without a stored evaluation
+Evaluations = list[dict[str, Any] | None]
+
+
+def report(
+    names: Sequence[str],
+    out: Path,
+    *,
+    episodes: int | None = None,
+    seed: int = FIRST_SEED,
+    engine: str | None = None,
+    preset: str | None = None,
+    episode_seconds: float | None = None,
+    video: bool = True,
+    size: tuple[int, int] = (640, 360),
+    command: Callable[[str | None], str] = lambda engine: "robopolicy.experiments.reporting.report",
+    on_play: Callable[[int], None] = lambda episodes: None,
+    on_episode: Callable[[], None] = lambda: None,
+    on_film: Callable[[str], None] = lambda name: None,
+) -> dict[str, Any]:
+    """Write a page about runs as one file that loads nothing else.
+
+    Args:
+      names: runs of one task, all trained in the same way.
+      out: the .html to write.
+      episodes: unseen episodes of each run; 0 for none. Default: the evaluation stored beside a run, or 20.
+      seed: of the first episode, which is the one in the film.
+      engine, preset, episode_seconds: of the episodes; None for those of the first run and its task.
+      video: make films.
+      size: width and height of a film, both even, in pixels.
+      command: from the engine to the command line that the page shows.
+      on_play: called with the number of episodes before they are played.
+      on_episode: called after each episode.
+      on_film: called with a run's name before it is filmed.
+
+    Returns the page's path and size and the evaluations. Raises ValueError or FileNotFoundError, in one line,
+    for bad input.
+    """
+    check_file("out", out, (".html",))
+    seeds = seeds_from(seed, PLAYED if episodes is None else episodes, fewest=0)
+    check_size(size)
+    runs = all_logged(names)
+    environment = played_on(names, None, engine, preset, episode_seconds)
+    for run in runs:
+        load(run.name)
+    environment.showing({}).make().close()
+    stored = episodes is None and episode_seconds is None
+    played = _evaluations(runs, environment, seeds, stored, on_play, on_episode)
+    with scratch() as folder:
+        films: list[Film | None] = []
+        for number, run in enumerate(runs):
+            if video:
+                on_film(run.name)
+            path = folder / f"{number}.mp4"
+            films.append(_film(run, environment, path, seed, size) if video else None)
+        _write(out, runs, environment, played, films, folder, command(environment.engine))
+    return {
+        "out": str(out),
+        "bytes": out.stat().st_size,
+        "task": runs[0].config["task"],
+        "evaluations": [
+            evaluation and evaluation | {"policy": run.name}
+            for run, evaluation in zip(runs, played, strict=True)
+        ],
+    }
+
+
+def _evaluations(
+    runs: Sequence[Run],
+    environment: Environment,
+    seeds: range,
+    stored: bool,
+    on_play: Callable[[int], None],
+    on_episode: Callable[[], None],
+) -> Evaluations:
+    """The evaluation of each run, the stored one if it has one; None without seeds."""
+    results: Evaluations = [None] * len(runs)
+    if stored:
+        kind = environment.engine, environment.preset
+        results = [report_sections.stored_evaluation(run.name, *kind) for run in runs]
+    missing = [place for place, result in enumerate(results) if result is None] if seeds else []
+    if missing:
+        on_play(len(missing) * len(seeds))
+    for place in missing:
+        results[place] = evaluate(runs[place].name, environment, seeds, on_episode=on_episode).summary()
+    return results
+
+
+def _film(run: Run, environment: Environment, video: Path, seed: int, size: tuple[int, int]) -> Film:
+    (episode,) = film([run.name], environment, video, seed=seed, size=size)
+    poster = video.with_suffix(".jpg")
+    poster.write_bytes(cv2.imencode(".jpg", still(video)[..., ::-1])[1].tobytes())
+    declared = task_class(environment.task).outcomes
+    outcomes = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in declared)
+    ending = f"return {episode['return']:.2f}, ended by {episode['cause']}"
+    return Film(video, poster, f"Seed {seed}: {outcomes}, {ending}")
+
+
+def _write(
+    out: Path,
+    runs: list[Run],
+    environment: Environment,
+    played: Evaluations,
+    films: list[Film | None],
+    folder: Path,
+    command: str,
+) -> None:
+    prices = [row(subject(run.name), per_second=False) for run in runs]
+    grouped = groups(runs)
+    sections = [
+        report_sections.curves(grouped, folder),
+        *report_sections.evaluation(grouped, runs, played),
+        report_sections.flops(runs, prices, folder),
+        report_sections.settings(runs),
+        report_sections.made_with(runs, versions(), git_revision()),
+    ]
+    labels = "; ".join(group.label for group in grouped)
+    count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
+    cards = [
+        report_sections.card(run, evaluation, price, film)
+        for run, evaluation, price, film in zip(runs, played, prices, films, strict=True)
+    ]
+    made = f"Written by robopolicy {versions()['robopolicy']}: {command}"
+    write_atomically(out, page(environment.task, f"{labels}: {count}", cards, sections, made))

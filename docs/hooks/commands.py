@@ -7,7 +7,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -55,9 +55,12 @@ def examples(command: type) -> list[str]:
 def options(command: type) -> Iterator[Option]:
     """The options of a command, in order."""
     hints = typing.get_type_hints(command, include_extras=True)
-    told = _package()[f"{command.__module__}.{command.__name__}".removeprefix("robopolicy.")].all_members
+    meanings = _meanings(command)
     for field in fields(command):
         hint = hints[field.name]
+        if is_dataclass(hint):  # its fields are options
+            yield from options(hint)  # type: ignore[arg-type]
+            continue
         markers = getattr(hint, "__metadata__", ())
         bare = getattr(hint, "__origin__", hint) if markers else hint
         name = field.name.replace("_", "-")
@@ -68,10 +71,21 @@ def options(command: type) -> Iterator[Option]:
         if APPENDED in markers:  # once for each
             value = value.removesuffix(" ...")
         words = next((m.help for m in markers if getattr(m, "help", None)), None)
-        words = words or told[field.name].docstring.value
+        words = words or meanings[field.name]
+        words = f"Switches off: {words}" if name.startswith("--no-") else words[0].upper() + words[1:]
         needed = field.default is MISSING and field.default_factory is MISSING
         words = f"Required. {words}" if needed else words
         yield Option(name, value, _default(field), " ".join(words.split()))
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """What each field means, by the text below it or by the "Attributes" in the docstring of its class."""
+    found = _package()[f"{kind.__module__}.{kind.__name__}".removeprefix("robopolicy.")]
+    meanings = {name: m.docstring.value for name, m in found.members.items() if m.docstring}
+    for section in found.docstring.parse("google"):
+        if section.kind.value == "attributes":
+            meanings |= {item.name: item.description for item in section.value}
+    return meanings
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Which environment a player acts in: a task and the settings that its environments are made with."""
+"""Environments as settings: a task, and the keyword arguments of its environments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ PICTURES = ("render_mode", "render_size")  # settings that whoever makes picture
 
 @dataclass(frozen=True)
 class Environment:
-    """A task and the keyword arguments that its environments are made with.
+    """A task and the keyword arguments of its environments.
 
     Attributes:
-      task: name in `TASKS`, "module:Name-v0", or an id that gymnasium knows.
+      task: name in `TASKS`, "module:Name-v0", or an id in gymnasium's registry.
       engine: physics engine; None for the task's default, and for a task without a choice.
       preset: variant of the task; None for its first one.
-      episode_seconds: longest episode, in simulated seconds; None for the preset's.
+      episode_seconds: longest episode, in simulated seconds; None for that of the preset.
       others: further keyword arguments.
+      wrappers: names of the wrappers around the environment that these settings come from.
     """
 
     task: str
@@ -34,35 +35,39 @@ class Environment:
     preset: str | None = None
     episode_seconds: float | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, env: str | gymnasium.Env[Any, Any] | Environment) -> Environment:
-        """The settings of a task by its name, or of an environment that gymnasium has made.
+        """The settings of a task by its name, or of an environment that gymnasium made.
 
-        Engine and preset are the task's choice where they are not given. Raises ValueError, in one line, for
-        no task, and for an environment that does not meet the contract or that gymnasium has not made.
+        Engine and preset that are None become the task's defaults. Raises ValueError, in one line, for an
+        unknown task, and for an environment that breaks the contract or that gymnasium did not make.
         """
         if isinstance(env, Environment):
-            found = env
+            settings_of = env
         elif isinstance(env, str):
-            found = cls(check_name(env, "env"))
+            settings_of = cls(check_name(env, "env"))
         else:
+            if not isinstance(env, gymnasium.Env):
+                raise ValueError(f"env is {env!r}: it must be the name of a task, or an environment")
             task = task_of(env)
             if env.spec is None:
                 name = type(env).__name__
-                raise ValueError(f"env is a {name} that no registry has made: make it with gymnasium.make")
+                raise ValueError(f"env is a {name} without a spec: make it with gymnasium.make")
             names = {gymnasium_id(name).rpartition(":")[2]: name for name in TASKS}
             settings = {n: value for n, value in env.spec.kwargs.items() if n not in PICTURES}
             common = {n: settings.pop(n, None) for n in ("engine", "preset", "episode_seconds")}
             # Other processes find the id once they have imported the module of the environment's class.
             own = f"{type(task).__module__}:{env.spec.id}"
-            found = cls(names.get(env.spec.id, own), **common, others=settings)
-        engine, preset = chosen(found.task, found.engine, found.preset)
-        return replace(found, engine=engine, preset=preset)
+            wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
+            settings_of = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
+        engine, preset = chosen(settings_of.task, settings_of.engine, settings_of.preset)
+        return replace(settings_of, engine=engine, preset=preset)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The keyword arguments that are given."""
+        """The keyword arguments that are not None."""
         common = {n: getattr(self, n) for n in ("engine", "preset", "episode_seconds")}
         return {n: value for n, value in common.items() if value is not None} | dict(self.others)
 
@@ -73,28 +78,37 @@ class Environment:
         return f"{self.task} ({variant})" if variant else self.task
 
     def showing(self, shapes: Shapes | None) -> Environment:
-        """With the settings that show observations of these `shapes`, by name, and no others.
+        """With the settings for observations of exactly these `shapes`, by name.
 
-        No shapes at all are for players that look at nothing; None leaves all as it is.
+        Empty shapes are for players without observations; None changes nothing.
         """
         if shapes is None:
             return self
         return replace(self, others={**self.others, **task_class(self.task).settings_for(shapes)})
 
     def make(self, **more: Any) -> gymnasium.Env[Any, Any]:
-        """An environment; raises ValueError, in one line, for settings that the task does not take."""
+        """An environment; raises ValueError, in one line, for settings that the task does not have."""
+        self._check_no_wrappers()
         return make(self.task, **{**self.settings, **more})
 
     def spec(self) -> EnvironmentSpec:
         """The same as `make`, for processes that make their own."""
+        self._check_no_wrappers()
         return EnvironmentSpec(gymnasium_id(self.task), self.settings, self.preset or self.task)
+
+    def _check_no_wrappers(self) -> None:
+        if self.wrappers:
+            raise ValueError(
+                f"env is wrapped in {', '.join(self.wrappers)}: a new environment would have no wrappers, so "
+                "give the name of the task"
+            )
 
 
 @contextmanager
 def opened(
     env: str | gymnasium.Env[Any, Any] | Environment, shapes: Shapes | None
 ) -> Iterator[gymnasium.Env[Any, Any]]:
-    """`env` itself where it is one, and otherwise a new environment that is closed at the end."""
+    """`env` itself if it is an environment, else a new one that is closed at the end."""
     if isinstance(env, gymnasium.Env):
         task_of(env)
         yield env

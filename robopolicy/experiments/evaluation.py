@@ -1,10 +1,10 @@
-"""Unseen episodes of a player: how they went."""
+"""Evaluation of a player on unseen episodes."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,30 +15,44 @@ from numpy.typing import NDArray
 from robopolicy.envs.task import check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import Who, player
+from robopolicy.settings import check_count
 from robopolicy.training.rollout import Act, Episode, run_episode
 
+LAST_SEED = 2**32 - 1
 FIRST_SEED = 9000  # far from small seeds, which people try by hand
 
 
 def seeds_from(seed: int, episodes: int, fewest: int = 1) -> range:
-    """The seeds of so many episodes; raises ValueError for a bad first seed or number."""
+    """The seeds of `episodes` episodes from `seed` on; raises ValueError for a bad seed or number."""
+    check_count("seed", seed, 0, LAST_SEED - max(episodes, 0))
     if episodes < fewest:
         raise ValueError(f"episodes is {episodes}: it must be {fewest} or more")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}: it must be 0 or more")
     return range(seed, seed + episodes)
+
+
+def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    """`seeds` as plain numbers; raises ValueError unless they are one or more whole numbers of 32 bits."""
+    try:
+        numbers = tuple(seeds)
+    except TypeError:
+        numbers = ()
+    if not numbers:
+        raise ValueError(f"seeds is {seeds!r}: it must be one or more whole numbers")
+    for number in numbers:
+        check_count("seed", number, 0, LAST_SEED)
+    return tuple(map(int, numbers))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a player did on E episodes.
+    """The result of a player on E episodes.
 
     Attributes:
       player: its name.
-      environment: where it played.
+      environment: the settings of the environment.
       seeds: of the episodes.
-      episodes: what `run_episode` returned for each.
-      outcomes: the names that the task declares for its outcomes.
+      episodes: the result of `run_episode` for each seed.
+      outcomes: names of the outcomes that the task declares.
       latency: median wall time of a call of the policy, s.
     """
 
@@ -70,9 +84,11 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """The evaluation as JSON can hold it."""
+        wrappers = {"wrappers": list(self.environment.wrappers)} if self.environment.wrappers else {}
         return {
             "policy": self.player,
             **{name: getattr(self.environment, name) for name in ("task", "preset", "engine")},
+            **wrappers,
             "episodes": len(self.seeds),
             "seeds": list(self.seeds),
             "return_mean": float(self.returns.mean()),
@@ -87,7 +103,7 @@ class Evaluation:
 def evaluate(
     who: Who,
     env: str | gymnasium.Env[Any, Any] | Environment,
-    seeds: Sequence[int] = range(FIRST_SEED, FIRST_SEED + 20),
+    seeds: Iterable[int] = range(FIRST_SEED, FIRST_SEED + 20),
     *,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[], None] = lambda: None,
@@ -97,16 +113,15 @@ def evaluate(
     Args:
       who: a policy, the name of a run, of a shipped policy or of a baseline, or a function from observation
         to action.
-      env: an environment, which is played on as it is, or what one is made from.
-      seeds: of the episodes, one or more of 0 and above.
-      on_begin: called once, when the input is checked.
+      env: an environment, or the name of its task.
+      seeds: of the episodes, one or more.
+      on_begin: called once the input is checked.
       on_episode: called after each episode.
 
-    Raises ValueError or FileNotFoundError, in one line, for what cannot be played, and ValueError for an
-    `info` that does not say how an episode ended.
+    Raises ValueError or FileNotFoundError, in one line, for bad input, for an action of the wrong shape, and
+    for an `info` without the declared outcomes at the end of an episode.
     """
-    if not len(seeds) or min(seeds) < 0:
-        raise ValueError(f"seeds is {list(seeds)}: it must be one or more numbers of 0 or more")
+    numbers = check_seeds(seeds)
     environment = Environment.of(env)
     playing = player(who, environment.task)
     latencies: list[float] = []
@@ -124,10 +139,10 @@ def evaluate(
     with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as made:
         task = task_of(made)
         on_begin()
-        for seed in seeds:
-            episodes.append(run_episode(made, timed(playing.act_in(made, seed)), int(seed)))
+        for seed in numbers:
+            episodes.append(run_episode(made, timed(playing.act_in(made, seed)), seed))
             check_ending(task, episodes[-1].info)
             on_episode()
         outcomes = tuple(outcome.name for outcome in task.outcomes)
     latency = float(np.median(latencies))
-    return Evaluation(playing.name, environment, tuple(seeds), tuple(episodes), outcomes, latency)
+    return Evaluation(playing.name, environment, numbers, tuple(episodes), outcomes, latency)

@@ -26,11 +26,11 @@ class EvaluatorConfig:
     """Where episodes are played.
 
     Attributes:
-      evaluator: local (a pool of processes), ray (a cluster), or vector (in lock step, with one policy call
-        for all of them: for an accelerator).
+      evaluator: where episodes are played: local (a pool of processes), ray (a cluster), or vector (in lock
+        step, with one policy call for all of them: for an accelerator).
       workers: rollout processes; results do not depend on their number.
       deadline: seconds after which an episode counts as hung and is played again.
-      address: Ray cluster to play on, "auto" or host:port; None for one that is started here.
+      address: Ray cluster, "auto" or host:port; None starts one here.
       places: environments in lock step, for `vector`.
     """
 

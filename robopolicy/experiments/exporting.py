@@ -16,8 +16,10 @@ from robopolicy.experiments.golden_vectors import record_golden
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.policies.policy import Policy
+from robopolicy.settings import check_count
+from robopolicy.training.checkpoint import RunFolder
 
-OBSERVATIONS = 1000
+OBSERVATIONS, MOST_OBSERVATIONS = 1000, 10**6
 
 
 def export(
@@ -35,7 +37,7 @@ def export(
       env: the task, whose contract gives names, units and limits; None for the one of a run.
       out: the folder to write; it must not exist.
       observations: how many observations to record, to compare on, and to keep as golden vectors.
-      on_begin: called once, when the input is checked.
+      on_begin: called once the input is checked.
 
     The folder holds the policy as ONNX and StableHLO, a manifest, the recorded observations with their
     commands, and a page to read. Raises FileExistsError where `out` exists, ValueError or FileNotFoundError
@@ -44,10 +46,9 @@ def export(
     out = Path(out)
     if out.exists():
         raise FileExistsError(f"out is {str(out)!r}: it exists, and nothing is overwritten")
-    if observations < 1:
-        raise ValueError(f"observations is {observations}: it must be 1 or more")
-    folder = find_run(policy)[0] if isinstance(policy, str) else None
+    check_count("observations", observations, 1, MOST_OBSERVATIONS)
     trained = load(policy) if isinstance(policy, str) else policy
+    folder = _folder_of(trained)
     environment = trained_on(trained) if env is None else Environment.of(env)
     environment = environment.showing(trained.functions.observation_shapes)
     made = environment.make()
@@ -69,6 +70,17 @@ def export(
         about,
     )
     return manifest
+
+
+def _folder_of(policy: Policy) -> Path | None:
+    """The folder of the run that a policy was loaded from; None if it was not, or the run has changed."""
+    if not policy.run:
+        return None
+    try:
+        folder = find_run(policy.name)[0]
+    except FileNotFoundError:
+        return None
+    return folder if RunFolder(folder).config() == policy.run else None
 
 
 def _training(folder: Path) -> dict[str, Any]:

@@ -12,10 +12,12 @@ import gymnasium
 import numpy as np
 
 from robopolicy.experiments.environments import Environment
-from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.evaluation import FIRST_SEED, check_seeds
 from robopolicy.experiments.filmed_episode import FilmedEpisode
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.players import Who
+from robopolicy.policies.policy import Policy
+from robopolicy.settings import check_number
 from robopolicy.viz import overlay
 from robopolicy.viz.contact_sheet import contact_sheet
 from robopolicy.viz.overlay import Picture
@@ -49,7 +51,7 @@ class Spread:
 
 
 def film(
-    players: Sequence[Who],
+    players: Who | Sequence[Who],
     env: str | gymnasium.Env[Any, Any] | Environment,
     video: str | Path | None = None,
     *,
@@ -64,9 +66,9 @@ def film(
     """Film an episode of each player, side by side, all from the same seed.
 
     Args:
-      players: one to nine policies, names of runs or baselines, or functions. A player whose episode ends
-        first stands still until all have ended.
-      env: the task; each player acts in an environment of its own, made like this one.
+      players: a policy, the name of a run or a baseline, or a function; or two to nine of them. A player
+        whose episode ends first stands still until all have ended.
+      env: the task; each player has its own environment with the same settings.
       video: the .mp4 to write.
       seed: of the episodes.
       size: width and height of each player's picture, both even, in pixels.
@@ -74,12 +76,14 @@ def film(
         step can give.
       sheet: a .png of frames evenly spaced over the episode.
       rerun: an .rrd of poses, images and numbers.
-      on_begin: called once, when the input is checked.
+      on_begin: called once the input is checked.
       on_step: called after each step of the episodes.
 
-    Returns how each episode went. Raises ValueError or FileNotFoundError, in one line, for what cannot be
-    filmed, and ModuleNotFoundError without the package that a file needs.
+    Returns the result of each episode. Raises ValueError or FileNotFoundError, in one line, for bad input,
+    and ModuleNotFoundError without the package that a file needs.
     """
+    if isinstance(players, str | Policy) or callable(players):
+        players = [players]
     video, sheet, rerun = (None if path is None else Path(path) for path in (video, sheet, rerun))
     _check(players, {"video": video, "sheet": sheet, "rerun": rerun}, size, slow, seed)
     environment = Environment.of(env)
@@ -88,6 +92,10 @@ def film(
         for who in players:
             episodes.append(FilmedEpisode(who, environment, size))
             stack.callback(episodes[-1].env.close)
+        names = [episode.player.name for episode in episodes]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise ValueError(f"players has {name!r} twice: each must have a name of its own")
         on_begin()
         for episode in episodes:
             episode.begin(seed, ticks=slow > 1)
@@ -129,27 +137,23 @@ def _check(
     seed: int,
 ) -> None:
     if not 1 <= len(players) <= MOST:
-        raise ValueError(f"RUN is given {len(players)} times: it must be once to {MOST} times")
-    names = [who for who in players if isinstance(who, str)]
-    if len(set(names)) < len(names):
-        raise ValueError(f"RUN is given as {', '.join(names)}: none may be given twice")
+        raise ValueError(f"players is {len(players)} players: it must be 1 to {MOST}")
     if not any(files.values()):
-        raise ValueError("video is not given: give video, sheet or rerun, or several of them")
+        raise ValueError("video is None: give video, sheet or rerun, or several of them")
     for (name, path), suffix in zip(files.items(), (".mp4", ".png", ".rrd"), strict=True):
         check_file(name, path, (suffix,))
     if files["rerun"] is not None:
-        import robopolicy.viz.recording  # noqa: F401 (a package that is missing is reported before any work)
+        import robopolicy.viz.recording  # noqa: F401 (a missing package is reported before any work)
     check_size(size)
-    if not (math.isfinite(slow) and 1.0 <= slow <= SLOWEST):
-        raise ValueError(f"slow is {slow}: it must be a number from 1 to {SLOWEST:g}")
-    if seed < 0:
-        raise ValueError(f"seed is {seed}: it must be 0 or more")
+    check_number("slow", slow, 1.0, SLOWEST)
+    check_seeds([seed])
 
 
 def check_size(size: tuple[int, int]) -> None:
-    """Raise ValueError for pictures that cannot be filmed."""
-    if any(side % 2 or not LEAST_SIDE <= side <= MOST_SIDE for side in size):
-        raise ValueError(f"size is {size}: both sides must be even, and {LEAST_SIDE} to {MOST_SIDE}")
+    """Raise ValueError unless `size` is a width and a height that a film can have."""
+    whole = isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(side, int) for side in size)
+    if not whole or any(side % 2 or not LEAST_SIDE <= side <= MOST_SIDE for side in size):
+        raise ValueError(f"size is {size}: it must be two even numbers from {LEAST_SIDE} to {MOST_SIDE}")
 
 
 def side_by_side(pictures: Sequence[Picture]) -> Picture:

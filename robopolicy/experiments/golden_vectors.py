@@ -97,7 +97,8 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told:
     """Record every part on `connection`; answers are observations and outputs, or the words of an error."""
     # One thread a process, so that results do not depend on how many there are.
     flags = os.environ.get("XLA_FLAGS", "")
-    os.environ.update(JAX_PLATFORMS="cpu", XLA_FLAGS=f"{flags} --xla_cpu_multi_thread_eigen=false")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
+    jax.config.update("jax_platforms", "cpu")
     recorder = None
     while True:
         try:

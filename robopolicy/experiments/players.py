@@ -1,4 +1,4 @@
-"""What acts in episodes: a policy, the name of a run or of a baseline, or any function of observations."""
+"""Players of episodes: policies, runs, baselines, and functions from observation to action."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.envs.registry import task_class
@@ -22,13 +23,13 @@ Who = str | Policy | Act
 
 
 class Player(NamedTuple):
-    """Something that plays episodes.
+    """A player of episodes.
 
     Attributes:
-      name: what tables and films call it.
+      name: its name in tables and films.
       act_in: (environment, seed of the episode) -> observation -> action.
-      shapes: of the observations that it looks at, by name; None where they are not known.
-      policy: the policy behind it; None for a baseline or a function.
+      shapes: of the observations that it reads, by name; None if unknown.
+      policy: its policy; None for a baseline or a function.
     """
 
     name: str
@@ -38,10 +39,10 @@ class Player(NamedTuple):
 
 
 def player(who: Who, task: str) -> Player:
-    """The player that `who` names or is, on a task.
+    """The player `who`, or of that name, on a task.
 
-    A policy acts as its ONNX graph does, which is converted at the first action; that takes seconds. Raises
-    ValueError or FileNotFoundError, in one line, for no player of this task.
+    A policy acts by its ONNX graph. The first action converts it, which takes seconds. Raises ValueError or
+    FileNotFoundError, in one line, for anything else.
     """
     if isinstance(who, str):
         privileged = task_class(task).players
@@ -53,7 +54,8 @@ def player(who: Who, task: str) -> Player:
     if isinstance(who, Policy):
         return _policy_player(who, who.name)
     if callable(who):
-        return Player(getattr(who, "__name__", type(who).__name__), lambda env, seed: who, None, None)
+        name = getattr(who, "__name__", type(who).__name__)
+        return Player(name, lambda env, seed: _checked(name, who, env), None, None)
     raise ValueError(f"player is {who!r}: it must be a policy, the name of one, or a function")
 
 
@@ -68,8 +70,26 @@ def _policy_player(policy: Policy, name: str) -> Player:
     return Player(name, lambda env, seed: graph(), policy.functions.observation_shapes, policy)
 
 
+def _checked(name: str, act: Act, env: gymnasium.Env[Any, Any]) -> Act:
+    """`act`, whose actions are checked."""
+    space = env.action_space
+
+    def step(observation: Any) -> Any:
+        action = np.asarray(act(observation))
+        if action.shape != space.shape or not np.issubdtype(action.dtype, np.number):
+            raise ValueError(
+                f"player {name!r} returns an action {action.dtype}{list(action.shape)}: it must be numbers "
+                f"{list(space.shape or ())}"
+            )
+        if not np.isfinite(action).all():
+            raise ValueError(f"player {name!r} returns an action that is not finite: {action.tolist()}")
+        return action
+
+    return step
+
+
 def _baseline(name: str, env: gymnasium.Env[Any, Any], seed: int) -> Act:
-    """A privileged player reads the simulation; the others look at nothing."""
+    """A privileged player reads the simulation; the others have no observations."""
     if name not in BLIND:
         task = task_of(env)
         return lambda observation: task.privileged_action(name)

@@ -61,6 +61,8 @@ def run_row(name: str, path: Path) -> Row:
             part: getattr(found, part)
             for part in ("trainer", "done", "total", "measure", "best", "status", "why", "written")
         }
+        if row["done"] is not None and row["total"] is not None:
+            row["total"] = max(row["done"], row["total"])  # a resume may make a run longer
         with suppress(ModuleNotFoundError):  # without JAX nothing can be counted, and nothing is damaged
             row["flops"] = flops_of(config)
     except Exception as error:  # what a stranger has written may break any layer, and is one row of many

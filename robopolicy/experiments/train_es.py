@@ -111,6 +111,10 @@ def train_es(
     """
     hooks = Hooks() if hooks is None else hooks
     environment = Environment.of(env)
+    if isinstance(presets, str):
+        raise ValueError(f"presets is {presets!r}: it must be a list of names")
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy makes")
     if not presets and isinstance(env, str):
         presets = curriculum_of(environment.task).presets
     presets = tuple(presets) or ((environment.preset,) if environment.preset else ())

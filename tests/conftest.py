@@ -24,6 +24,41 @@ def shared(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def once(shared):
+    """`once(name, make)` returns a folder that `make(folder)` fills once for all workers of pytest-xdist.
+
+    Tests only read such a folder. What they change, they copy first.
+    """
+
+    def made(name, make):
+        folder, done = shared / name, shared / f"{name}.done"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def fewer_plans(monkeypatch):
+    """Plans are for one frame, and consider a few mechanisms of the many."""
+    from robopolicy.experiments import planning
+    from robopolicy.plan import families, measure
+
+    monkeypatch.setattr(planning, "FRAMES", 1)
+    for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
+        monkeypatch.setattr(families, sizes, (8,))
+    monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
+    monkeypatch.setattr(families, "POSITIVE_BASES", ("positive_antithetic",))
+    monkeypatch.setattr(families, "PHASES", ())
+    monkeypatch.setattr(measure, "DRAWS", 20)
+
+
 @pytest.fixture
 def full_disk(monkeypatch):
     """Has files of a name written to /dev/full, which is as a full disk is."""

@@ -33,14 +33,15 @@ def done(*words, **more):
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory):
+def empty(once):
     """The programs of an environment that holds what `pip install robopolicy` brings."""
-    folder = tmp_path_factory.mktemp("empty")
-    done(sys.executable, "-m", "venv", str(folder / "venv"))
-    programs = folder / "venv" / "bin"
-    constraints = ("--constraint", str(ROOT / "constraints.txt"))
-    done(str(programs / "pip"), "install", "--quiet", *constraints, str(ROOT), cwd=folder)
-    return programs
+
+    def install(folder):
+        done(sys.executable, "-m", "venv", str(folder / "venv"))
+        constraints = ("--constraint", str(ROOT / "constraints.txt"))
+        done(str(folder / "venv" / "bin" / "pip"), "install", "--quiet", *constraints, str(ROOT), cwd=folder)
+
+    return once("empty", install) / "venv" / "bin"
 
 
 @pytest.mark.slow

@@ -37,9 +37,13 @@ def test_it_loads_and_says_what_it_was_trained_with(name):
         assert played["seeds"] == list(range(9000, 9000 + EPISODES[task_of(name)]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "engine"), [(name, engine) for name in SHIPPED for engine in recorded(name)]
+    ("name", "engine"),
+    [
+        pytest.param(name, engine, marks=pytest.mark.full if number else pytest.mark.slow)
+        for name in SHIPPED
+        for number, engine in enumerate(recorded(name))
+    ],
 )
 def test_it_does_what_its_evaluation_says(capsys, name, engine):
     few = "1" if task_of(name) == "bimanual-sweep" else "2"  # its episodes take half a minute

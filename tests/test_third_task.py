@@ -1,6 +1,8 @@
 """A task that the package does not know goes through every command, and through the same calls in Python."""
 
 import json
+import re
+import shutil
 
 import pytest
 
@@ -8,49 +10,59 @@ import robopolicy
 from robopolicy.cli import main
 
 ARM = "planar_arm:PlanarArm-v0"
-SHORT = ("--population", "4", "--generations", "2", "--held-out", "2", "--workers", "1")
+SHORT = "--population 4 --generations 2 --held-out 2 --workers 1"
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(once):
     """A folder with demonstrations of the arm, a run of each trainer, and a bundle."""
-    folder = tmp_path_factory.mktemp("arm")
-    commands = (
-        ("demos", "--env", ARM, "--episodes", "8", "--workers", "1", "--out", str(folder / "arm-v0")),
-        ("train", "es", "--env", ARM, "--attention", "positive(m=8)", *SHORT, "--out", str(folder / "es")),
-        ("train", "bc", "--env", ARM, "--data", str(folder / "arm-v0"), "--preset", "tiny", "--steps", "20",
-         "--batch", "8", "--rollouts", "2", "--workers", "1", "--out", str(folder / "bc")),
-        ("export", str(folder / "es"), "--observations", "20", "--out", str(folder / "bundle")),
-    )  # fmt: skip
-    for command in commands:
-        assert main([str(word) for word in command]) == 0, command
-    return folder
+
+    def make(folder):
+        commands = (
+            f"demos --env {ARM} --episodes 8 --workers 1 --out {folder}/arm-v0",
+            f"train es --env {ARM} --attention positive(m=8) {SHORT} --out {folder}/es",
+            f"train bc --env {ARM} --data {folder}/arm-v0 --preset tiny --steps 20 --batch 8 --rollouts 2 "
+            f"--workers 1 --out {folder}/bc",
+            f"export {folder}/es --observations 20 --out {folder}/bundle",
+        )
+        for command in commands:
+            assert main(command.split()) == 0, command
+
+    return once("arm", make)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("evaluate", "RUN", "--episodes", "2"),
-        ("evaluate", "oracle", "--env", ARM, "--episodes", "2"),
-        ("rollout", "RUN", "oracle", "--video", "FOLDER/arm.mp4", "--size", "320", "240"),
-        ("rollout", "CLONE", "--sheet", "FOLDER/arm.png", "--size", "320", "240"),
-        ("flops", "RUN", "CLONE", "--per-second"),
-        ("flops", "--env", ARM),
-        ("plan", "--env", ARM, "--policy", "RUN", "--budget", "100000000"),
-        ("compare", "RUN", "CLONE", "--episodes", "2"),
-        ("train", "es", "--resume", "--generations", "3", "--workers", "1", "--out", "RUN"),
-        ("inspect", "FOLDER/arm-v0", "--episode", "1", "--sheet", "FOLDER/episode.png"),
-        ("report", "CLONE", "--episodes", "1", "--no-video", "--out", "FOLDER/page.html"),
-        ("deploy", "FOLDER/bundle", "--robot", "sim", "--episodes", "1"),
+        "evaluate RUN --episodes 2",
+        f"evaluate oracle --env {ARM} --episodes 2",
+        "rollout RUN oracle --video OUT/arm.mp4 --size 320 240",
+        "rollout CLONE --sheet OUT/arm.png --size 320 240",
+        "flops RUN CLONE --per-second",
+        f"flops --env {ARM}",
+        f"plan --env {ARM} --policy RUN --budget 100000000",
+        "compare RUN CLONE --episodes 2",
+        "train es --resume --generations 3 --workers 1 --out COPY",
+        "inspect DATA --episode 1 --sheet OUT/episode.png",
+        "report CLONE --episodes 1 --no-video --out OUT/page.html",
+        "deploy BUNDLE --robot sim --episodes 1",
     ],
-    ids=lambda words: " ".join(words[:2]),
 )
-def test_commands_take_it(folder, capsys, words):
-    places = {"RUN": folder / "es", "CLONE": folder / "bc"}
-    line = [str(places.get(word, word)).replace("FOLDER", str(folder)) for word in words]
-    assert main(line) == 0, capsys.readouterr().err
+def test_commands_take_it(folder, tmp_path, fewer_plans, capsys, words):
+    if "COPY" in words:
+        shutil.copytree(folder / "es", tmp_path / "es")
+    places = {
+        "RUN": folder / "es",
+        "CLONE": folder / "bc",
+        "DATA": folder / "arm-v0",
+        "BUNDLE": folder / "bundle",
+        "COPY": tmp_path / "es",
+        "OUT": tmp_path,
+    }
+    line = re.sub("|".join(places), lambda name: str(places[name[0]]), words)
+    assert main(line.split()) == 0, capsys.readouterr().err
 
 
 def test_the_oracle_does_it_and_an_action_of_zeros_does_not(capsys):

@@ -100,7 +100,7 @@ def train_bc(
         policy = config_for(dataset, policy, preset, settings or {})
     _check_columns(policy, dataset)
     environment = rollout_environment(dataset, env)
-    if config.rollouts:
+    if config.rollouts or (env is not None and _given(env)):
         environment.make().close()
     evaluator = EvaluatorConfig() if workers is None else EvaluatorConfig(workers=workers)
     evaluator.check()

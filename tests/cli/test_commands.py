@@ -14,20 +14,22 @@ from robopolicy.cli import main
 from robopolicy.experiments import evaluators
 from robopolicy.training.datasets import open_dataset
 
-TINY = (
-    "--population",
-    "2",
-    "--generations",
-    "1",
-    "--episode-seconds",
-    "0.5",
-    "--workers",
-    "1",
-    "--patch",
-    "4",
-    "--held-out",
-    "2",
-)
+TINY = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2".split()
+LOCK_STEP = "--places 3 --normalise --population 4".split()
+
+
+@pytest.fixture(scope="session")
+def normalised(once):
+    """A tiny run whose policy normalises its observations, played by the pool of processes."""
+    return once("normalised", lambda folder: train_es(folder / "run", *LOCK_STEP)) / "run"
+
+
+def train_es(run, *words):
+    assert main(["train", "es", "--out", str(run), *TINY, *words]) == 0
+
+
+def last_record(run):
+    return json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
 
 
 def test_flops_as_json(capsys):
@@ -52,6 +54,12 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     record = json.loads(capsys.readouterr().out)
     assert record["generation"] == 1
     assert record["episodes"] == 2
+    made_with = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert {"python", "robopolicy", "jax", "mujoco", "onnxruntime"} <= made_with["versions"].keys()
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    assert (made_with["git"] or {"commit": ""})["commit"] == head.stdout.strip()
     assert "exists" in refused("train", "es", "--out", run, *TINY)
     assert "sigma is 0.2: the run to resume has 0.3" in refused(
         "train", "es", "--out", run, *TINY, "--sigma", "0.2", "--resume"
@@ -136,46 +144,33 @@ def test_no_more_workers_start_than_there_are_episodes(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_lock_step_run_is_the_run_of_the_pool(capsys, tmp_path):
-    told = {}
-    for evaluator in ("local", "vector"):
-        run = str(tmp_path / evaluator)
-        words = ["--evaluator", evaluator, "--places", "3", "--normalise", "--population", "4"]
-        assert main(["train", "es", "--out", run, *TINY, *words, "--json"]) == 0
-        told[evaluator] = json.loads(capsys.readouterr().out)
+def test_a_lock_step_run_is_the_run_of_the_pool(normalised, tmp_path):
+    train_es(tmp_path / "vector", *LOCK_STEP, "--evaluator", "vector")
+    pool, lock_step = last_record(normalised), last_record(tmp_path / "vector")
     for name in ("return_mean", "return_std", "held_out/return", "steps", "not_finite"):
-        assert told["local"][name] == told["vector"][name]
+        assert pool[name] == lock_step[name]
 
 
 @pytest.mark.slow
-def test_a_normalised_policy_and_one_without_vision_go_the_whole_way(capsys, refused, tmp_path):
-    for words in (["--normalise"], ["--attention", "none"]):
-        run = str(tmp_path / words[0])
-        assert main(["train", "es", "--out", run, *TINY, *words]) == 0
-        for which in ("", "@best", "@1"):
-            assert main(["evaluate", run + which, "--episodes", "1", "--episode-seconds", "0.3"]) == 0
-        assert "no checkpoint 7" in refused("evaluate", run + "@7")
-        assert "checkpoint is 'bst'" in refused("evaluate", run + "@bst")
-        bundle = str(tmp_path / f"bundle{words[0]}")
-        assert main(["export", run, "--out", bundle, "--observations", "5", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["command_difference"] <= 1e-5
-        assert main(["verify", bundle, "--calls", "5", "--json"]) in (0, 1)
-        assert json.loads(capsys.readouterr().out)["same"] is True
-        assert main(["flops", run, "--json"]) == 0
-        rows = json.loads(capsys.readouterr().out)
-        assert all(sum(row["by_component"].values()) == row["total"] for row in rows)
-
-
-@pytest.mark.slow
-def test_a_run_tells_what_it_was_made_with(tmp_path):
-    run = tmp_path / "run"
-    assert main(["train", "es", "--out", str(run), *TINY]) == 0
-    config = json.loads((run / "config.json").read_text())
-    assert {"python", "robopolicy", "jax", "mujoco", "onnxruntime"} <= config["versions"].keys()
-    head = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    assert (config["git"] or {"commit": ""})["commit"] == head.stdout.strip()
+@pytest.mark.parametrize("kind", ["normalised", "without vision"])
+def test_a_policy_of_another_kind_goes_the_whole_way(request, capsys, refused, tmp_path, kind):
+    if kind == "normalised":
+        run = str(request.getfixturevalue("normalised"))
+    else:
+        run = str(tmp_path / "run")
+        train_es(run, "--attention", "none")
+    for which in ("", "@best", "@1"):
+        assert main(["evaluate", run + which, "--episodes", "1", "--episode-seconds", "0.3"]) == 0
+    assert "no checkpoint 7" in refused("evaluate", run + "@7")
+    assert "checkpoint is 'bst'" in refused("evaluate", run + "@bst")
+    bundle = str(tmp_path / "bundle")
+    assert main(["export", run, "--out", bundle, "--observations", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command_difference"] <= 1e-5
+    assert main(["verify", bundle, "--calls", "5", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["same"] is True
+    assert main(["flops", run, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(sum(row["by_component"].values()) == row["total"] for row in rows)
 
 
 @pytest.mark.parametrize(("baseline", "least"), [("oracle", 0.5), ("blind", 0.3), ("random", 0.0)])

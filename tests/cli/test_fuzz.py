@@ -216,25 +216,31 @@ def check(numbers, sound, scratch, reads):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory):
-    """A folder with a sound one of everything that costs nothing to make."""
-    folder = tmp_path_factory.mktemp("sound")
+def _make_sound(folder):
     shutil.copytree(SHIPPED / "stepping-stones-softmax", folder / "run")
     shutil.copytree(SHIPPED / "bimanual-sweep-angular", folder / "clone")
     config = json.loads((folder / "run" / "config.json").read_text())
     price = count_step(blank_policy(restore(config["policy"]))).summary()
     make_bundle(folder / "bundle", policy=config["policy"], run=config, flops=price)
-    return folder
+
+
+def _make_more(folder):
+    _make_sound(folder)
+    about = {**ABOUT, "task": "bimanual-sweep", "environment": {"engine": "mujoco", "balls": 3}}
+    record(RecordingConfig(episodes=2), spec(), folder / "dataset-v0", about, workers=1)
+    assert main([*TINY, "--out", str(folder / "tiny"), "--workers", "1"]) == 0
 
 
 @pytest.fixture(scope="module")
-def more(sound):
-    """The same folder, with a dataset and a run that is trained in seconds."""
-    about = {**ABOUT, "task": "bimanual-sweep", "environment": {"engine": "mujoco", "balls": 3}}
-    record(RecordingConfig(episodes=2), spec(), sound / "dataset-v0", about, workers=1)
-    assert main([*TINY, "--out", str(sound / "tiny"), "--workers", "1"]) == 0
-    return sound
+def sound(once):
+    """A folder with a sound one of everything that costs nothing to make."""
+    return once("sound", _make_sound)
+
+
+@pytest.fixture(scope="module")
+def more(once):
+    """The same, with a dataset and a run that is trained in seconds."""
+    return once("more", _make_more)
 
 
 def test_what_is_damaged_gives_a_right_result_or_one_line(sound, tmp_path, monkeypatch):
@@ -242,8 +248,10 @@ def test_what_is_damaged_gives_a_right_result_or_one_line(sound, tmp_path, monke
     check(range(60), sound, tmp_path, READS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=pytest.mark.slow if part < 2 else pytest.mark.full) for part in range(4)],
+)
 def test_hundreds_of_damaged_things_give_a_right_result_or_one_line(part, more, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reads = {kind: READS.get(kind, ()) + READS_LONGER.get(kind, ()) for kind in READS | READS_LONGER}

@@ -7,6 +7,7 @@ import pytest
 
 from robopolicy.cli import main
 from robopolicy.experiments.runs import load
+from robopolicy.plan import families
 from robopolicy.policies.policy import Policy
 
 
@@ -16,8 +17,15 @@ def told(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.slow
-def test_a_plan_for_recorded_frames_is_measured_on_others(capsys):
+@pytest.mark.parametrize(
+    "mechanisms", [pytest.param("few", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.full)]
+)
+def test_a_plan_for_recorded_frames_is_measured_on_others(capsys, monkeypatch, mechanisms):
+    if mechanisms == "few":
+        for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
+            monkeypatch.setattr(families, sizes, (4, 8))
+        monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
+        monkeypatch.setattr(families, "PHASES", ())
     plan = told(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2")
     choice, front = plan["choice"], plan["front"]
     assert choice in [{k: v for k, v in row.items() if k != "measured"} for row in front]

@@ -36,29 +36,22 @@ video.play().catch(error => done(String(error)));
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def pages(once):
     """A report with a film, of a run whose name is wider than a phone, and one of several runs."""
-    folder = tmp_path_factory.mktemp("reported")
-    long_named = folder / ("a-long-name" * 12)
-    shutil.copytree(find_run("stepping-stones-softmax")[0], long_named)
-    config = json.loads((long_named / "config.json").read_text())
-    config["es"] |= {"seed": 1, "shaping": "<script>document.title = 'owned'</script>"}
-    (long_named / "config.json").write_text(json.dumps(config))
-    film = (
-        "--episodes",
-        "0",
-        "--episode-seconds",
-        str(SECONDS),
-        "--size",
-        "320",
-        "240",
-        "--engine",
-        "mujoco",
-    )
-    others = ("stepping-stones-softmax", "stepping-stones-planned", "--no-video")
-    for name, words in (("film", film), ("several", others)):
-        assert main(["report", str(long_named), *words, "--out", str(folder / f"{name}.html")]) == 0
-    return folder
+
+    def make(folder):
+        long_named = folder / ("a-long-name" * 12)
+        shutil.copytree(find_run("stepping-stones-softmax")[0], long_named)
+        config = json.loads((long_named / "config.json").read_text())
+        config["es"] |= {"seed": 1, "shaping": "<script>document.title = 'owned'</script>"}
+        (long_named / "config.json").write_text(json.dumps(config))
+        film = f"--episodes 0 --episode-seconds {SECONDS} --size 320 240 --engine mujoco"
+        others = "stepping-stones-softmax stepping-stones-planned --no-video"
+        for name, words in (("film", film), ("several", others)):
+            out = str(folder / f"{name}.html")
+            assert main(["report", str(long_named), *words.split(), "--out", out]) == 0
+
+    return once("reports", make)
 
 
 @pytest.fixture(scope="module")

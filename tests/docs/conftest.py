@@ -1,6 +1,5 @@
-"""A small world in which what the documentation says is done."""
+"""A folder of tiny runs, datasets and bundles, in which the documentation's commands run."""
 
-import fcntl
 import json
 import shutil
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ import documented
 import jax
 import pytest
 
+from robopolicy.attention import projections
 from robopolicy.cli import main
 
 ES = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2"
@@ -21,28 +21,32 @@ BC = (
 
 
 @contextmanager
-def quickly():
-    """JAX does not optimise what it compiles, which takes longer than all else that these tests do."""
-    jax.config.update("jax_disable_most_optimizations", True)
+def unoptimised():
+    """JAX compiles without optimisation, which would take longer than everything else in these tests."""
+    _optimise(False)
     try:
         yield
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        _optimise(True)
+
+
+def _optimise(on):
+    jax.config.update("jax_disable_most_optimizations", not on)
+    # These keep what they have compiled, and their last bits depend on the setting.
+    projections._gram_schmidt.clear_cache()
+    projections._turn_away.clear_cache()
 
 
 @pytest.fixture(scope="session")
-def world(shared):
+def world(once):
     """A folder with runs/, datasets/ and bundles, all of them tiny."""
-    folder = shared / "world"
-    with (shared / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "made").exists():
-            folder.mkdir()
-            with quickly(), pytest.MonkeyPatch.context() as patch:
-                patch.chdir(folder)  # runs remember where their data is
-                _make()
-            (shared / "made").touch()
-    return folder
+
+    def make(folder):
+        with unoptimised(), pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)  # runs remember where their data is
+            _make()
+
+    return once("world", make)
 
 
 @pytest.fixture
@@ -51,7 +55,7 @@ def here(world, tmp_path, monkeypatch):
     copy = tmp_path / "world"
     shutil.copytree(world, copy)
     monkeypatch.chdir(copy)
-    with quickly():
+    with unoptimised():
         yield copy
 
 
@@ -59,6 +63,8 @@ def _make():
     def do(words):
         assert main(words.split()) == 0, words
 
+    spot, *_ = documented.python_blocks(documented.ROOT / "docs/guides/own-environment.md")
+    Path("spot.py").write_text(spot)
     do(f"train es --out runs/mine {ES}")
     do(f"demos --out datasets/sweep-v0 {DEMOS}")
     do(f"train bc --data datasets/sweep-v0 --out runs/clone {BC}")

@@ -78,6 +78,7 @@ SMALLER = {
 ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 # Words that need what is not always installed.
 EXTRAS = {"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
+NOT_OF_SPOT = ("--episode-seconds", "--patch")
 # A busy machine may be too slow for it.
 MAY_FAIL = ("verify",)
 
@@ -95,6 +96,8 @@ def small(name: str, words: list[str]) -> dict[str, str]:
     which = f"{name} --resume" if "--resume" in words else name
     if name == "plan" and "bimanual-sweep" in words:
         which = "plan --task bimanual-sweep"
+    if any(word.startswith("spot:") for word in words):  # a task without these settings
+        return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_SPOT}
     return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
 
 
@@ -133,17 +136,36 @@ SAID = [
     for name, words in [split(line)]
     if name and "--help" not in words and not is_spoken_of(line, name, words)
 ]
-# One of each kind.
+
+
+def on_the_sweep(words: list[str]) -> bool:
+    return any(word.startswith(("bimanual-sweep", "runs/clone", "runs/quick")) for word in words)
+
+
+def parts(name: str, words: list[str]) -> set[tuple[object, ...]]:
+    """What a command line shows: each of its options, and what it is about."""
+    about = (name, "about", tuple(dict.fromkeys(kinds(words))), on_the_sweep(words))
+    return {about} | {(name, option) for option in options(words)}
+
+
+def few(lines: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """Lines that show together all parts that all of `lines` show: always the one with most new parts."""
+    left, chosen = set().union(*(parts(*line) for line in lines)), []
+    while left:
+        chosen.append(max(lines, key=lambda line: len(parts(*line) & left)))
+        left -= parts(*chosen[-1])
+    return chosen
+
+
+# One of each kind. The others of a few combine what those few show one by one.
 RUN = list(
     {
-        (name, options(words), kinds(words), any(w.startswith("bimanual-sweep") for w in words)): (
-            name,
-            words,
-        )
+        (name, options(words), kinds(words), on_the_sweep(words)): (name, words)
         for name, words in SAID
         if name not in ELSEWHERE
     }.values()
 )
+FEW = few(RUN)
 
 
 @pytest.fixture
@@ -185,9 +207,15 @@ def test_every_command_is_documented():
         assert name in (ROOT / test).read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "words"), RUN, ids=[" ".join([n, *w]) for n, w in RUN])
-def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param(*line, id=" ".join([line[0], *line[1]]), marks=getattr(pytest.mark, mark))
+        for line in RUN
+        for mark in ["slow" if line in FEW else "full"]
+    ],
+)
+def test_it_does_what_it_says(here, fewer_plans, capsys, name, words):
     for word in EXTRAS.keys() & set(words):
         pytest.importorskip(EXTRAS[word])
     for option, folder in pairwise(words):
@@ -196,24 +224,8 @@ def test_it_does_what_it_says(here, monkeypatch, capsys, name, words):
     less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
     # Those that ship are large; runs of their names are not.
     line = [*name.split(), *(f"runs/{word}" if ships(word) else word for word in words), *less]
-    if name == "plan":
-        fewer_plans(monkeypatch)
     code = main(line)
     assert code in ((0, 1) if name in MAY_FAIL else (0,)), capsys.readouterr().err
-
-
-def fewer_plans(monkeypatch):
-    """A plan for few frames, among a few mechanisms of the many that it considers."""
-    from robopolicy.experiments import planning
-    from robopolicy.plan import families, measure
-
-    monkeypatch.setattr(planning, "FRAMES", 1)
-    for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
-        monkeypatch.setattr(families, sizes, (8,))
-    monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
-    monkeypatch.setattr(families, "POSITIVE_BASES", ("positive_antithetic",))
-    monkeypatch.setattr(families, "PHASES", ())
-    monkeypatch.setattr(measure, "DRAWS", 20)
 
 
 class Understood(Exception):  # noqa: N818 (no error)

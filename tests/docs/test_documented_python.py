@@ -21,6 +21,12 @@ FILES = {("docs/guides/own-environment.md", 0): "spot.py"}
 NEEDS = {"docs/guides/stable-baselines3.md": "stable_baselines3"}
 # What makes a page small.
 SMALL = {
+    "README.md": [
+        ('engine="mujoco")', 'engine="mujoco", episode_seconds=0.5)'),
+        ("range(9000, 9003)", "range(9000, 9001)"),
+        ('"walk.mp4")', '"walk.mp4", size=(320, 240))'),
+        ('"walker-bundle")', '"walker-bundle", observations=5)'),
+    ],
     "docs/guides/own-environment.md": [
         ("generations=30, population=24", "generations=1, population=2"),
         ("workers=2, places=64", "workers=1, places=4"),
@@ -61,9 +67,7 @@ def test_a_page_runs(here, page):
     (here / "page.py").write_text(script)
     # Not `python page.py`: other processes that a page starts would run all of it, too.
     words = [sys.executable, "-c", "exec(compile(open('page.py').read(), 'page.py', 'exec'))"]
-    unoptimised = {
-        **os.environ,
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-    }  # what is compiled runs once
+    # What is compiled runs once.
+    unoptimised = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
     done = subprocess.run(words, cwd=here, env=unoptimised, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

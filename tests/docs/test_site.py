@@ -13,12 +13,13 @@ pytest.importorskip("mkdocs")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder
+def site(once):
+    def build(folder):
+        words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    return once("site", build)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Strategies of evosax, which minimises and keeps all of its state in what it hands out."""
+"""Strategies of evosax, which minimise and return all of their state."""
 
 from __future__ import annotations
 
@@ -60,12 +60,8 @@ def open_es(settings: Settings, solution: Array) -> Any:
 
 def ars(settings: Settings, solution: Array) -> Any:
     """Augmented Random Search (Mania et al., 2018), with Adam."""
-    made = algorithms.ARS(
-        settings.population,
-        solution,
-        optimizer=optax.adam(settings.learning_rate_at),
-        std_schedule=settings.sigma_at,
-    )
+    optimizer = optax.adam(settings.learning_rate_at)
+    made = algorithms.ARS(settings.population, solution, optimizer=optimizer, std_schedule=settings.sigma_at)
     made.elite_ratio = settings.elite
     return made
 
@@ -81,5 +77,5 @@ def pgpe(settings: Settings, solution: Array) -> Any:
 
 
 def plain(name: str) -> Make:
-    """An algorithm that adapts everything by itself, and by ranks alone."""
+    """An algorithm that adapts all its settings by itself, from ranks alone."""
     return lambda settings, solution: getattr(algorithms, name)(settings.population, solution)

@@ -1,4 +1,4 @@
-"""The default evaluator: a supervised pool of rollout workers on this machine."""
+"""The default evaluator: a pool of rollout workers on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from robopolicy.training.capacity import check_workers
-from robopolicy.training.evaluate import DEADLINE, Dispatcher
+from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.processes import WorkerProcess
 from robopolicy.training.worker import EnvironmentSpec, serve
 
@@ -16,75 +16,82 @@ PATIENCE = 2.0  # s, for workers to end by themselves
 
 
 class Processes:
-    """One place a process, each of which answers what it is sent; one that dies or hangs is replaced."""
+    """One place per process. A process that dies or hangs is replaced."""
 
     def __init__(
-        self, serve: Callable[..., None], given: tuple[object, ...], workers: int, deadline: float
+        self, serve: Callable[..., None], arguments: tuple[object, ...], workers: int, deadline: float
     ) -> None:
-        """Start `workers` processes that run `serve(pipe, *given)`; `deadline` (s) is for one answer."""
-        self._serve, self._given, self._deadline = serve, given, deadline
-        self.workers = [self._started() for _ in range(workers)]
-        self._since: dict[int, float] = {}
+        """Start `workers` processes that run `serve(pipe, *arguments)`; `deadline` (s) is for one answer."""
+        self._serve, self._arguments, self._deadline = serve, arguments, deadline
+        self._workers = [self._new_worker() for _ in range(workers)]
+        self._since: dict[int, float] = {}  # when each busy place started (s)
 
-    def _started(self) -> WorkerProcess:
-        return WorkerProcess(self._serve, *self._given)
+    def _new_worker(self) -> WorkerProcess:
+        return WorkerProcess(self._serve, *self._arguments)
+
+    def __len__(self) -> int:
+        """The number of places."""
+        return len(self._workers)
 
     def free(self) -> list[int]:
-        """Places that have nothing to do."""
-        return [place for place in range(len(self.workers)) if place not in self._since]
+        """The idle places."""
+        return [place for place in range(len(self)) if place not in self._since]
 
     def start(self, place: int, task: Any) -> None:
-        """Send `task` to a place that is free."""
+        """Send `task` to an idle place."""
         self._since[place] = time.monotonic()
-        self.workers[place].send(task)
+        self._workers[place].send(task)
 
     def finished(self) -> list[tuple[int, Any]]:
-        """Places that have answered or failed, with the answer or the failure in words; waits 5 s at most."""
-        busy = {place: self.workers[place] for place in self._since}
+        """Places that answered or failed, with the answer or the reason in words; waits 5 s at most."""
+        busy = {place: self._workers[place] for place in self._since}
         ready = set(wait([h for w in busy.values() for h in (w.pipe, w.process.sentinel)], timeout=5.0))
         answers: list[tuple[int, Any]] = []
         for place, worker in busy.items():
             if worker.pipe in ready:
                 try:
                     answers.append((place, worker.pipe.recv()))
-                except (EOFError, OSError):  # an answer may have been cut off, too
-                    answers.append((place, self._replaced(place)))
+                except (EOFError, OSError):  # a worker that dies may cut off its answer
+                    answers.append((place, self._replace(place)))
             elif worker.process.sentinel in ready:
-                answers.append((place, self._replaced(place)))
+                answers.append((place, self._replace(place)))
             elif time.monotonic() - self._since[place] >= self._deadline:
-                why = f"it took longer than the deadline of {self._deadline:g} s"
-                self._replaced(place)
-                answers.append((place, why))
+                self._replace(place)
+                answers.append((place, f"it took longer than the deadline of {self._deadline:g} s"))
         for place, _ in answers:
             del self._since[place]
         return answers
 
-    def _replaced(self, place: int) -> str:
-        """Put a new worker into the place of a dead or a hanging one. Returns how that one ended."""
-        self.workers[place].process.join(timeout=0.5)  # of one that is ending, wait for its own exit code
-        ended = self.workers[place].kill()
-        self.workers[place] = self._started()
+    def _replace(self, place: int) -> str:
+        """Start a new worker in the place of a dead or hanging one. Returns how the old one ended."""
+        self._workers[place].process.join(timeout=0.5)  # a worker that is ending keeps its own exit code
+        ended = self._workers[place].kill()
+        self._workers[place] = self._new_worker()
         return ended
 
     def abandon(self) -> None:
-        """Forget whatever is still to be answered."""
+        """Discard all answers that are still to come."""
         for place in self._since:
-            self.workers[place].kill()
-            self.workers[place] = self._started()
+            self._workers[place].kill()
+            self._workers[place] = self._new_worker()
         self._since = {}
 
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
+
     def close(self) -> None:
-        """End all processes, together."""
-        for worker in self.workers:
+        """End all processes at the same time."""
+        for worker in self._workers:
             worker.pipe.close()
         until = time.monotonic() + PATIENCE
-        for worker in self.workers:
+        for worker in self._workers:
             worker.stop(max(0.0, until - time.monotonic()))
-        self.workers = []
+        self._workers = []
 
 
-class LocalPool(Dispatcher):
-    """Workers on this machine. One that dies, hangs or raises costs its own episode again, and no other."""
+class LocalPool(Evaluator):
+    """Workers on this machine. One that dies, hangs or raises repeats its own episode and no other."""
 
     def __init__(
         self,
@@ -97,26 +104,15 @@ class LocalPool(Dispatcher):
         """Start the workers.
 
         Args:
-          environments: what they play on.
-          model: ONNX graph with `parameters` as an input, and `normaliser` if it normalises observations.
-          workers: how many processes.
-          deadline: seconds for one episode; a worker that needs longer is replaced.
+          environments: the environments that they play.
+          model: ONNX graph with an input `parameters`, and an input `normaliser` if it normalises
+            observations.
+          workers: number of processes.
+          deadline: seconds for one episode; a slower worker is replaced.
           watched: vector observations whose moments are part of each Episode.
+
+        Raises ValueError for a number of workers that this machine cannot hold.
         """
         check_workers(workers)
-        self._processes = Processes(serve, (tuple(environments), model, watched), workers, deadline)
-        super().__init__(environments, self._processes)
-
-    @property
-    def workers(self) -> int:
-        """See `Evaluator`."""
-        return len(self._processes.workers)
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [w.process.pid for w in self._processes.workers if w.process.pid is not None]
-
-    def close(self) -> None:
-        """End all workers."""
-        self._processes.close()
+        arguments = (tuple(environments), model, watched)
+        super().__init__(environments, Processes(serve, arguments, workers, deadline))

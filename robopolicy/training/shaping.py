@@ -1,4 +1,4 @@
-"""What strategies learn from in place of returns: fitness shaping, and the price of large weights."""
+"""Fitness shaping: what strategies learn from in place of returns, and the price of large weights."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from numpy.typing import NDArray
 from robopolicy.training.strategy import State, Strategy
 
 
-def _from_evosax(shape: Callable[..., Array]) -> Callable[[Array], Array]:
-    """evosax's functions take a population, a state and settings besides, which these do not look at."""
+def _from_evosax(name: str) -> Callable[[Array], Array]:
+    """A function of evosax; its population, state and settings are arguments that it ignores."""
+    shape = getattr(fitness_shaping, f"{name}_fitness_shaping_fn")
     return lambda returns: shape(None, returns, None, None)
 
 
 SHAPINGS: dict[str, Callable[[Array], Array]] = {
-    "raw": _from_evosax(fitness_shaping.identity_fitness_shaping_fn),
-    "ranks": _from_evosax(fitness_shaping.centered_rank_fitness_shaping_fn),
-    "standardized": _from_evosax(fitness_shaping.standardize_fitness_shaping_fn),
-    "normalized": _from_evosax(fitness_shaping.normalize_fitness_shaping_fn),
+    "raw": _from_evosax("identity"),
+    "ranks": _from_evosax("centered_rank"),
+    "standardized": _from_evosax("standardize"),
+    "normalized": _from_evosax("normalize"),
 }
 
 
 def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
-    """`inner`, given shaped returns [N], less the price of weights; larger is better before and after.
+    """`inner` with shaped returns [N], less the price of weights; larger is better before and after.
 
-    Where all are equal there is nothing to learn, and its state stays as it is.
+    Equal returns hold no information, so they leave the state unchanged.
     """
     shape = SHAPINGS[shaping]
 
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
-        price = weight_decay * jnp.mean(jnp.square(population), axis=1)
-        charged = returns - price
+        charged = returns - weight_decay * jnp.mean(jnp.square(population), axis=1)
         if bool(jnp.all(charged == charged[0])):
             return state
         return inner.tell(key, population, shape(charged), state)
@@ -45,9 +45,9 @@ def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
 
 
 def untied(inner: Strategy) -> Strategy:
-    """`inner`, which goes by ranks alone, given ranks [N] with ties broken at random.
+    """`inner`, which uses ranks alone, with ranks [N] whose ties are broken at random.
 
-    Libraries give equal returns weights that do not add up, or favour those that were drawn first.
+    For ties, libraries use weights that do not add up, or prefer the candidates drawn first.
     """
 
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
@@ -60,9 +60,9 @@ def untied(inner: Strategy) -> Strategy:
 
 
 def sanitised(returns: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """Returns [N] with every one that is not finite put to the worst of the rest, and how many those were.
+    """Returns [N] with the lowest finite one in place of each that is not finite, and how many those are.
 
-    Strategies rank NaN as they like, some of them best. Raises FloatingPointError where none is finite.
+    Strategies rank NaN arbitrarily, some of them as the best. Raises FloatingPointError if none is finite.
     """
     finite = np.isfinite(returns)
     if not finite.any():

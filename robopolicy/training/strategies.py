@@ -1,81 +1,71 @@
-"""Evolution strategies by name, from evosax, EvoJAX and the robotics literature, behind one seam.
+"""The catalogue of evolution strategies, from evosax, EvoJAX and the robotics literature.
 
-A strategy here maximises, keeps all of its state in a pytree of arrays that is handed in and out, and draws
-only from the keys that it is given (EvoJAX's from one that is part of its state).
+Every strategy here maximises, keeps all of its state in a pytree of arrays that functions take and return,
+and draws only from the keys that it receives (those of EvoJAX from a key that is part of the state).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from robopolicy.naming import one_of
-from robopolicy.training import evojax_strategies, evosax_strategies
+from robopolicy.settings import check_number
+from robopolicy.training import evojax_strategies as evojax
+from robopolicy.training import evosax_strategies as evosax
 from robopolicy.training.robotics_ars import robotics_ars
 from robopolicy.training.shaping import SHAPINGS, shaped, untied
 from robopolicy.training.strategy import Settings, Strategy
 
 LARGEST = 1e6  # sigma or learning rate: far beyond any use, and far from overflow
 
-__all__ = ["STRATEGIES", "Entry", "Settings", "Strategy", "strategy"]
-
 
 class Entry(NamedTuple):
-    """A strategy of the catalogue: how it is made, whether it draws in pairs, its default shaping."""
+    """A strategy of the catalogue.
+
+    Attributes:
+      make: settings -> strategy.
+      antithetic: whether it draws in pairs.
+      shaping: its default, a name in `SHAPINGS`.
+      by_rank: whether it adapts to ranks alone, which need ties broken at random.
+    """
 
     make: Callable[[Settings], Strategy]
     antithetic: bool
     shaping: str
-
-
-def _evosax(make: evosax_strategies.Make) -> Callable[[Settings], Strategy]:
-    return lambda settings: evosax_strategies.wrap(make, settings)
-
-
-def _evojax(kind: evojax_strategies.Kind) -> Callable[[Settings], Strategy]:
-    return lambda settings: evojax_strategies.wrap(kind, settings)
-
-
-def _by_rank(make: Callable[[Settings], Strategy]) -> Callable[[Settings], Strategy]:
-    return lambda settings: untied(make(settings))
+    by_rank: bool = False
 
 
 STRATEGIES: dict[str, Entry] = {
-    "open_es": Entry(_evosax(evosax_strategies.open_es), True, "ranks"),
-    "pgpe": Entry(_evosax(evosax_strategies.pgpe), True, "ranks"),
-    "ars": Entry(_evosax(evosax_strategies.ars), True, "raw"),
-    "snes": Entry(_by_rank(_evosax(evosax_strategies.plain("SNES"))), False, "raw"),
-    "xnes": Entry(_by_rank(_evosax(evosax_strategies.plain("xNES"))), False, "raw"),
-    "sep_cma_es": Entry(_by_rank(_evosax(evosax_strategies.plain("Sep_CMA_ES"))), False, "raw"),
-    "cma_es": Entry(_by_rank(_evosax(evosax_strategies.plain("CMA_ES"))), False, "raw"),
-    "evojax_pgpe": Entry(_evojax(evojax_strategies.PGPE), True, "ranks"),
-    "evojax_cma_es": Entry(_by_rank(_evojax(evojax_strategies.CMA_ES)), False, "raw"),
-    "evojax_crfmnes": Entry(_by_rank(_evojax(evojax_strategies.CRFMNES)), True, "raw"),
-    "evojax_ars": Entry(_evojax(evojax_strategies.ARS), True, "raw"),
+    "open_es": Entry(partial(evosax.wrap, evosax.open_es), True, "ranks"),
+    "pgpe": Entry(partial(evosax.wrap, evosax.pgpe), True, "ranks"),
+    "ars": Entry(partial(evosax.wrap, evosax.ars), True, "raw"),
+    "snes": Entry(partial(evosax.wrap, evosax.plain("SNES")), False, "raw", by_rank=True),
+    "xnes": Entry(partial(evosax.wrap, evosax.plain("xNES")), False, "raw", by_rank=True),
+    "sep_cma_es": Entry(partial(evosax.wrap, evosax.plain("Sep_CMA_ES")), False, "raw", by_rank=True),
+    "cma_es": Entry(partial(evosax.wrap, evosax.plain("CMA_ES")), False, "raw", by_rank=True),
+    "evojax_pgpe": Entry(partial(evojax.wrap, evojax.PGPE), True, "ranks"),
+    "evojax_cma_es": Entry(partial(evojax.wrap, evojax.CMA_ES), False, "raw", by_rank=True),
+    "evojax_crfmnes": Entry(partial(evojax.wrap, evojax.CRFMNES), True, "raw", by_rank=True),
+    "evojax_ars": Entry(partial(evojax.wrap, evojax.ARS), True, "raw"),
     "robotics_ars": Entry(robotics_ars, True, "raw"),
 }
 
 
 def strategy(name: str, settings: Settings) -> Strategy:
-    """The strategy called `name`. Raises ValueError for an unknown name or settings that it cannot take."""
+    """The strategy `name`. Raises ValueError for an unknown name, or for settings out of range."""
     entry = STRATEGIES[one_of("strategy", name, STRATEGIES)]
     one_of("shaping", settings.shaping, ("default", *SHAPINGS))
     if settings.population < 2:
         raise ValueError(f"population is {settings.population}: it must be 2 or more")
     if entry.antithetic and settings.population % 2:
         raise ValueError(f"population is {settings.population}: {name} draws in pairs, so it must be even")
-    for field in ("sigma", "learning_rate"):
-        _within(field, getattr(settings, field), 0.0, LARGEST)
-    for field in ("decay", "elite"):
-        _within(field, getattr(settings, field), 0.0, 1.0)
-    if not (np.isfinite(settings.weight_decay) and settings.weight_decay >= 0):
-        raise ValueError(f"weight_decay is {settings.weight_decay}: it must be a number from 0 on")
+    for field, highest in (("sigma", LARGEST), ("learning_rate", LARGEST), ("decay", 1.0), ("elite", 1.0)):
+        value = getattr(settings, field)
+        if not 0.0 < value <= highest:
+            raise ValueError(f"{field} is {value}: it must be a number above 0 and at most {highest:g}")
+    check_number("weight_decay", settings.weight_decay, 0.0)
+    made = entry.make(settings)
     shaping = entry.shaping if settings.shaping == "default" else settings.shaping
-    return shaped(entry.make(settings), shaping, settings.weight_decay)
-
-
-def _within(field: str, value: float, low: float, high: float) -> None:
-    if not low < value <= high:
-        raise ValueError(f"{field} is {value}: it must be a number above {low:g} and at most {high:g}")
+    return shaped(untied(made) if entry.by_rank else made, shaping, settings.weight_decay)

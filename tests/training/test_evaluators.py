@@ -277,6 +277,21 @@ def test_an_evaluator_needs_a_worker(kind):
         made(kind, 0)
 
 
+@pytest.mark.slow
+@with_ray
+def test_a_pool_ends_a_cluster_that_it_started_and_leaves_that_of_its_caller(cluster):
+    ray = importlib.import_module("ray")
+    made("ray", 1).close()
+    assert ray.is_initialized()
+    ray.shutdown()
+    ray_pool.check_cluster(None)
+    assert not ray.is_initialized()
+    pool = made("ray", 1)
+    assert ray.is_initialized()
+    pool.close()
+    assert not ray.is_initialized()
+
+
 @with_ray
 @pytest.mark.parametrize(
     ("address", "words"),

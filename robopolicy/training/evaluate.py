@@ -51,7 +51,7 @@ class Places(Protocol):
 
     `free` returns the idle places; `start` begins an episode in one of them. `finished` waits for an event
     and returns the places with a result, which is an episode or the reason of a failure in words. `abandon`
-    frees every place and discards the episodes in progress. `pids` are the process ids of the workers.
+    frees every place and discards the episodes in progress.
     """
 
     def __len__(self) -> int: ...
@@ -59,7 +59,6 @@ class Places(Protocol):
     def start(self, place: int, task: Task) -> None: ...
     def finished(self) -> list[tuple[int, Episode | str]]: ...
     def abandon(self) -> None: ...
-    def pids(self) -> list[int]: ...
     def close(self) -> None: ...
 
 
@@ -83,11 +82,6 @@ class Evaluator:
     def workers(self) -> int:
         """The number of episodes that run at the same time."""
         return len(self._places)
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return self._places.pids()
 
     def evaluate(
         self,

@@ -83,7 +83,11 @@ class _Batch:
 
     def __init__(self, processes: Processes, act: Act, places: int) -> None:
         self._processes, self._places = processes, places
-        self._act = jax.jit(_batched(act))
+        self._act = jax.jit(
+            lambda parameters, batch, *normaliser: jax.vmap(lambda p, o: act(p, o, *normaliser))(
+                parameters, batch
+            )
+        )
         self._parameters: NDArray[np.float32] | None = None
         self._normaliser: NDArray[np.float32] | None = None
         self._on_device: Array | None = None
@@ -148,18 +152,8 @@ class _Batch:
         self._processes.abandon()
         self._orders, self._observations = {}, {}
 
-    def pids(self) -> list[int]:
-        return self._processes.pids()
-
     def close(self) -> None:
         self._processes.close()
-
-
-def _batched(act: Act) -> Act:
-    """`act` for a batch of parameters and observations with a common normaliser."""
-    return lambda parameters, batch, *normaliser: jax.vmap(lambda p, o: act(p, o, *normaliser))(
-        parameters, batch
-    )
 
 
 class LockStep(Evaluator):

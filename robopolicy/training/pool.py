@@ -2,17 +2,78 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
-from robopolicy.training.processes import WorkerProcess
 from robopolicy.training.worker import EnvironmentSpec, serve
 
 PATIENCE = 2.0  # s, for workers to end by themselves
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class _Worker:
+    """A spawned process that runs `serve(pipe, *arguments)`, and the pipe to it."""
+
+    def __init__(self, serve: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe: Connection[Any, Any]
+        self.pipe, far = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_run, args=(serve, far, *arguments), daemon=True)
+        with _inheritable():
+            self.process.start()
+        far.close()
+
+    def kill(self) -> str:
+        """End the process at once; returns how it ended, in words."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        return f"its worker ended with exit code {self.process.exitcode}"
+
+
+def _run(serve: Callable[..., None], far: Connection[Any, Any], *arguments: Any) -> None:
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    serve(far, *arguments)
+
+
+def _end_with_the_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _inheritable() -> Iterator[None]:
+    """Let a new process inherit one thread per library, since workers share the cores, and no Ctrl-C.
+
+    Ctrl-C reaches the whole group of processes, but only the trainer reacts to it. A process inherits the
+    mask of signals, so the mask holds from its first instruction on.
+    """
+    resource_tracker.ensure_running()  # the start of a process would start it and lift the mask
+    before = {name: os.environ.get(name) for name in THREADS}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class Processes:
@@ -26,8 +87,8 @@ class Processes:
         self._workers = [self._new_worker() for _ in range(workers)]
         self._since: dict[int, float] = {}  # when each busy place started (s)
 
-    def _new_worker(self) -> WorkerProcess:
-        return WorkerProcess(self._serve, *self._arguments)
+    def _new_worker(self) -> _Worker:
+        return _Worker(self._serve, self._arguments)
 
     def __len__(self) -> int:
         """The number of places."""
@@ -38,9 +99,10 @@ class Processes:
         return [place for place in range(len(self)) if place not in self._since]
 
     def start(self, place: int, task: Any) -> None:
-        """Send `task` to an idle place."""
+        """Send `task` to an idle place; `finished` reports a process that has just died."""
         self._since[place] = time.monotonic()
-        self._workers[place].send(task)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._workers[place].pipe.send(task)
 
     def finished(self) -> list[tuple[int, Any]]:
         """Places that answered or failed, with the answer or the reason in words; waits 5 s at most."""
@@ -76,17 +138,14 @@ class Processes:
             self._workers[place] = self._new_worker()
         self._since = {}
 
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
-
     def close(self) -> None:
         """End all processes at the same time."""
         for worker in self._workers:
             worker.pipe.close()
         until = time.monotonic() + PATIENCE
         for worker in self._workers:
-            worker.stop(max(0.0, until - time.monotonic()))
+            worker.process.join(max(0.0, until - time.monotonic()))
+            worker.kill()
         self._workers = []
 
 

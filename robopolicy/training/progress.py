@@ -1,4 +1,4 @@
-"""Where a run stands besides its search: on which environment, how well, and whether it is over."""
+"""The progress of a search through its curriculum, and the conditions that end it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-PATIENCE = 3  # generations whose mean return decides about an advance
+PATIENCE = 3  # generations whose mean return decides on an advance
 
 
 class Curriculum(NamedTuple):
-    """The mean return at which each environment is left, and after how many generations at most (0: any)."""
+    """The mean return that ends each stage but the last, and the most generations on a stage (0: any)."""
 
     advance_at: tuple[float, ...]
     limit: int
 
 
 class Ends(NamedTuple):
-    """What ends a run before its last generation; see `es.ESConfig`."""
+    """The conditions that end a run before its last generation; see `es.ESConfig`."""
 
     stop_at: float | None
     stop_after: int
@@ -28,16 +28,16 @@ class Ends(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Where a run stands after a generation.
+    """The progress of a run after a generation.
 
     Attributes:
-      stage: index of the environment that the next generation plays on.
+      stage: index of the environment of the next generation.
       since: generations on it so far.
       recent: mean returns of the last of them, `PATIENCE` at most.
       best_return: of the search's mean on held-out seeds.
       stale: evaluations since it rose, on the last environment.
-      episodes: played in training.
-      seconds: of wall time, over all parts of the run.
+      episodes: number of training episodes.
+      seconds: wall time, over all parts of the run.
     """
 
     stage: int = 0
@@ -60,13 +60,13 @@ class Progress(NamedTuple):
         return after
 
     def evaluated(self, held_out_return: float, *, counts: bool) -> Progress:
-        """After an evaluation of the mean; where it `counts`, no new best brings the end nearer."""
+        """After an evaluation of the mean; `counts` is whether it counts as stale without a new best."""
         better = held_out_return > self.best_return
         stale = 0 if better else self.stale + counts
         return self._replace(stale=stale, best_return=held_out_return if better else self.best_return)
 
     def over(self, ends: Ends) -> str:
-        """Why the run is over, in a few words; "" while it is not."""
+        """The reason why the run is over, in a few words; "" if it is not."""
         if ends.stop_at is not None and self.best_return >= ends.stop_at:
             return f"a held-out return of {self.best_return:.2f} reached stop_at"
         if ends.stop_after and self.stale >= ends.stop_after:
@@ -78,13 +78,13 @@ class Progress(NamedTuple):
         return ""
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As a checkpoint holds it."""
+        """The arrays of a checkpoint."""
         padded = [*self.recent, *[np.nan] * (PATIENCE - len(self.recent))]
         return {prefix + n: np.asarray(padded if n == "recent" else v) for n, v in self._asdict().items()}
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Progress:
-        """What `arrays` wrote down. Raises KeyError where it is not there."""
+        """The progress in the `arrays` of a checkpoint. Raises KeyError if it is missing."""
         values = {name: arrays[prefix + name].tolist() for name in Progress._fields}
         values["recent"] = tuple(r for r in values["recent"] if not np.isnan(r))
         return Progress(**values)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from robopolicy.training.evaluate import DEADLINE, TRIES, Evaluator, EpisodeError
+from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError, Evaluator
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Player, Task, words
 
@@ -64,13 +63,6 @@ def _check_port(address: str) -> None:
         raise ValueError(f"address is {address!r}: no Ray cluster answers there ({error})") from error
 
 
-class _Actor(Player):
-    """A player that returns its process id."""
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
 class _Actors:
     """One place per actor. Ray replaces a lost actor on any node that has room.
 
@@ -79,7 +71,7 @@ class _Actors:
 
     def __init__(self, arguments: tuple[object, ...], workers: int, deadline: float) -> None:
         self._ray, self._arguments, self._deadline = _ray(), arguments, deadline
-        self._actor_class = self._ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+        self._actor_class = self._ray.remote(num_cpus=1, max_restarts=0)(Player)
         self._starting: dict[Any, int] = {}
         self._playing: dict[Any, tuple[int, float]] = {}  # place, and start time (s)
         self._actors: list[Any] = [None] * workers
@@ -93,7 +85,7 @@ class _Actors:
 
     def _start_actor(self, place: int) -> None:
         self._actors[place] = self._actor_class.remote(*self._arguments)
-        self._starting[self._actors[place].pid.remote()] = place
+        self._starting[self._actors[place].__ray_ready__.remote()] = place
 
     def free(self) -> list[int]:
         busy = {place for place, _ in self._playing.values()} | set(self._starting.values())
@@ -153,9 +145,6 @@ class _Actors:
         for place, _ in self._playing.values():
             self._replace(place)
         self._playing = {}
-
-    def pids(self) -> list[int]:
-        return list(self._ray.get([actor.pid.remote() for actor in self._actors]))
 
     def close(self) -> None:
         for actor in self._actors:

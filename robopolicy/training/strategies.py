@@ -1,4 +1,4 @@
-"""The catalogue of evolution strategies, from evosax, EvoJAX and the robotics literature.
+"""The catalogue of evolution strategies, from evosax, EvoJAX and the robotics literature, and their shaping.
 
 Every strategy here maximises, keeps all of its state in a pytree of arrays that functions take and return,
 and draws only from the keys that it receives (those of EvoJAX from a key that is part of the state).
@@ -10,15 +10,66 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from evosax.core import fitness_shaping
+from jax import Array
+from numpy.typing import ArrayLike, NDArray
+
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 from robopolicy.training import evojax_strategies as evojax
 from robopolicy.training import evosax_strategies as evosax
 from robopolicy.training.robotics_ars import robotics_ars
-from robopolicy.training.shaping import SHAPINGS, shaped, untied
-from robopolicy.training.strategy import Settings, Strategy
+from robopolicy.training.strategy import Settings, State, Strategy
 
 LARGEST = 1e6  # sigma or learning rate: far beyond any use, and far from overflow
+
+
+def _from_evosax(name: str) -> Callable[[Array], Array]:
+    """A function of evosax; its population, state and settings are arguments that it ignores."""
+    shape = getattr(fitness_shaping, f"{name}_fitness_shaping_fn")
+    return lambda returns: shape(None, returns, None, None)
+
+
+SHAPINGS: dict[str, Callable[[Array], Array]] = {
+    "raw": _from_evosax("identity"),
+    "ranks": _from_evosax("centered_rank"),
+    "standardized": _from_evosax("standardize"),
+    "normalized": _from_evosax("normalize"),
+}
+
+
+def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
+    """`inner` with shaped returns [N], less the price of weights; larger is better before and after.
+
+    Equal returns hold no information, so they leave the state unchanged.
+    """
+    shape = SHAPINGS[shaping]
+
+    def tell(key: Array, population: Array, returns: Array, state: State) -> State:
+        charged = returns - weight_decay * jnp.mean(jnp.square(population), axis=1)
+        if bool(jnp.all(charged == charged[0])):
+            return state
+        return inner.tell(key, population, shape(charged), state)
+
+    return inner._replace(tell=tell)
+
+
+def untied(inner: Strategy) -> Strategy:
+    """`inner`, which uses ranks alone, with ranks [N] whose ties are broken at random.
+
+    For ties, libraries use weights that do not add up, or prefer the candidates drawn first.
+    """
+
+    def tell(key: Array, population: Array, returns: Array, state: State) -> State:
+        key, ties = jax.random.split(key)
+        order = jnp.lexsort((jax.random.uniform(ties, returns.shape), returns))
+        ranks = jnp.zeros_like(returns).at[order].set(jnp.arange(returns.size, dtype=returns.dtype))
+        return inner.tell(key, population, ranks, state)
+
+    return inner._replace(tell=tell)
 
 
 class Entry(NamedTuple):
@@ -69,3 +120,31 @@ def strategy(name: str, settings: Settings) -> Strategy:
     made = entry.make(settings)
     shaping = entry.shaping if settings.shaping == "default" else settings.shaping
     return shaped(untied(made) if entry.by_rank else made, shaping, settings.weight_decay)
+
+
+def sanitised(returns: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """Returns [N] with the lowest finite one in place of each that is not finite, and how many those are.
+
+    Strategies rank NaN arbitrarily, some of them as the best. Raises FloatingPointError if none is finite.
+    """
+    finite = np.isfinite(returns)
+    if not finite.any():
+        raise FloatingPointError("no candidate of this generation has a finite return")
+    return np.where(finite, returns, returns[finite].min()), int((~finite).sum())
+
+
+def exploration(population: ArrayLike, centre: ArrayLike, returns: NDArray[np.floating]) -> dict[str, float]:
+    """The spread of a generation's candidates [N, P] and the slope of their `returns` [N].
+
+    `centre` [P] is the search's mean when it drew the candidates. Returns `sigma`, the standard deviation of
+    a parameter from the centre, and `gradient_norm`, the norm of mean((return - mean return) (candidate -
+    centre)) / sigma^2, an estimate of the return's gradient (Salimans et al., 2017, Section 2). Both are zero
+    if all candidates are equal.
+    """
+    offsets = np.asarray(population, np.float64) - np.asarray(centre, np.float64)
+    variance = float(np.mean(np.square(offsets)))
+    if variance == 0.0:
+        return {"sigma": 0.0, "gradient_norm": 0.0}
+    values = np.asarray(returns, np.float64)
+    slope = (values - values.mean()) @ offsets / (len(offsets) * variance)
+    return {"sigma": float(np.sqrt(variance)), "gradient_norm": float(np.linalg.norm(slope))}

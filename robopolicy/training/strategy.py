@@ -35,7 +35,7 @@ class Settings(NamedTuple):
       learning_rate: initial step size of the strategies that follow a gradient.
       decay: factor of both per generation, for strategies that do not adapt them.
       elite: share of the directions that a random search (ARS) learns from.
-      shaping: name in `shaping.SHAPINGS`, or "default" for the choice of the strategy's authors.
+      shaping: name in `strategies.SHAPINGS`, or "default" for the choice of the strategy's authors.
       weight_decay: cost of a candidate's mean squared parameter, in units of return.
     """
 

@@ -20,9 +20,8 @@ from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.training.batches import Batches, Mirror, Prefetcher, split_by_episode, statistics
 from robopolicy.training.bc import BCConfig, Rollouts, train
-from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
-from robopolicy.training.descent import Descent, Keys
-from robopolicy.training.held_out import HeldOut
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
+from robopolicy.training.descent import Descent, HeldOut, Keys
 
 POLICY = VisionPerformerConfig(
     "positive(m=4)", (ImageInput("image", 24, 24),), (VectorInput("poses", 14),), 12,
@@ -33,9 +32,7 @@ CONFIG = BCConfig(
     steps=12, batch=8, warmup=2, learning_rate=1e-2, mirror=False, jitter=0.0, validation=0.2,
     validate_every=4, checkpoint_every=4,
 )  # fmt: skip
-MIRROR = Mirror.of_each(
-    sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions
-)
+MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
 HERE = Path(__file__).parent
 
 
@@ -58,7 +55,7 @@ def cloned(folder, config=CONFIG, policy=POLICY, frames=None, fresh=True, **more
         resume=not fresh,
         **more,
     )
-    return record, load_parameters(folder)
+    return record, load_policy(folder)[0]
 
 
 def log(folder):
@@ -203,7 +200,7 @@ def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
     assert "positive(m=4)" in words
     assert "the policy is that of step 5" in words
     assert RunFolder(tmp_path / "run").generations()[-1] == 5
-    assert np.isfinite(load_parameters(tmp_path / "run")).all()
+    assert np.isfinite(load_policy(tmp_path / "run")[0]).all()
     # Told to go on, it goes on from there.
     record, parameters = cloned(
         tmp_path / "run", replace(config, nonfinite="skip"), frames=frames, fresh=False
@@ -255,7 +252,7 @@ def test_the_best_in_the_simulator_is_kept(tmp_path):
 
     config = replace(CONFIG, rollouts=2, rollout_every=4)
     record, last = cloned(tmp_path / "run", config, rollout=rollout)
-    np.testing.assert_array_equal(load_best(tmp_path / "run"), seen[1])
+    np.testing.assert_array_equal(load_policy(tmp_path / "run", "best")[0], seen[1])
     np.testing.assert_array_equal(last, seen[2])
     assert record["rollout/fraction_in_bowls"] == 0.5
 
@@ -263,7 +260,7 @@ def test_the_best_in_the_simulator_is_kept(tmp_path):
 @pytest.mark.slow
 def test_without_comparison_the_best_is_the_last(tmp_path):
     _, last = cloned(tmp_path / "run", replace(CONFIG, validation=0.0))
-    np.testing.assert_array_equal(load_best(tmp_path / "run"), last)
+    np.testing.assert_array_equal(load_policy(tmp_path / "run", "best")[0], last)
 
 
 @pytest.mark.slow
@@ -289,10 +286,10 @@ def test_every_part_of_what_is_set_aside_is_of_all_its_episodes():
             return batch.action + 0.5
 
     frames.images = lambda indices: {"image": frames.episode[indices]}
-    record = HeldOut(frames, np.arange(80), 20).looked_at(Asked(), None)
+    record = HeldOut(frames, np.arange(80), 20).record(Asked(), None)
     assert record == {"validation/loss": 1.0, "validation/action_error": pytest.approx(0.5)}
     assert [len(np.unique(batch.images["image"])) for batch in seen] == [10, 10, 10, 10]
-    assert HeldOut(frames, np.arange(0), 20).looked_at(Asked(), None) == {}
+    assert HeldOut(frames, np.arange(0), 20).record(Asked(), None) == {}
 
 
 def test_validation_frames_are_of_other_episodes():
@@ -324,7 +321,7 @@ def test_mirrored_frames_are_mirrored_as_a_whole():
     np.testing.assert_array_equal(images[flipped], seen[flipped][:, :, ::-1])
     moved = sweep_mirror.mirrored_poses(plain.vectors["poses"][flipped])
     np.testing.assert_array_equal(mirrored.vectors["poses"][flipped], moved)
-    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.actions(plain.action[flipped]))
+    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.action(plain.action[flipped]))
     np.testing.assert_array_equal(mirrored.action[~flipped], plain.action[~flipped])
 
 
@@ -358,9 +355,9 @@ def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
     config = replace(CONFIG, validation=0.0)
     cloned(tmp_path / "run", config)
     longer = replace(config, steps=20)
-    with pytest.raises(CheckpointError, match=r"of the checkpoint is not that of this config"):
+    with pytest.raises(CheckpointError, match=r"features .* of the checkpoint are not those of this config"):
         cloned(tmp_path / "run", longer, replace(POLICY, width=16), fresh=False)
-    with pytest.raises(CheckpointError, match=r"statistics/.* of the checkpoint is not that of this config"):
+    with pytest.raises(CheckpointError, match=r"features statistics/.* are not those of this config"):
         cloned(tmp_path / "run", longer, frames=ToyFrames(seed=5), fresh=False)
 
 
@@ -377,6 +374,12 @@ def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
         ({"validation": -0.1}, "validation is -0.1"),
         ({"nonfinite": "ignore"}, "nonfinite is 'ignore'"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"steps": 2.5}, "^BCConfig: steps is 2.5: it must be of type int$"),
+        ({"batch": "8"}, "^BCConfig: batch is '8': it must be of type int$"),
+        ({"mirror": 1}, "^BCConfig: mirror is 1: it must be of type bool$"),
+        ({"learning_rate": None}, "^BCConfig: learning_rate is None: it must be of type float$"),
+        ({"clip": np.zeros((20, 3))}, r"^BCConfig: clip is array\(.*: it must be of type float$"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings, words):

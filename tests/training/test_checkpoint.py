@@ -12,9 +12,7 @@ import pytest
 from robopolicy.training.checkpoint import (
     CheckpointError,
     RunFolder,
-    load_best,
-    load_features,
-    load_parameters,
+    load_policy,
 )
 from robopolicy.training.metrics import MetricsLog
 
@@ -54,9 +52,9 @@ def test_arrays_come_back_to_the_bit_with_their_dtypes(run):
 def test_parameters_and_features_are_those_of_the_latest(run):
     for generation in (1, 2):
         run.save(generation, ARRAYS | {"mean": np.full(4, generation, np.float32)})
-    np.testing.assert_array_equal(load_parameters(run.path), np.full(4, 2.0))
-    np.testing.assert_array_equal(load_best(run.path), ARRAYS["best"])
-    assert list(load_features(run.path)) == ["level/front"]
+    np.testing.assert_array_equal(load_policy(run.path)[0], np.full(4, 2.0))
+    np.testing.assert_array_equal(load_policy(run.path, "best")[0], ARRAYS["best"])
+    assert list(load_policy(run.path)[1]) == ["level/front"]
 
 
 def test_the_last_three_are_kept(run):
@@ -104,7 +102,7 @@ def test_reading_a_run_leaves_alone_what_its_trainer_is_writing(run):
     unfinished = run.path / "checkpoints" / "2.orbax-checkpoint-tmp"
     unfinished.mkdir()
     (unfinished / "part").write_text("x")
-    load_parameters(run.path)
+    load_policy(run.path)[0]
     assert (unfinished / "part").read_text() == "x"
     run.save(2, ARRAYS)  # while the trainer, once it is back, takes the place
     assert run.load()[0] == 2

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import h5py
@@ -19,7 +20,6 @@ import pytest
 import toy_demos
 from toy_recordings import ABOUT, OUTCOMES, TASK, recorded, spec
 
-from robopolicy.training import recording
 from robopolicy.training.datasets import DatasetError, open_dataset
 from robopolicy.training.evaluate import EpisodeError
 from robopolicy.training.recording import RecordingConfig, partial_folder, record
@@ -147,14 +147,13 @@ def test_what_a_recorder_that_was_killed_at_its_end_left_is_removed(dataset, tmp
 
 
 def test_a_full_disk_is_named_and_tried_once(tmp_path, monkeypatch):
-    def full(path, text):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     out = tmp_path / "toy-v0"
-    monkeypatch.setattr(recording, "_check_space", lambda folder, kept: full(folder, ""))
-    with pytest.raises(OSError, match=r"the disk is full \(.* MB free\); complete episodes are kept") as told:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(
+        OSError, match=r"the disk is full \(.* MB free\); complete episodes are kept"
+    ) as error:
         recorded(out)
-    assert told.value.errno == errno.ENOSPC
+    assert error.value.errno == errno.ENOSPC
     monkeypatch.undo()
     assert not out.exists()
     recorded(out)
@@ -215,6 +214,11 @@ def test_a_folder_that_exists_is_left_alone(copy):
     [
         ({"episodes": 0}, "episodes is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"episodes": "5"}, "^RecordingConfig: episodes is '5': it must be of type int$"),
+        ({"noise": None}, "^RecordingConfig: noise is None: it must be of type float$"),
+        ({"outcomes": "success"}, "^RecordingConfig: outcomes is 'success': it must be of type tuple"),
+        ({"keep_failed": np.zeros((9, 9, 9))}, r"^RecordingConfig: keep_failed is array\(.*type bool$"),
         ({"noise": float("nan")}, "noise is nan"),
     ],
 )
@@ -320,7 +324,7 @@ def truncated(path):
         (lambda p: removed(p, "episode_2/rewards"), "is damaged"),
         (lambda p: (p / "data" / "metadata.json").write_text("[]"), "holds no settings by name"),
         (truncated, "is damaged"),
-        (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json is not JSON"),
+        (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json' is not JSON"),
         (with_vast_images, "images image of 1000000 x 1000000: 1 to 4096 were expected"),
         (lambda p: (p / "data" / "metadata.json").write_text("{}"), "total_episodes None"),
     ],

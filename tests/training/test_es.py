@@ -8,7 +8,7 @@ import pytest
 import toy
 from toy_runs import FEATURES, START, Quadratic, config, log, run, trained_on_the_toy
 
-from robopolicy.training.checkpoint import RunFolder, load_features, load_policy
+from robopolicy.training.checkpoint import RunFolder, load_policy
 from robopolicy.training.es import ESConfig, generation_seeds, train
 from robopolicy.training.metrics import read
 from robopolicy.training.normaliser import Normaliser
@@ -105,7 +105,7 @@ def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path)
     points = np.array([gymnasium.make(toy.ID).reset(seed=seed)[0]["point"] for seed in seeds], np.float64)
     mean = np.average(points, axis=0, weights=weights)
     deviation = np.sqrt(np.average((points - mean) ** 2, axis=0, weights=weights))
-    features = load_features(folder.path)
+    features = load_policy(folder.path)[1]
     np.testing.assert_allclose(features["normaliser/point/shift"], mean, rtol=1e-5)
     np.testing.assert_allclose(features["normaliser/point/scale"], 1 / deviation, rtol=1e-5)
     # The best policy keeps the statistics that it was best with.
@@ -182,6 +182,12 @@ def test_returns_that_are_not_finite_are_counted_and_do_not_win(tmp_path):
         ({"held_out": 0}, "held_out is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**32}, "seed is 4294967296"),
+        ({"population": "4"}, "^ESConfig: population is '4': it must be of type int$"),
+        ({"generations": 2.5}, "^ESConfig: generations is 2.5: it must be of type int$"),
+        ({"episodes": 1}, "^ESConfig: episodes is 1: it must be of type tuple"),
+        ({"sigma": None}, "^ESConfig: sigma is None: it must be of type float$"),
+        ({"stop_at": "9"}, "^ESConfig: stop_at is '9': it must be of type float \\| None$"),
+        ({"sigma": np.zeros((20, 3))}, r"^ESConfig: sigma is array\(.*: it must be of type float$"),
         ({"sigma": 1e300}, r"sigma is 1e\+300"),
         ({"population": 7, "strategy": "open_es"}, "population is 7"),
         ({"advance_at": (float("nan"),)}, "advance_at is"),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -76,6 +77,15 @@ def evaluated(kind, *given, **settings):
         evaluator.close()
 
 
+def players(evaluations):
+    """Process ids of the workers that played."""
+    return {int(episode.info["pid"]) for row in evaluations.episodes for episode in row}
+
+
+def children():
+    return {process.pid for process in multiprocessing.active_children()}
+
+
 @pytest.fixture(scope="module")
 def expected():
     env = gymnasium.make(toy.ID)
@@ -143,14 +153,15 @@ def test_a_worker_that_hangs_is_replaced_at_its_deadline(expected, tmp_path, kin
 def test_workers_killed_from_outside_are_replaced(expected, kind):
     evaluator = made(kind)
     try:
-        first = evaluator.pids
+        first = players(evaluator.evaluate(POPULATION, SEEDS))
         killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in first])
         killer.start()
         for _ in range(3):
             np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
         killer.join()
-        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
-        assert not set(first) & set(evaluator.pids)
+        after = evaluator.evaluate(POPULATION, SEEDS)
+        np.testing.assert_array_equal(after.returns, expected)
+        assert not first & players(after)
     finally:
         evaluator.close()
 
@@ -178,13 +189,10 @@ def test_an_answer_that_is_cut_off_costs_only_its_own_episodes_again(expected, k
 @with_ray
 def test_a_cluster_where_no_worker_can_start_is_one_clear_error(monkeypatch):
     class Unable:
-        def __init__(self, *given):
+        def __init__(self, *arguments):
             raise ModuleNotFoundError("No module named 'an_engine'")
 
-        def pid(self):
-            return 0
-
-    monkeypatch.setattr(ray_pool, "_Actor", Unable)
+    monkeypatch.setattr(ray_pool, "Player", Unable)
     evaluator = made("ray")
     with pytest.raises(EpisodeError, match=r"no worker can be started on the cluster.*an_engine"):
         evaluator.evaluate(POPULATION, SEEDS)
@@ -232,13 +240,13 @@ def test_an_error_of_the_caller_leaves_no_answers_behind(expected, kind):
 def test_workers_leave_ctrl_c_to_the_trainer(expected, kind):
     evaluator = made(kind)
     try:
-        before = evaluator.pids
+        before = children()
         for _ in range(10):  # from their start on, over the first half second
             for pid in before:
                 os.kill(pid, signal.SIGINT)
             time.sleep(0.05)
         np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
-        assert evaluator.pids == before
+        assert children() == before
     finally:
         evaluator.close()
 
@@ -250,11 +258,11 @@ def gone(pid):
 
 def test_workers_end_with_a_trainer_that_is_killed_even_in_mid_episode():
     code = (
-        "import json, numpy, test_evaluators, toy\n"
+        "import json, test_evaluators\n"
         "if __name__ == '__main__':\n"
         "    made = test_evaluators.made('local', 2, misdeed='hang', seed=7)\n"
         "    made.evaluate(test_evaluators.POPULATION, [1])\n"
-        "    print(json.dumps(made.pids), flush=True)\n"
+        "    print(json.dumps([*test_evaluators.children()]), flush=True)\n"
         "    made.evaluate(test_evaluators.POPULATION, [7])\n"
     )
     trainer = subprocess.Popen(
@@ -319,7 +327,9 @@ def test_a_node_that_is_lost_costs_only_its_own_episodes_again(expected):
     node = cluster.add_node(num_cpus=1)
     evaluator = RayPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), 2, address=cluster.address)
     try:
-        assert len(set(evaluator.pids)) == 2  # one on each node
+        nodes = set()
+        while len(nodes) < 2:  # one worker on each node
+            nodes |= players(evaluator.evaluate(POPULATION, SEEDS))
         lost = threading.Timer(0.3, lambda: cluster.remove_node(node, allow_graceful=False))
         lost.start()
         for _ in range(3):

@@ -71,7 +71,6 @@ def test_every_frame_is_there_and_the_action_that_was_intended(dataset):
             np.testing.assert_array_equal(frames.action[at + order], 0.0)
             assert np.abs(episode.actions).max() > 0.05
             assert (frames.episode[at + order] == number).all()
-            np.testing.assert_array_equal(frames.step[at + order], order)
             at += len(episode)
 
 

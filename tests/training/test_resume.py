@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from toy_runs import Quadratic, log, run, trained_on_the_toy
 
-from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.metrics import read
 from robopolicy.training.resume import set_aside
 
@@ -63,7 +63,7 @@ def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, st
     with stopped.metrics_path.open("a") as file:
         file.write(json.dumps({"generation": 6, "return_mean": 99.0}) + "\n" + '{"generation": 7, "ret')
     run(tmp_path / "stopped", resume=True, **settings)
-    np.testing.assert_array_equal(load_parameters(through.path), load_parameters(stopped.path))
+    np.testing.assert_array_equal(load_policy(through.path)[0], load_policy(stopped.path)[0])
     common = [
         [{k: v for k, v in r.items() if not k.startswith("held_out")} for r in log(f)]
         for f in (through, stopped)
@@ -78,7 +78,7 @@ def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(
     shutil.rmtree(killed.path / "checkpoints")
     run(tmp_path / "killed", resume=True, generations=2)
     assert log(killed) == log(through)
-    np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
+    np.testing.assert_array_equal(load_policy(killed.path)[0], load_policy(through.path)[0])
 
 
 def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
@@ -98,7 +98,7 @@ def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
         assert lost.generations() == ([4] if after else [])
         run(lost.path, resume=True)
         assert log(lost) == log(through)
-        np.testing.assert_array_equal(load_parameters(lost.path), load_parameters(through.path))
+        np.testing.assert_array_equal(load_policy(lost.path)[0], load_policy(through.path)[0])
     for aside, later in (("set-aside-1", {"5", "6"}), ("set-aside-2", {"4", "5", "6"})):
         assert (lost.path / aside / "metrics.jsonl").read_bytes().count(b"\n") == 7
         assert {path.name for path in (lost.path / aside).iterdir()} == {"metrics.jsonl", *later}
@@ -196,12 +196,12 @@ def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path
     best = max(held_out, key=held_out.get)
     assert 0 < best < 6
     stopped = run(tmp_path / "stopped", generations=best, **settings)
-    np.testing.assert_array_equal(load_best(stopped.path), load_parameters(stopped.path))
-    at_best = load_parameters(stopped.path)
+    np.testing.assert_array_equal(load_policy(stopped.path, "best")[0], load_policy(stopped.path)[0])
+    at_best = load_policy(stopped.path)[0]
     run(tmp_path / "stopped", resume=True, generations=6, **settings)
     for folder in (through, stopped):
-        np.testing.assert_array_equal(load_best(folder.path), at_best)
-        assert not np.array_equal(load_parameters(folder.path), at_best)
+        np.testing.assert_array_equal(load_policy(folder.path, "best")[0], at_best)
+        assert not np.array_equal(load_policy(folder.path)[0], at_best)
 
 
 @pytest.mark.slow
@@ -236,11 +236,11 @@ def trained(tmp_path_factory):
     [
         ({"initial": np.ones(6, np.float32)}, r"\[5\] parameters: this policy has \[6\]"),
         ({"features": {"draws/front": np.zeros(3, np.float32)}}, "features draws/front"),
-        ({"strategy": "open_es"}, "strategy's state is another one"),
+        ({"strategy": "open_es"}, "state of the checkpoint is another one"),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused_and_kept(trained, changed, words):
-    before = load_parameters(trained.path)
+    before = load_policy(trained.path)[0]
     with pytest.raises(CheckpointError, match=words):
         run(trained.path, resume=True, **changed)
-    np.testing.assert_array_equal(load_parameters(trained.path), before)
+    np.testing.assert_array_equal(load_policy(trained.path)[0], before)

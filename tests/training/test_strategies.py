@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from robopolicy.policies.catalogue import by_path, from_path
-from robopolicy.training.exploration import exploration
 from robopolicy.training.robotics_ars import orthogonal_directions
-from robopolicy.training.shaping import SHAPINGS, sanitised
-from robopolicy.training.strategies import STRATEGIES, Settings, strategy
+from robopolicy.training.strategies import SHAPINGS, STRATEGIES, exploration, sanitised, strategy
+from robopolicy.training.strategy import Settings
 
 SETTINGS = Settings(population=16, sigma=0.1, learning_rate=0.05)
 KEY = jax.random.key(3)

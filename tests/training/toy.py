@@ -54,6 +54,7 @@ class Toy(gymnasium.Env):
         self._steps += 1
         reward = -float(np.sum((action - self._point) ** 2))
         info = {"distance": float(self._steps), "success": True, "jax": "jax" in sys.modules}
+        info["pid"] = str(os.getpid())  # no number, so that logs leave it out
         return {"point": self._point.copy()}, reward, self._steps == 3, False, info
 
 

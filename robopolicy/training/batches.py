@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -115,18 +116,15 @@ class Batches:
         """Batches of `size` from the frames whose indices are `chosen`."""
         self._frames, self._chosen, self._size, self._seed = frames, chosen, size, seed
         self._mirror, self._jitter = mirror, jitter
-        self._orders: dict[int, NDArray[np.intp]] = {}
+        self._order = lru_cache(maxsize=2)(self._permutation)
 
     def indices(self, step: int) -> NDArray[np.intp]:
         """The frames of a batch [B]; steps count from 0."""
         epochs, places = np.divmod(np.arange(step * self._size, (step + 1) * self._size), len(self._chosen))
         return np.array([self._order(int(e))[p] for e, p in zip(epochs, places, strict=True)])
 
-    def _order(self, epoch: int) -> NDArray[np.intp]:
-        if epoch not in self._orders:
-            order = np.random.default_rng([self._seed, 2, epoch]).permutation(self._chosen)
-            self._orders = {e: o for e, o in self._orders.items() if e == epoch - 1} | {epoch: order}
-        return self._orders[epoch]
+    def _permutation(self, epoch: int) -> NDArray[np.intp]:
+        return np.random.default_rng([self._seed, 2, epoch]).permutation(self._chosen)
 
     def at(self, step: int) -> Batch:
         """Read a batch."""

@@ -135,23 +135,14 @@ class RunFolder:
                 write_atomically(self.failure_path, line + "\n")
             raise
 
-    def _manager(self, *, writing: bool, keep_every: int = 0) -> Any:
+    def _manager(self, **options: Any) -> Any:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
 
-        # A reader must not clean up: to it, a checkpoint that a trainer is writing looks like a left-over.
-        options = (
-            ocp.CheckpointManagerOptions(
-                max_to_keep=3,
-                keep_period=keep_every or None,
-                enable_async_checkpointing=False,
-                create=False,
-                cleanup_tmp_directories=True,
-            )
-            if writing
-            else ocp.CheckpointManagerOptions(read_only=True, create=False, save_interval_steps=0)
+        options = {"create": False, **options}
+        return ocp.CheckpointManager(
+            self.checkpoints.absolute(), options=ocp.CheckpointManagerOptions(**options)
         )
-        return ocp.CheckpointManager(self.checkpoints.absolute(), options=options)
 
     def save(self, generation: int, arrays: Arrays, keep_every: int = 0) -> None:
         """Save `arrays` by path as the state after `generation`, and remove all but the last three.
@@ -165,14 +156,16 @@ class RunFolder:
         content = {"generation": generation, "arrays": index, "crc32": _checksum(index)}
         with clear_about_full_disks(self.path, RESUME), _quiet_orbax():
             self.checkpoints.mkdir(exist_ok=True)
-            with self._manager(writing=True, keep_every=keep_every) as manager:
-                numbered = {str(i): arrays[name] for i, name in enumerate(names)}
-                manager.save(
-                    generation,
-                    args=ocp.args.Composite(
-                        index=ocp.args.JsonSave(content), arrays=ocp.args.StandardSave(numbered)
-                    ),
-                )
+            # Only a writer cleans up: to a reader, an unfinished checkpoint looks like a left-over.
+            with self._manager(
+                max_to_keep=3,
+                keep_period=keep_every or None,
+                enable_async_checkpointing=False,
+                cleanup_tmp_directories=True,
+            ) as manager:
+                numbered = ocp.args.StandardSave({str(i): arrays[name] for i, name in enumerate(names)})
+                args = ocp.args.Composite(index=ocp.args.JsonSave(content), arrays=numbered)
+                manager.save(generation, args=args)
 
     def generations(self) -> list[int]:
         """The generations with a checkpoint, in order."""
@@ -211,11 +204,9 @@ class RunFolder:
 
         where = repr(str(self.checkpoints / str(generation)))
         try:
-            with _quiet_orbax(), self._manager(writing=False) as manager:
-                stored = manager.restore(
-                    generation,
-                    args=ocp.args.Composite(index=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore()),
-                )
+            with _quiet_orbax(), self._manager(read_only=True, save_interval_steps=0) as manager:
+                parts = {"index": ocp.args.JsonRestore(), "arrays": ocp.args.StandardRestore()}
+                stored = manager.restore(generation, args=ocp.args.Composite(**parts))
             index, values = stored["index"]["arrays"], stored["arrays"]
             checksum = stored["index"].get("crc32", _checksum(index))
             expected = {str(entry["path"]): entry for entry in index}

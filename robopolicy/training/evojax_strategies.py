@@ -35,7 +35,7 @@ def wrap(kind: Kind, settings: Settings) -> Strategy:
 
     It draws from a key of its own, which is part of the state.
     """
-    made: dict[int, Any] = {}
+    algorithms: dict[int, Any] = {}
 
     def make(mean: Array, seed: int) -> Any:
         from evojax import algo
@@ -49,16 +49,16 @@ def wrap(kind: Kind, settings: Settings) -> Strategy:
 
     def write(state: State) -> Any:
         size = kind.centre(state).size
-        if size not in made:
-            made[size] = make(jnp.zeros(size), 0)
+        if size not in algorithms:
+            algorithms[size] = make(jnp.zeros(size), 0)
         for name, value in state.items():
-            setattr(kind.holder(made[size]), name, value)
-        return made[size]
+            setattr(kind.holder(algorithms[size]), name, value)
+        return algorithms[size]
 
     def init(key: Array, mean: Array) -> State:
         # The seed only initialises the key that is part of the state.
-        made[mean.size] = make(mean, int(jax.random.randint(key, (), 0, 2**31 - 1)))
-        return read(made[mean.size], kind.state)
+        algorithms[mean.size] = make(mean, int(jax.random.randint(key, (), 0, 2**31 - 1)))
+        return read(algorithms[mean.size], kind.state)
 
     def ask(key: Array, state: State) -> tuple[Array, State]:
         algorithm = write(state)
@@ -88,7 +88,7 @@ def _ars(algo: Any, settings: Settings, mean: Array, **common: Any) -> Any:
     from evojax.algo.ars_native import get_optim
 
     schedule = {"lrate_init": settings.learning_rate, "decay_coef": settings.decay}
-    made = algo.ARS_native(
+    algorithm = algo.ARS_native(
         # It sorts for minimising but maximises, so a share of the directions would be the worst ones.
         elite_ratio=1.0,
         decay_stdev=settings.decay,
@@ -98,9 +98,9 @@ def _ars(algo: Any, settings: Settings, mean: Array, **common: Any) -> Any:
         **common,
     )
     # It has no argument for a starting point and begins at zero.
-    made.mean_params = mean
-    made.opt_state, made.opt_update, made.opt_get_params = get_optim("adam", schedule, mean)
-    return made
+    algorithm.mean_params = mean
+    algorithm.opt_state, algorithm.opt_update, algorithm.opt_get_params = get_optim("adam", schedule, mean)
+    return algorithm
 
 
 PGPE = Kind(

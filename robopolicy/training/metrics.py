@@ -52,8 +52,8 @@ def read(path: Path, counter: str = "generation") -> list[Record]:
 
 def cut(path: Path, counter: str, after: int) -> None:
     """Drop the records beyond `after` from a log."""
-    kept = [record for record in read(path, counter) if record[counter] <= after]
-    write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
+    records = [record for record in read(path, counter) if record[counter] <= after]
+    write_atomically(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 class MetricsLog:

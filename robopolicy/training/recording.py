@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import itertools
 import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -147,9 +149,9 @@ def _play_missing(
         return sum(config.keep_failed or r.success for r in done.values())
 
     playing: dict[int, int] = {}
-    failures: dict[int, int] = {}
+    failures: Counter[int] = Counter()
     again: list[int] = []
-    upcoming = config.seed
+    upcoming = (seed for seed in itertools.count(config.seed) if seed not in done)
     most = max(MIN_TRIED, TRIED_PER_EPISODE * config.episodes)
     while playing or count() < config.episodes:
         if len(done) >= most and count() < config.episodes:
@@ -161,12 +163,8 @@ def _play_missing(
             # Never more than are missing, so that the seeds do not depend on the number of workers.
             if count() + len(playing) >= config.episodes:
                 break
-            while upcoming in done:
-                upcoming += 1
-            seed = again.pop() if again else upcoming
-            upcoming += seed == upcoming
-            playing[place] = seed
-            processes.start(place, seed)
+            playing[place] = again.pop() if again else next(upcoming)
+            processes.start(place, playing[place])
         for place, answer in processes.finished():
             seed = playing.pop(place)
             if isinstance(answer, OSError):  # of the disk, on which another try fails, too
@@ -176,7 +174,7 @@ def _play_missing(
                 if on_episode is not None:
                     on_episode(answer, count())
                 continue
-            failures[seed] = failures.get(seed, 0) + 1
+            failures[seed] += 1
             if failures[seed] == TRIES:
                 raise EpisodeError(f"the demonstration of seed {seed} failed {TRIES} times: {answer}")
             again.append(seed)
@@ -186,12 +184,12 @@ def _serve(
     connection: Connection[Any, Any], environment: EnvironmentSpec, folder: Path, config: RecordingConfig
 ) -> None:
     """Answer every seed with Recorded, an OSError of the disk, or an error of the environment in words."""
-    made: list[gymnasium.Env[Any, Any]] = []
+    envs: list[gymnasium.Env[Any, Any]] = []
 
     def answer(seed: int) -> Recorded | OSError:
-        env = made.pop() if made else environment.make()
+        env = envs.pop() if envs else environment.make()
         recorded, content = _play(env, seed, config)
-        made.append(env)  # an environment that raises is not used again
+        envs.append(env)  # an environment that raises is not used again
         try:
             _save(recorded, content, folder)
         except OSError as error:
@@ -199,7 +197,7 @@ def _serve(
         return recorded
 
     answer_all(connection, answer)
-    for env in made:
+    for env in envs:
         env.close()
 
 

@@ -42,7 +42,7 @@ def robotics_ars(settings: Settings) -> Strategy:
     Its mean squared step does not depend on the scale of returns.
     """
     directions = settings.population // 2
-    kept = max(1, round(settings.elite * directions))
+    count = max(1, round(settings.elite * directions))
 
     def init(key: Array, mean: Array) -> State:
         return State(jnp.asarray(mean, jnp.float32), jnp.zeros((), jnp.int32))
@@ -55,12 +55,12 @@ def robotics_ars(settings: Settings) -> Strategy:
     @jax.jit
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         ahead, behind = jnp.split(returns, 2)
-        _, best = jax.lax.top_k(jnp.maximum(ahead, behind), kept)
+        _, best = jax.lax.top_k(jnp.maximum(ahead, behind), count)
         spread = jnp.std(jnp.concatenate([ahead[best], behind[best]]))
         sigma = settings.sigma_at(state.generation)
         steps = (population[:directions] - state.mean)[best] / sigma
         # Equal returns have no spread to divide by.
-        step = (ahead - behind)[best] @ steps / (kept * jnp.maximum(spread, 1e-8))
+        step = (ahead - behind)[best] @ steps / (count * jnp.maximum(spread, 1e-8))
         mean = state.mean + settings.learning_rate_at(state.generation) * step
         return State(mean, state.generation + 1)
 

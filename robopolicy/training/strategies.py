@@ -7,7 +7,7 @@ and draws only from the keys that it receives (those of EvoJAX from a key that i
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -104,6 +104,7 @@ STRATEGIES: dict[str, Entry] = {
 }
 
 
+@lru_cache(maxsize=32)  # so that two runs of one process compile it once
 def strategy(name: str, settings: Settings) -> Strategy:
     """The strategy `name`. Raises ValueError for an unknown name, or for settings out of range."""
     entry = STRATEGIES[one_of("strategy", name, STRATEGIES)]
@@ -117,9 +118,9 @@ def strategy(name: str, settings: Settings) -> Strategy:
         if not 0.0 < value <= highest:
             raise ValueError(f"{field} is {value}: it must be a number above 0 and at most {highest:g}")
     check_number("weight_decay", settings.weight_decay, 0.0)
-    made = entry.make(settings)
+    inner = entry.make(settings)
     shaping = entry.shaping if settings.shaping == "default" else settings.shaping
-    return shaped(untied(made) if entry.by_rank else made, shaping, settings.weight_decay)
+    return shaped(untied(inner) if entry.by_rank else inner, shaping, settings.weight_decay)
 
 
 def sanitised(returns: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:

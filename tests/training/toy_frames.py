@@ -1,4 +1,4 @@
-"""Demonstrations in memory: what is to be done is written in the image, where it is brighter."""
+"""Demonstrations in memory; the brighter half of an image shows the sign of the first action."""
 
 import numpy as np
 

@@ -29,7 +29,7 @@ from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.loop import PROGRESS, Loop, Schedule, running
 from robopolicy.training.metrics import HELD_OUT_RETURN, Record, Sink
 from robopolicy.training.normaliser import Normaliser
-from robopolicy.training.progress import Curriculum, Ends, Progress
+from robopolicy.training.progress import Conditions, Progress
 from robopolicy.training.strategies import exploration, sanitised, strategy
 from robopolicy.training.strategy import Settings, Strategy
 
@@ -121,7 +121,7 @@ class ESConfig:
 
 
 # Settings that a resumed run may change: they change its end, but no generation before.
-MAY_CHANGE = ("generations", *Ends._fields)
+MAY_CHANGE = ("generations", "stop_at", "stop_after", "episode_budget", "seconds_budget")
 
 
 def most_episodes(config: ESConfig) -> int:
@@ -221,11 +221,12 @@ class _Search:
         self._best: Arrays = {BEST: self._mean, **normaliser.features(BEST_FEATURES)}
         self._clock = time.monotonic()
         self._progress = Progress()
+        self._conditions = Conditions(*(getattr(config, name) for name in Conditions._fields))
 
     @property
     def over(self) -> str:
         """The reason why the search is over before its last generation, or ""."""
-        return self._progress.over(Ends(**{name: getattr(self._config, name) for name in Ends._fields}))
+        return self._progress.over(self._conditions)
 
     def untrained(self) -> Record:
         """The record of the policy before the first generation."""
@@ -264,8 +265,7 @@ class _Search:
             **_record(results, returns, broken, seconds),
             **exploration(population, centre, returns),
         }
-        curriculum = Curriculum(config.advance_at, config.stage_limit)
-        progress = self._progress.played(curriculum, record["return_mean"], results.returns.size)
+        progress = self._progress.played(self._conditions, record["return_mean"], results.returns.size)
         self._progress = progress._replace(seconds=loop.seconds)
         inside = results.seconds
         planned = generation % config.evaluate_every == 0

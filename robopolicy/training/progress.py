@@ -11,20 +11,16 @@ from numpy.typing import NDArray
 PATIENCE = 3  # generations whose mean return decides on an advance
 
 
-class Curriculum(NamedTuple):
-    """The mean return that ends each stage but the last, and the most generations on a stage (0: any)."""
-
-    advance_at: tuple[float, ...]
-    limit: int
-
-
-class Ends(NamedTuple):
-    """The conditions that end a run before its last generation; see `es.ESConfig`."""
+class Conditions(NamedTuple):
+    """When a run ends, when it moves to its next environment, and when it is evaluated; see `es.ESConfig`."""
 
     stop_at: float | None
     stop_after: int
     episode_budget: int
     seconds_budget: float
+    advance_at: tuple[float, ...]
+    stage_limit: int
+    evaluate_every: int
 
 
 class Progress(NamedTuple):
@@ -48,14 +44,14 @@ class Progress(NamedTuple):
     episodes: int = 0
     seconds: float = 0.0
 
-    def played(self, curriculum: Curriculum, mean_return: float, episodes: int) -> Progress:
+    def played(self, conditions: Conditions, mean_return: float, episodes: int) -> Progress:
         """After a generation with this mean return."""
         recent = (*self.recent, mean_return)[-PATIENCE:]
         after = self._replace(since=self.since + 1, recent=recent, episodes=self.episodes + episodes)
-        if self.stage == len(curriculum.advance_at):
+        if self.stage == len(conditions.advance_at):
             return after
-        reached = len(recent) == PATIENCE and np.mean(recent) >= curriculum.advance_at[self.stage]
-        if reached or after.since == curriculum.limit:
+        reached = len(recent) == PATIENCE and np.mean(recent) >= conditions.advance_at[self.stage]
+        if reached or after.since == conditions.stage_limit:
             return after._replace(stage=self.stage + 1, since=0, recent=())
         return after
 
@@ -65,16 +61,16 @@ class Progress(NamedTuple):
         stale = 0 if better else self.stale + counts
         return self._replace(stale=stale, best_return=held_out_return if better else self.best_return)
 
-    def over(self, ends: Ends) -> str:
+    def over(self, conditions: Conditions) -> str:
         """The reason why the run is over, in a few words; "" if it is not."""
-        if ends.stop_at is not None and self.best_return >= ends.stop_at:
+        if conditions.stop_at is not None and self.best_return >= conditions.stop_at:
             return f"a held-out return of {self.best_return:.2f} reached stop_at"
-        if ends.stop_after and self.stale >= ends.stop_after:
+        if conditions.stop_after and self.stale >= conditions.stop_after:
             return f"{self.stale} evaluations in a row brought no new best"
-        if ends.episode_budget and self.episodes >= ends.episode_budget:
-            return f"the budget of {ends.episode_budget} episodes is used up"
-        if ends.seconds_budget and self.seconds >= ends.seconds_budget:
-            return f"the budget of {ends.seconds_budget:g} s is used up"
+        if conditions.episode_budget and self.episodes >= conditions.episode_budget:
+            return f"the budget of {conditions.episode_budget} episodes is used up"
+        if conditions.seconds_budget and self.seconds >= conditions.seconds_budget:
+            return f"the budget of {conditions.seconds_budget:g} s is used up"
         return ""
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from robopolicy.reading_json import read_json
 from robopolicy.settings import check_types
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
 from robopolicy.training.metrics import HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS, Record, read
-from robopolicy.training.progress import Curriculum, Ends, Progress
+from robopolicy.training.progress import Conditions, Progress
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 DAMAGED = "damaged"
@@ -38,14 +38,6 @@ class Trainer(NamedTuple):
     counter: str
     total: str
     measures: tuple[tuple[str, Any], ...]
-
-
-class Schedule(NamedTuple):
-    """When a search moves to its next environment, and when it is evaluated; see `es.ESConfig`."""
-
-    advance_at: tuple[float, ...]
-    stage_limit: int
-    evaluate_every: int
 
 
 TRAINERS = {
@@ -130,32 +122,25 @@ def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, floa
 
 def _ended_by(settings: Mapping[str, Any], records: Sequence[Record]) -> str:
     """The reason of a search's early end, from the same numbers as in `es.train`; "" if it did not end."""
-    ends, schedule = _part(Ends, settings), _part(Schedule, settings)
-    if schedule.evaluate_every < 1:
-        raise CheckpointError(
-            f"evaluate_every in its config.json is {schedule.evaluate_every}: it must be 1 or more"
-        )
-    curriculum, progress = Curriculum(tuple(schedule.advance_at), schedule.stage_limit), Progress()
-    for record in records:
-        number, last = record["generation"], progress.stage == len(curriculum.advance_at)
-        if number:
-            progress = progress.played(
-                curriculum, _number(record, "return_mean"), _number(record, "episodes")
-            )
-            spent = _number(record, "wall_seconds" if "wall_seconds" in record else "seconds")
-            progress = progress._replace(seconds=progress.seconds + spent)
-        if number % schedule.evaluate_every == 0 and HELD_OUT_RETURN in record:
-            progress = progress.evaluated(_number(record, HELD_OUT_RETURN), counts=last and number > 0)
-    return progress.over(ends)
-
-
-def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """The settings of a search that are fields of `kind`, a NamedTuple."""
-    for name in kind._fields:
+    for name in Conditions._fields:
         if name not in settings:
             raise CheckpointError(f"es in its config.json lacks {name}")
-    check_types("es in its config.json:", settings, kind)
-    return kind(**{name: settings[name] for name in kind._fields})
+    check_types("es in its config.json:", settings, Conditions)
+    conditions, progress = Conditions(*(settings[name] for name in Conditions._fields)), Progress()
+    if conditions.evaluate_every < 1:
+        raise CheckpointError(
+            f"evaluate_every in its config.json is {conditions.evaluate_every}: it must be 1 or more"
+        )
+    for record in records:
+        number, last = record["generation"], progress.stage == len(conditions.advance_at)
+        if number:
+            mean, episodes = _number(record, "return_mean"), _number(record, "episodes")
+            progress = progress.played(conditions, mean, episodes)
+            spent = _number(record, "wall_seconds" if "wall_seconds" in record else "seconds")
+            progress = progress._replace(seconds=progress.seconds + spent)
+        if number % conditions.evaluate_every == 0 and HELD_OUT_RETURN in record:
+            progress = progress.evaluated(_number(record, HELD_OUT_RETURN), counts=last and number > 0)
+    return progress.over(conditions)
 
 
 def _number(record: Record, name: str) -> Any:

@@ -56,9 +56,9 @@ class EvaluatorConfig:
                 f"and at most {LONGEST_DEADLINE:.0f}"
             )
         if self.evaluator == "ray":
-            from robopolicy.training.ray_pool import connect
+            from robopolicy.training.ray_pool import check_cluster
 
-            connect(self.address, self.workers)
+            check_cluster(self.address)
         elif self.address is not None:
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
@@ -75,7 +75,7 @@ class EvaluatorConfig:
         if self.evaluator == "ray":
             from robopolicy.training.ray_pool import RayPool
 
-            return RayPool(*given)
+            return RayPool(*given, address=self.address)
         return LocalPool(*given)
 
     def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:

@@ -118,7 +118,7 @@ def train_bc(
     with Frames(dataset) as frames:
         if not resume:
             folder.create(kept)
-        mirror = None if declared is None else Mirror.of_each(*declared)
+        mirror = None if declared is None else Mirror(*declared)
         known = statistics(frames, split.train, mirror if config.mirror else None)
         learner = vision_performer(policy, known, precision)
         features = learner.policy.init_features(Keys.of(config.seed).features)

@@ -58,7 +58,7 @@ def curriculum_of(task: str) -> Curriculum:
 
 
 def with_curriculum(config: ESConfig, task: str, presets: Sequence[str]) -> ESConfig:
-    """`config` with `advance_at` and `episodes` of the task's curriculum where they are None.
+    """`config` with `advance_at` and `episodes` of the task's curriculum where they are empty.
 
     Raises ValueError for a preset that occurs twice, and unless `advance_at` fits `presets`.
     """
@@ -67,13 +67,15 @@ def with_curriculum(config: ESConfig, task: str, presets: Sequence[str]) -> ESCo
         raise ValueError(f"presets is {', '.join(presets)}: each may occur once")
     advance_at, episodes = config.advance_at, config.episodes
     usual = presets == curriculum.presets
-    if advance_at is None:
-        advance_at = curriculum.advance_at if usual else ()
+    if not advance_at and usual:
+        advance_at = curriculum.advance_at
     if len(advance_at) != max(len(presets) - 1, 0):
         needed = len(presets) - 1
         raise ValueError(f"advance_at is {advance_at}: {len(presets)} presets need {needed} returns")
-    if episodes is None:
+    if not episodes:
         episodes = curriculum.episodes if usual else (1,)
+    if len(episodes) not in (1, len(presets)):
+        raise ValueError(f"episodes is {episodes}: it must be one number, or one for each of the presets")
     return replace(config, advance_at=advance_at, episodes=episodes)
 
 

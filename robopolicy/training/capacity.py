@@ -1,12 +1,34 @@
-"""What this machine can hold: settings beyond it are refused before a run is made."""
+"""Checks of settings: types, lowest values, and the memory of this machine."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from robopolicy.naming import one_line
+from robopolicy.settings import check_count, check_types
 
 WORKER = 250_000_000  # bytes of a rollout process with an environment and a policy
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def check_settings(settings: Any, lowest: Mapping[str, int]) -> None:
+    """Check a dataclass that has a field `seed`.
+
+    Raises ValueError, in one line, for a field of another type than annotated, a field below its value in
+    `lowest`, or a seed outside of [0, 2^32).
+    """
+    try:
+        check_types(f"{type(settings).__name__}:", vars(settings), type(settings))
+    except ValueError as error:  # the value may be an array of many lines
+        raise ValueError(one_line(str(error))) from error
+    for name, low in lowest.items():
+        value = getattr(settings, name)
+        if not value >= low:  # NaN, too
+            raise ValueError(f"{name} is {value}: it must be {low} or more")
+    check_count("seed", settings.seed, 0, 2**32 - 1)
 
 
 def machine_memory() -> int:
@@ -19,9 +41,9 @@ def machine_memory() -> int:
 
 
 def check_fits(setting: str, needed: int, what: str) -> None:
-    """Raise ValueError where `what` needs `needed` bytes of memory and the machine has less.
+    """Raise ValueError if `what` needs `needed` bytes of memory and the machine has less.
 
-    `setting` is how the message begins: the argument and its value.
+    `setting` is the beginning of the message: the argument and its value.
     """
     have = machine_memory()
     if needed > have:

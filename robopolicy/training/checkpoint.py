@@ -1,11 +1,11 @@
-"""Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. Nothing in them is a pickle.
+"""Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. None of them is a pickle.
 
-`failure.txt` has the words of the error that ended the training, if one did; `checkpoint_every.txt` the
-longest distance between two checkpoints, if a resume made it longer.
+`failure.txt` has the error that ended the training, if any; `checkpoint_every.txt` has the longest distance
+between two checkpoints, if a resume made it longer.
 
-A checkpoint is written by orbax, which moves it into place when it is complete. Since orbax checks neither
-shapes nor dtypes when it reads, and a flipped bit only in some of its files, all of these and a checksum are
-recorded beside the arrays and checked here.
+Orbax writes a checkpoint and moves it into place when it is complete. When it reads, it checks neither shapes
+nor dtypes, and finds a flipped bit only in some of its files. So all of these, and checksums, are stored
+beside the arrays and checked here.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.reading_json import read_json
 from robopolicy.writing import clear_about_full_disks, write_atomically
 
 Arrays = dict[str, NDArray[Any]]
@@ -33,16 +34,16 @@ MEAN = "mean"
 BEST = "best"
 BEST_FEATURES = "best_features/"  # those that differ from the latest
 RESUME = "what was saved before is intact: free some space and go on with --resume"
-GLANCE = 0.1  # s, longer than a look at whether a run is held
+PAUSE = 0.1  # s, longer than another process holds a lock to look at a run
 
 
 class CheckpointError(ValueError):
-    """A run folder or a checkpoint that is not what it should be."""
+    """A damaged or foreign run folder or checkpoint."""
 
 
 @contextlib.contextmanager
 def _quiet_orbax() -> Iterator[None]:
-    """Orbax logs every step, and tracebacks from its threads; what goes wrong is raised anyway."""
+    """Suppress orbax's logs of every step, and tracebacks from its threads; it raises all errors anyway."""
     loggers = [logging.getLogger(name) for name in ("absl", "concurrent.futures", "asyncio")]
     levels, hook = [logger.level for logger in loggers], sys.unraisablehook
     try:
@@ -51,7 +52,7 @@ def _quiet_orbax() -> Iterator[None]:
         sys.unraisablehook = lambda unraisable: None
         yield
     except Exception:
-        time.sleep(GLANCE)  # other reads are under way, and fail in their threads now that one has failed
+        time.sleep(PAUSE)  # reads in other threads fail, too, once one has failed
         raise
     finally:
         sys.unraisablehook = hook
@@ -60,26 +61,18 @@ def _quiet_orbax() -> Iterator[None]:
 
 
 class RunFolder:
-    """A folder that a training run keeps its results in."""
+    """The folder of a training run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def config_path(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def failure_path(self) -> Path:
-        return self.path / "failure.txt"
+        self.config_path = path / "config.json"
+        self.metrics_path = path / "metrics.jsonl"
+        self.failure_path = path / "failure.txt"
+        self.checkpoints = path / "checkpoints"
 
     def check_new(self) -> None:
-        """Raise FileExistsError where the folder holds anything."""
-        left = f".{self.config_path.name}."  # by a process that was killed before the run began
+        """Raise FileExistsError if the folder holds anything."""
+        left = f".{self.config_path.name}."  # from a process that was killed before the run began
         if self.path.exists() and (
             not self.path.is_dir() or any(not p.name.startswith(left) for p in self.path.iterdir())
         ):
@@ -88,7 +81,7 @@ class RunFolder:
             )
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Begin a new run. Raises FileExistsError, and touches nothing, where the folder holds anything."""
+        """Begin a new run. Raises FileExistsError, and changes nothing, if the folder holds anything."""
         self.check_new()
         with clear_about_full_disks(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -99,26 +92,26 @@ class RunFolder:
                 raise
 
     def config(self) -> dict[str, Any]:
-        """What the run was started with. Raises FileNotFoundError or CheckpointError."""
+        """The config of the run. Raises FileNotFoundError or CheckpointError."""
         if not self.config_path.is_file():
             raise FileNotFoundError(f"{str(self.path)!r} is no run: it holds no config.json")
         try:
-            config = json.loads(self.config_path.read_text())
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{str(self.config_path)!r} is not JSON: {error}") from error
+            config = read_json(self.config_path)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
         if not isinstance(config, dict):
             raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
         return config
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other trainers out. Raises CheckpointError where one is at work in this folder."""
+        """Lock the run for this process. Raises CheckpointError if another process trains it."""
         with self.config_path.open() as file:
-            # The kernel lets go when a trainer dies; `is_held` holds for a moment, too.
-            free = _locked(file, fcntl.LOCK_EX)
+            # The lock ends with the process. `is_held` holds it for a moment, too.
+            free = _lock(file, fcntl.LOCK_EX)
             if not free:
-                time.sleep(GLANCE)
-                free = _locked(file, fcntl.LOCK_EX)
+                time.sleep(PAUSE)
+                free = _lock(file, fcntl.LOCK_EX)
             if not free:
                 raise CheckpointError(
                     f"{str(self.path)!r} is being trained by another process: wait for its end, or stop it"
@@ -126,133 +119,118 @@ class RunFolder:
             yield
 
     def is_held(self) -> bool:
-        """Whether a trainer is at work in this folder."""
+        """Whether a process trains the run."""
         with self.config_path.open() as file:
-            return not _locked(file, fcntl.LOCK_SH)
+            return not _lock(file, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
     def failure_kept(self) -> Iterator[None]:
-        """Write the words of an error that ends the training to `failure.txt`; remove any of before."""
+        """Remove `failure.txt`, and write an error that ends the training to a new one."""
         self.failure_path.unlink(missing_ok=True)
         try:
             yield
         except Exception as error:
-            with contextlib.suppress(OSError):  # a full disk, which is then the error that is raised
-                words = " ".join(f"{type(error).__name__}: {error}".split())
-                write_atomically(self.failure_path, words + "\n")
+            with contextlib.suppress(OSError):  # of a full disk, which raises the original error
+                line = " ".join(f"{type(error).__name__}: {error}".split())
+                write_atomically(self.failure_path, line + "\n")
             raise
 
-    def _manager(self, *, writing: bool, keep_every: int = 0) -> Any:
+    def _manager(self, **options: Any) -> Any:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
 
-        # Only the trainer may clean up: to a reader, what another process is writing looks like a left-over.
-        options = (
-            ocp.CheckpointManagerOptions(
-                max_to_keep=3,
-                keep_period=keep_every or None,
-                enable_async_checkpointing=False,
-                create=False,
-                cleanup_tmp_directories=True,
-            )
-            if writing
-            else ocp.CheckpointManagerOptions(read_only=True, create=False, save_interval_steps=0)
+        options = {"create": False, **options}
+        return ocp.CheckpointManager(
+            self.checkpoints.absolute(), options=ocp.CheckpointManagerOptions(**options)
         )
-        return ocp.CheckpointManager((self.path / "checkpoints").absolute(), options=options)
 
     def save(self, generation: int, arrays: Arrays, keep_every: int = 0) -> None:
-        """Save `arrays` by path as the state after `generation`, and clear away all but the last three.
+        """Save `arrays` by path as the state after `generation`, and remove all but the last three.
 
-        Those at multiples of `keep_every` stay. Raises OSError on a full disk.
+        Checkpoints at multiples of `keep_every` stay. Raises OSError on a full disk.
         """
         import orbax.checkpoint as ocp
 
         names = sorted(arrays)
         index = [{"path": name, **_description(arrays[name])} for name in names]
+        content = {"generation": generation, "arrays": index, "crc32": _checksum(index)}
         with clear_about_full_disks(self.path, RESUME), _quiet_orbax():
-            (self.path / "checkpoints").mkdir(exist_ok=True)
-            with self._manager(writing=True, keep_every=keep_every) as manager:
-                manager.save(
-                    generation,
-                    args=ocp.args.Composite(
-                        index=ocp.args.JsonSave(
-                            {"generation": generation, "arrays": index, "crc32": _checksum(index)}
-                        ),
-                        arrays=ocp.args.StandardSave({str(i): arrays[n] for i, n in enumerate(names)}),
-                    ),
-                )
+            self.checkpoints.mkdir(exist_ok=True)
+            # Only a writer cleans up: to a reader, an unfinished checkpoint looks like a left-over.
+            with self._manager(
+                max_to_keep=3,
+                keep_period=keep_every or None,
+                enable_async_checkpointing=False,
+                cleanup_tmp_directories=True,
+            ) as manager:
+                numbered = ocp.args.StandardSave({str(i): arrays[name] for i, name in enumerate(names)})
+                args = ocp.args.Composite(index=ocp.args.JsonSave(content), arrays=numbered)
+                manager.save(generation, args=args)
 
     def generations(self) -> list[int]:
-        """The generations that there are checkpoints of, in order."""
-        folder = self.path / "checkpoints"
-        found = folder.iterdir() if folder.is_dir() else ()
-        names = [entry.name for entry in found if entry.name.isdecimal()]
-        return sorted(int(name) for name in names if name == str(int(name)))
+        """The generations with a checkpoint, in order."""
+        names = [p.name for p in self.checkpoints.iterdir()] if self.checkpoints.is_dir() else []
+        return sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)))
 
     def load(self, generation: int | None = None) -> tuple[int, Arrays]:
-        """The latest checkpoint, or that of `generation`, as its generation and its arrays by path.
+        """The latest checkpoint, or that of `generation`: its generation and its arrays by path.
 
-        Raises FileNotFoundError where there is none, CheckpointError where it is damaged or foreign; the
+        Raises FileNotFoundError if it does not exist. Raises CheckpointError if it is damaged or foreign; the
         message names the last good one before it.
         """
-        have = self.generations()
-        if not have:
+        saved = self.generations()
+        if not saved:
             raise FileNotFoundError(f"{str(self.path)!r} holds no checkpoint yet")
-        wanted = have[-1] if generation is None else generation
-        if wanted not in have:
-            raise FileNotFoundError(f"{str(self.path)!r} has no checkpoint {wanted}: it has {have}")
+        wanted = saved[-1] if generation is None else generation
+        if wanted not in saved:
+            raise FileNotFoundError(f"{str(self.path)!r} has no checkpoint {wanted}: it has {saved}")
         try:
             return wanted, self._read(wanted)
         except CheckpointError as error:
-            good = next((g for g in reversed(have) if g < wanted and self._readable(g)), None)
-            raise CheckpointError(
-                f"{error}; no good one is left: begin again with --resume-from 0, which keeps them"
-                if good is None
-                else f"{error}; the last good one is {good}: use it as {self.path!s}@{good}, or train on "
-                f"from it with --resume-from {good}"
-            ) from error
-
-    def _readable(self, generation: int) -> bool:
-        try:
-            self._read(generation)
-        except CheckpointError:
-            return False
-        return True
+            for good in reversed([g for g in saved if g < wanted]):
+                with contextlib.suppress(CheckpointError):
+                    self._read(good)
+                    remedy = (
+                        f"the last good one is {good}: use it as {self.path!s}@{good}, or train on from it "
+                        f"with --resume-from {good}"
+                    )
+                    break
+            else:
+                remedy = "no good one is left: begin again with --resume-from 0, which keeps them"
+            raise CheckpointError(f"{error}; {remedy}") from error
 
     def _read(self, generation: int) -> Arrays:
         import orbax.checkpoint as ocp
 
-        where = self.path / "checkpoints" / str(generation)
+        where = repr(str(self.checkpoints / str(generation)))
         try:
-            with _quiet_orbax(), self._manager(writing=False) as manager:
-                stored = manager.restore(
-                    generation,
-                    args=ocp.args.Composite(index=ocp.args.JsonRestore(), arrays=ocp.args.StandardRestore()),
-                )
+            with _quiet_orbax(), self._manager(read_only=True, save_interval_steps=0) as manager:
+                parts = {"index": ocp.args.JsonRestore(), "arrays": ocp.args.StandardRestore()}
+                stored = manager.restore(generation, args=ocp.args.Composite(**parts))
             index, values = stored["index"]["arrays"], stored["arrays"]
             checksum = stored["index"].get("crc32", _checksum(index))
-            saved = {str(entry.pop("path")): entry for entry in map(dict, index)}
-            arrays = {name: np.asarray(values[str(i)]) for i, name in enumerate(saved)}
-        except Exception as error:  # a damaged file may break in any layer of the libraries below
+            expected = {str(entry["path"]): entry for entry in index}
+            arrays = {name: np.asarray(values[str(i)]) for i, name in enumerate(expected)}
+        except Exception as error:  # a damaged file may cause any error of the libraries below
             why = error.strerror if isinstance(error, OSError) else None
             why = why or "a file in it is missing or is not what was saved"
-            raise CheckpointError(f"{str(where)!r} is damaged: {why}") from error
+            raise CheckpointError(f"{where} is damaged: {why}") from error
         if checksum != _checksum(index):
-            raise CheckpointError(f"{str(where)!r} is damaged: the list of its arrays is not what was saved")
+            raise CheckpointError(f"{where} is damaged: the list of its arrays is not what was saved")
         for name, array in arrays.items():
-            found, was = _description(array), saved[name]
-            if any(found[part] != was.get(part) for part in ("shape", "dtype")):
+            now, then = _description(array), expected[name]
+            if any(now[part] != then.get(part) for part in ("shape", "dtype")):
                 raise CheckpointError(
-                    f"{str(where)!r} holds {name} as {found['dtype']}{found['shape']}: "
-                    f"it was saved as {was.get('dtype')}{was.get('shape')}"
+                    f"{where} holds {name} as {now['dtype']}{now['shape']}: "
+                    f"it was saved as {then.get('dtype')}{then.get('shape')}"
                 )
-            if was.get("crc32", found["crc32"]) != found["crc32"]:
-                raise CheckpointError(f"{str(where)!r} is damaged: {name} is not what was saved")
+            if then.get("crc32", now["crc32"]) != now["crc32"]:
+                raise CheckpointError(f"{where} is damaged: {name} is not what was saved")
         return arrays
 
 
-def _locked(file: IO[str], kind: int) -> bool:
-    """Whether a lock of this kind could be had, at once."""
+def _lock(file: IO[str], kind: int) -> bool:
+    """Lock a file without waiting; whether that succeeded."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -272,26 +250,23 @@ def _description(array: NDArray[Any]) -> dict[str, Any]:
     }
 
 
-def load_parameters(run: str | Path) -> NDArray[np.float32]:
-    """The latest flat parameter vector [P] of a run. Raises as `RunFolder.load` does."""
-    return load_policy(run)[0]
+def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The arrays whose path begins with `prefix`, by the rest of it."""
+    return {path.removeprefix(prefix): a for path, a in arrays.items() if path.startswith(prefix)}
 
 
-def load_best(run: str | Path) -> NDArray[np.float32]:
-    """The flat parameters [P] that did best on held-out seeds so far. Raises as `RunFolder.load` does."""
-    return load_policy(run, BEST)[0]
-
-
-def load_features(run: str | Path) -> Arrays:
-    """The features of a run's latest policy, by path. Raises as `RunFolder.load` does."""
-    return load_policy(run)[1]
+def check_features(arrays: Mapping[str, NDArray[Any]], features: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if the features in the `arrays` of a checkpoint are not `features`, by path."""
+    for path, array in features.items():
+        if FEATURES + path not in arrays or not np.array_equal(arrays[FEATURES + path], array):
+            raise CheckpointError(f"features {path} of the checkpoint are not those of this config and data")
 
 
 def load_policy(run: str | Path, which: str = "last") -> tuple[NDArray[np.float32], Arrays]:
-    """Flat parameters [P] and features by path of a run's policy.
+    """The flat parameters [P] and the features by path of a run's policy.
 
-    `which` is `last`, `best` (on held-out seeds so far) or a generation that there is a checkpoint of.
-    Raises ValueError for any other word, and as `RunFolder.load` does.
+    `which` is `last`, `best` (on held-out seeds so far) or a generation with a checkpoint. Raises ValueError
+    for any other word, and what `RunFolder.load` raises.
     """
     if which not in ("last", BEST) and not which.isdigit():
         raise ValueError(f"checkpoint is {which!r}: it must be last, best or a generation")
@@ -299,9 +274,5 @@ def load_policy(run: str | Path, which: str = "last") -> tuple[NDArray[np.float3
     name = BEST if which == BEST else MEAN
     if name not in arrays:
         raise CheckpointError(f"{str(run)!r} holds no {name!r}: another program or version made it")
-    features = _under(FEATURES, arrays) | (_under(BEST_FEATURES, arrays) if which == BEST else {})
+    features = under(FEATURES, arrays) | (under(BEST_FEATURES, arrays) if which == BEST else {})
     return np.asarray(arrays[name], np.float32), features
-
-
-def _under(prefix: str, arrays: Arrays) -> Arrays:
-    return {path.removeprefix(prefix): a for path, a in arrays.items() if path.startswith(prefix)}

@@ -1,12 +1,11 @@
-"""Demonstrations as Minari datasets in HDF5, which are checked before anything is read from them.
+"""Minari datasets of demonstrations in HDF5, checked before use.
 
-Any dataset of Minari's will do whose observations are a dictionary of RGB images and float vectors, and whose
-actions lie in [-1, 1]. Those that `robopolicy demos` has recorded say as well what they show.
+Observations are a dictionary of RGB images and float vectors, and actions lie in [-1, 1]. Datasets that
+`robopolicy demos` recorded also describe their content.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,22 +15,24 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.reading_json import parse_json, read_json
 from robopolicy.training.worker import EnvironmentSpec
 
 FORMAT = 1
-OURS = "robopolicy"  # of a dataset's metadata, where recordings say what they are
-# Of an episode, pixels a side, and numbers in a vector or an action: more would not fit into memory.
+OURS = "robopolicy"  # key of the metadata that recordings of this library have
+# Steps of an episode, pixels per side, and numbers in a vector or an action: more would not fit into memory.
 MOST_STEPS, LARGEST_IMAGE, MOST_NUMBERS = 10**6, 4096, 4096
 DAMAGE = (OSError, KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, MemoryError)
 ROUNDING = 1e-6  # by which an action may leave [-1, 1]
+METADATA, CONTENT = "data/metadata.json", "data/main_data.hdf5"
 
 
 class DatasetError(ValueError):
-    """A dataset that is not what it should be."""
+    """A dataset that cannot be used."""
 
 
 class Columns(NamedTuple):
-    """What a step holds: shapes [H, W, 3] of images and sizes of vectors, by name; the size of an action."""
+    """The content of a step: shapes [H, W, 3] of images and sizes of vectors, by name; size of the action."""
 
     images: Mapping[str, tuple[int, ...]]
     vectors: Mapping[str, int]
@@ -44,13 +45,13 @@ class Dataset:
 
     Attributes:
       path: its folder.
-      task: what it demonstrates.
-      columns: what a step of it holds.
-      steps: of each episode; its observations are one more.
-      about: what its recording says: task, environment, renderer, versions, seeds, scores; {} where another
-        program has recorded it.
-      environment: what it was recorded in, by its recording, or else by Minari's `env_spec`; None where
-        neither says so.
+      task: the demonstrated task.
+      columns: the content of a step.
+      steps: of each episode; it has one observation more.
+      about: metadata of its recording: task, environment, renderer, versions, seeds, scores; {} if another
+        program recorded it.
+      environment: the environment of the recording, from its metadata or else Minari's `env_spec`; None
+        without both.
     """
 
     path: Path
@@ -62,41 +63,42 @@ class Dataset:
 
     @property
     def episode(self) -> NDArray[np.intp]:
-        """The episode of each frame that has an action, [F]."""
+        """The episode of each frame with an action, [F]."""
         return np.repeat(np.arange(len(self.steps)), self.steps)
 
     @property
     def data(self) -> Path:
-        """The folder to open with `minari.MinariDataset`."""
+        """The folder for `minari.MinariDataset`."""
         return self.path / "data"
 
     @property
     def file(self) -> Path:
         """The HDF5 file, with a group `episode_N` for each episode."""
-        return self.data / "main_data.hdf5"
+        return self.path / CONTENT
 
 
 def open_dataset(path: Path, task: str | None) -> Dataset:
-    """Check a dataset of `task`, or with None of whatever its recording says, without decoding an image.
+    """Check a dataset without decoding images.
 
-    A dataset that another program has recorded says nothing of its task, which must be given then.
+    Args:
+      path: its folder.
+      task: the task that it must demonstrate; None for that of its own metadata, which datasets of other
+        programs do not have.
 
-    Raises FileNotFoundError where there is none, DatasetError where it is of another task or format, has
-    other columns than images, vectors and actions in [-1, 1], lacks frames, or has an episode that is cut
-    short: with what was expected and what was found.
+    Raises FileNotFoundError if it does not exist. Raises DatasetError, with the expected and the actual
+    value, for another task or format, for columns other than images, vectors and actions in [-1, 1], and for
+    missing frames or incomplete episodes.
     """
     where = repr(str(path))
-    text, file = path / "data" / "metadata.json", path / "data" / "main_data.hdf5"
-    if not text.is_file() or not file.is_file():
+    if not (path / METADATA).is_file() or not (path / CONTENT).is_file():
         raise FileNotFoundError(
             f"{where} is no Minari dataset in HDF5: it holds no data/metadata.json, main_data.hdf5"
         )
     try:
-        metadata = json.loads(text.read_text())
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{where}: data/metadata.json is not JSON: {error}") from error
-    if not isinstance(metadata, dict):
-        raise DatasetError(f"{where}: data/metadata.json holds no settings by name")
+        metadata = read_json(path / METADATA)
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+    _expect(isinstance(metadata, dict), f"{where}: {METADATA} holds no settings by name")
     about = metadata.get(OURS, {})
     if OURS in metadata:
         _check_about(where, about, task)
@@ -106,34 +108,35 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
     if type(count) is not int or count < 1:
         raise DatasetError(f"{where} has total_episodes {count!r}: a number of 1 or more was expected")
     try:
-        with h5py.File(file) as stored:
-            if len(stored) != count:
-                raise DatasetError(f"{where} holds {len(stored)} episodes: {count} were expected")
-            columns = _columns(f"{where}: episode 0", stored["episode_0"])
-            found = [
-                _steps(f"{where}: episode {number}", stored[f"episode_{number}"], columns)
-                for number in range(count)
-            ]
+        with h5py.File(path / CONTENT) as file:
+            _expect(len(file) == count, f"{where} holds {len(file)} episodes: {count} were expected")
+            columns = _columns(f"{where}: episode 0", file["episode_0"])
+            steps = tuple(
+                _steps(f"{where}: episode {n}", file[f"episode_{n}"], columns) for n in range(count)
+            )
     except DatasetError:
         raise
     except DAMAGE as error:
         raise DatasetError(f"{where} is damaged: {error}") from error
-    named = about["task"] if task is None else task
-    return Dataset(path, named, columns, tuple(found), about, _environment(where, metadata, about, named))
+    name = about["task"] if task is None else task
+    return Dataset(path, name, columns, steps, about, _environment(where, metadata, about, name))
+
+
+def _expect(holds: bool, message: str) -> None:
+    if not holds:
+        raise DatasetError(message)
 
 
 def _check_about(where: str, about: Any, task: str | None) -> None:
-    if not isinstance(about, dict):
-        raise DatasetError(f"{where} has {OURS} {about!r}: settings by name were expected")
-    found = about.get("task")
-    if not isinstance(found, str) or task not in (None, found):
-        wanted = "a task" if task is None else repr(task)
-        raise DatasetError(f"{where} has task {found!r}: {wanted} was expected")
-    if about.get("format") != FORMAT:
-        raise DatasetError(f"{where} has format {about.get('format')!r}: {FORMAT} was expected")
-    for name, kind in (("environment", dict), ("recording", dict), ("renderer", str)):
-        if not isinstance(about.get(name), kind):
-            raise DatasetError(f"{where} has {name} {about.get(name)!r}: a {kind.__name__} was expected")
+    _expect(isinstance(about, dict), f"{where} has {OURS} {about!r}: settings by name were expected")
+    name, wanted = about.get("task"), "a task" if task is None else repr(task)
+    right = isinstance(name, str) and task in (None, name)
+    _expect(right, f"{where} has task {name!r}: {wanted} was expected")
+    version = about.get("format")
+    _expect(version == FORMAT, f"{where} has format {version!r}: {FORMAT} was expected")
+    for part, kind in (("environment", dict), ("recording", dict), ("renderer", str)):
+        value = about.get(part)
+        _expect(isinstance(value, kind), f"{where} has {part} {value!r}: a {kind.__name__} was expected")
 
 
 def _environment(
@@ -144,19 +147,19 @@ def _environment(
         return EnvironmentSpec(settings.pop("id"), settings, task)
     if (stored := metadata.get("env_spec")) is None:
         return None
+    odd = f"{where} has an env_spec that is not Minari's:"
     try:
-        spec = json.loads(stored)
+        spec = parse_json(stored, "env_spec")
         name, settings = spec["id"], spec["kwargs"]
-    except (ValueError, RecursionError, TypeError, KeyError) as error:
-        raise DatasetError(f"{where} has an env_spec that is not Minari's: {error!r}") from error
-    if not isinstance(name, str) or not isinstance(settings, dict):
-        raise DatasetError(f"{where} has an env_spec that is not Minari's: its id is {name!r}")
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise DatasetError(f"{odd} {error!r}") from error
+    _expect(isinstance(name, str) and isinstance(settings, dict), f"{odd} its id is {name!r}")
     return EnvironmentSpec(name, settings, task)
 
 
 def _columns(where: str, episode: h5py.Group) -> Columns:
-    """What an episode's steps hold."""
-    observations = episode["observations"]
+    """The content of an episode's steps."""
+    observations, actions = episode["observations"], episode["actions"]
     if not isinstance(observations, h5py.Group):
         raise DatasetError(f"{where} has observations without names: a dictionary of arrays was expected")
     images: dict[str, tuple[int, ...]] = {}
@@ -173,18 +176,14 @@ def _columns(where: str, episode: h5py.Group) -> Columns:
                 f"{where} has observations/{name} of {_kind(array)}: an image uint8[steps, height, width, "
                 "3] or a vector floating[steps, numbers] was expected"
             )
-    for name, shape in images.items():
-        if not 1 <= min(shape[:2]) <= max(shape[:2]) <= LARGEST_IMAGE:
-            raise DatasetError(
-                f"{where} has images {name} of {shape[0]} x {shape[1]}: 1 to {LARGEST_IMAGE} were expected"
-            )
-    shape = episode["actions"].shape
-    if len(shape) != 2:
-        raise DatasetError(f"{where} has actions of {_kind(episode['actions'])}: vectors were expected")
-    for name, size in {**vectors, "actions": shape[1]}.items():
-        if not 1 <= size <= MOST_NUMBERS:
-            raise DatasetError(f"{where} has {name} of {size} numbers: 1 to {MOST_NUMBERS} were expected")
-    return Columns(images, vectors, shape[1])
+    for name, (rows, columns, _) in images.items():
+        fits = 1 <= min(rows, columns) <= max(rows, columns) <= LARGEST_IMAGE
+        _expect(fits, f"{where} has images {name} of {rows} x {columns}: 1 to {LARGEST_IMAGE} were expected")
+    _expect(actions.ndim == 2, f"{where} has actions of {_kind(actions)}: vectors were expected")
+    for name, size in {**vectors, "actions": actions.shape[1]}.items():
+        fits = 1 <= size <= MOST_NUMBERS
+        _expect(fits, f"{where} has {name} of {size} numbers: 1 to {MOST_NUMBERS} were expected")
+    return Columns(images, vectors, actions.shape[1])
 
 
 def _kind(array: Any) -> str:
@@ -192,14 +191,12 @@ def _kind(array: Any) -> str:
 
 
 def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
-    """How many steps an episode has that is whole, with these columns."""
-    steps = len(episode["actions"])
-    if int(episode.attrs["total_steps"]) != steps or not 1 <= steps <= MOST_STEPS:
-        raise DatasetError(
-            f"{where} has {steps} actions: {episode.attrs['total_steps']} were expected, at most {MOST_STEPS}"
-        )
-    if (found := set(episode["observations"])) != (wanted := {*columns.images, *columns.vectors}):
-        raise DatasetError(f"{where} has observations {sorted(found)}: {sorted(wanted)} were expected")
+    """The number of steps of an episode; raises DatasetError if it is incomplete or has other columns."""
+    steps, total = len(episode["actions"]), episode.attrs["total_steps"]
+    right = int(total) == steps and 1 <= steps <= MOST_STEPS
+    _expect(right, f"{where} has {steps} actions: {total} were expected, at most {MOST_STEPS}")
+    names, wanted = set(episode["observations"]), {*columns.images, *columns.vectors}
+    _expect(names == wanted, f"{where} has observations {sorted(names)}: {sorted(wanted)} were expected")
     shapes: dict[str, tuple[tuple[int, ...], type]] = {
         **{f"observations/{n}": ((steps + 1, *shape), np.uint8) for n, shape in columns.images.items()},
         **{f"observations/{n}": ((steps + 1, size), np.floating) for n, size in columns.vectors.items()},
@@ -209,21 +206,18 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
         "truncations": ((steps,), np.bool_),
     }
     if "infos" in episode and "intended_action" in episode["infos"]:
-        shapes["infos/intended_action"] = ((steps, columns.actions), np.floating)
+        shapes["infos/intended_action"] = shapes["actions"]
     for name, (shape, kind) in shapes.items():
         array = episode[name]
-        if array.shape != shape or not np.issubdtype(array.dtype, kind):
-            raise DatasetError(
-                f"{where} has {name} of {_kind(array)}: {kind.__name__}{list(shape)} was expected"
-            )
-        if kind is np.floating and not np.isfinite(array[()]).all():
-            raise DatasetError(f"{where} has {name} that are not finite: numbers were expected")
-        acts = name in ("actions", "infos/intended_action")
-        if acts and (largest := np.abs(array[()]).max()) > 1 + ROUNDING:
-            raise DatasetError(f"{where} has {name} of {largest:.3g}: numbers in [-1, 1] were expected")
+        right = array.shape == shape and np.issubdtype(array.dtype, kind)
+        _expect(right, f"{where} has {name} of {_kind(array)}: {kind.__name__}{list(shape)} was expected")
+        if kind is np.floating:
+            largest = np.abs(array[()]).max()
+            _expect(np.isfinite(largest), f"{where} has {name} that are not finite: numbers were expected")
+            fits = largest <= 1 + ROUNDING or name not in ("actions", "infos/intended_action")
+            _expect(fits, f"{where} has {name} of {largest:.3g}: numbers in [-1, 1] were expected")
     ended = episode["terminations"][()] | episode["truncations"][()]
-    if not ended[-1]:
-        raise DatasetError(f"{where} is cut short: its last step does not end it")
-    if ended[:-1].any():
-        raise DatasetError(f"{where} ends at step {int(np.argmax(ended)) + 1}: it has {steps}")
+    _expect(ended[-1], f"{where} is cut short: its last step does not end it")
+    first = int(np.argmax(ended)) + 1
+    _expect(first == steps, f"{where} ends at step {first}: it has {steps}")
     return steps

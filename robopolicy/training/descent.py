@@ -1,4 +1,4 @@
-"""Gradient descent on demonstrations: parts added up, spread over devices, undone where not finite."""
+"""Gradient descent on demonstrations (spread over devices, undone if not finite), and its validation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import numpy as np
 import optax
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
 
+from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.training.batches import Batch
+from robopolicy.training.frames import Frames
+from robopolicy.training.metrics import VALIDATION_LOSS, Record
+
+MOST_FRAMES = 256  # for a validation loss
+MOST_ACTIONS = 64  # of them, for the error of actions
 
 
 class State(NamedTuple):
-    """Parameters, their running mean, the optimiser's state, and how many steps changed them."""
+    """Parameters, their running mean, the optimiser's state, and the number of steps that changed them."""
 
     parameters: Any
     ema: Any
@@ -25,7 +32,7 @@ class State(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The sources of chance in a run, each for one use."""
+    """The random keys of a run, each for one use."""
 
     parameters: Array
     features: Array
@@ -34,14 +41,14 @@ class Keys(NamedTuple):
 
     @staticmethod
     def of(seed: int) -> Keys:
-        """Those of a seed."""
+        """The keys of a seed."""
         return Keys(*jax.random.split(jax.random.key(seed), len(Keys._fields)))
 
 
 class Descent:
     """Compiled functions of a learner: a training step, the loss of a batch, its layers and its actions.
 
-    A batch is spread over as many local devices as divide it; parameters are on all of them.
+    A batch is spread over as many local devices as divide it; all of them hold the parameters.
     """
 
     def __init__(
@@ -56,10 +63,9 @@ class Descent:
         negatives: int,
         ema: float,
     ) -> None:
-        """`batch` demonstrations a step, in `accumulate` parts; see `bc.BCConfig` for the others."""
-        self._learner, self._optimiser = learner, optimiser
+        """`batch` demonstrations per step, in `accumulate` parts; see `bc.BCConfig` for the others."""
+        self._learner, self._optimiser, self._keys = learner, optimiser, keys
         self._accumulate, self._negatives, self._decay = accumulate, negatives, ema
-        self._keys = keys
         devices = jax.local_devices()
         part = batch // accumulate
         count = max(n for n in range(1, len(devices) + 1) if part % n == 0)
@@ -76,28 +82,24 @@ class Descent:
     def begin(self, key: Array) -> State:
         """The state before the first step."""
         parameters = self._learner.policy.init(key)
-        return State(
-            parameters,
-            jax.tree.map(jnp.copy, parameters),
-            self._optimiser.init(parameters),
-            jnp.zeros((), jnp.int32),
-        )
+        ema = jax.tree.map(jnp.copy, parameters)
+        return State(parameters, ema, self._optimiser.init(parameters), jnp.zeros((), jnp.int32))
 
     def placed(self, state: State) -> State:
-        """The state where steps want it."""
+        """The state on the devices of `step`."""
         return State(*jax.device_put(tuple(state), self._everywhere))
 
     def step(self, state: State, batch: Batch, number: int) -> tuple[State, dict[str, Array]]:
-        """The state after a step, and its `loss`, `gradient_norm` and `finite`; `state` is used up.
+        """The state after a step, and its `loss`, `gradient_norm` and `finite`; `state` becomes unusable.
 
-        Where loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
+        If loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
         """
         parts = jax.tree.map(lambda a: a.reshape(self._accumulate, -1, *a.shape[1:]), batch)
         placed = jax.device_put(parts, self._spread)
         return self._step(state, self._features, placed, jax.random.fold_in(self._keys.steps, number))
 
     def loss(self, parameters: Any, batch: Batch) -> float:
-        """Mean loss of a batch, with negatives that are always the same."""
+        """Mean loss of a batch, with the same negatives in every call."""
         return float(self._losses(parameters, self._features, batch, self._keys.validation))
 
     def actions(self, parameters: Any, batch: Batch) -> Array:
@@ -105,25 +107,19 @@ class Descent:
         return self._act(parameters, self._features, batch.observation)
 
     def complaint(self, parameters: Any, batch: Batch, number: int) -> str:
-        """What is not finite when `parameters` meet `batch` in step `number`: a layer, or a gradient."""
+        """The first layer or gradient of step `number` that is not finite, in words."""
         size = len(batch.action) // self._accumulate
         starts = range(0, len(batch.action), size)
         parts = [jax.tree.map(lambda a, at=at: a[at : at + size], batch) for at in starts]
         for part in parts:
-            found = self._layers(parameters, self._features, part.observation)
-            for name, array in found.items():
+            for name, array in self._layers(parameters, self._features, part.observation).items():
                 bad = ~np.isfinite(np.asarray(array)).reshape(size, -1).all(axis=1)
                 if bad.any():
                     return f"{name} is the first layer not to be finite, for {bad.sum()} of {size} frames"
         keys = jax.random.split(jax.random.fold_in(self._keys.steps, number), self._accumulate)
         for part, key in zip(parts, keys, strict=True):
-            gradient = self._gradient(parameters, self._features, part, key)
-            leaves, _ = jax.tree_util.tree_flatten_with_path(gradient)
-            names = [
-                jax.tree_util.keystr(path, simple=True, separator="/")
-                for path, leaf in leaves
-                if not np.isfinite(leaf).all()
-            ]
+            gradient = by_path(self._gradient(parameters, self._features, part, key))
+            names = [path for path, array in gradient.items() if not np.isfinite(array).all()]
             if names:
                 return f"all layers are finite, but the gradient of {', '.join(names)} is not"
         return "all layers and gradients are finite, but their norm or the parameters after the step are not"
@@ -140,25 +136,50 @@ class Descent:
     ) -> tuple[State, dict[str, Array]]:
         slope = jax.value_and_grad(self._part_loss)
 
-        def add(total: Any, given: tuple[Batch, Array]) -> tuple[Any, None]:
-            part, part_key = given
-            found = slope(state.parameters, features, part, part_key)
-            return jax.tree.map(jnp.add, total, found), None
+        def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, slope(state.parameters, features, *part)), None
 
         keys = jax.random.split(key, self._accumulate)
         if self._accumulate == 1:
             loss, gradient = slope(state.parameters, features, jax.tree.map(lambda a: a[0], parts), keys[0])
         else:
-            nothing = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.parameters)
-            total, _ = jax.lax.scan(add, nothing, (parts, keys))
+            zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.parameters)
+            total, _ = jax.lax.scan(add, zero, (parts, keys))
             loss, gradient = jax.tree.map(lambda x: x / self._accumulate, total)
         norm = optax.tree.norm(gradient)
         updates, optimiser = self._optimiser.update(gradient, state.optimiser, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
-        # At first the mean of few parameters, so that it does not remember where training began.
+        # At first the mean of few parameters, so that it soon forgets the initial ones.
         decay = jnp.minimum(self._decay, (1.0 + state.updates) / (10.0 + state.updates))
         ema = optax.incremental_update(parameters, state.ema, 1.0 - decay)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(optax.tree.norm(parameters))
         after = State(parameters, ema, optimiser, state.updates + 1)
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
-        return kept, {"loss": loss, "gradient_norm": norm, "finite": finite}
+        state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
+        return state, {"loss": loss, "gradient_norm": norm, "finite": finite}
+
+
+class HeldOut:
+    """Validation frames in batches; each batch covers all validation episodes."""
+
+    def __init__(self, frames: Frames, indices: NDArray[np.intp], size: int) -> None:
+        """Batches of `size` from the frames of `indices`."""
+        self._frames = frames
+        count = min(len(indices), MOST_FRAMES)
+        parts = max(count // size, 1) if count else 0
+        count = min(parts * size, count)
+        chosen = indices[np.linspace(0, len(indices) - 1, count).astype(int)] if count else indices
+        self._parts = [chosen[first::parts] for first in range(parts)]
+
+    def record(self, descent: Descent, parameters: Any) -> Record:
+        """Mean loss and mean absolute error of actions by name, without values that are not finite."""
+        losses, errors, actions = [], [], 0
+        for part in self._parts:
+            batch = Batch.read(self._frames, part)
+            losses.append(descent.loss(parameters, batch))
+            if actions < MOST_ACTIONS:
+                chosen = np.asarray(descent.actions(parameters, batch))
+                errors.append(float(np.abs(chosen - batch.action).mean()))
+                actions += len(part)
+        series = {VALIDATION_LOSS: losses, "validation/action_error": errors}
+        means = {name: float(np.mean(values)) for name, values in series.items() if values}
+        return {name: mean for name, mean in means.items() if np.isfinite(mean)}

@@ -14,11 +14,9 @@ from robopolicy.training.datasets import Dataset, DatasetError
 
 
 class Episode(NamedTuple):
-    """A demonstration of S steps.
+    """A demonstration of S steps: executed actions [S, A], rewards [S], and images [S + 1, H, W, 3] by name.
 
-    Attributes:
-      actions, rewards: [S, A] and [S], as they were executed.
-      images: [S + 1, H, W, 3] by name, on the disk.
+    The images stay on the disk.
     """
 
     actions: NDArray[np.float64]
@@ -26,9 +24,9 @@ class Episode(NamedTuple):
     images: Mapping[str, h5py.Dataset]
 
     def image(self, index: int) -> NDArray[np.uint8]:
-        """What the first camera saw before step `index`, or after the last one.
+        """The image of the first camera before step `index`, or after the last one.
 
-        Raises DatasetError for damage, or where there is no image.
+        Raises DatasetError for a damaged image, or for a dataset without images.
         """
         if not self.images:
             raise DatasetError("the dataset has no images: there is nothing to be shown")
@@ -41,10 +39,10 @@ class Episode(NamedTuple):
 
 @contextmanager
 def open_episode(dataset: Dataset, number: int) -> Iterator[Episode]:
-    """An episode, whose images are read one by one while it is open. Raises ValueError for no episode."""
+    """An episode, open for reading single images. Raises ValueError if the number is out of range."""
     if not 0 <= number < len(dataset.steps):
         raise ValueError(f"episode is {number}: the dataset has 0 to {len(dataset.steps) - 1}")
     with h5py.File(dataset.file) as file:
-        stored = file[f"episode_{number}"]
-        images = {name: stored[f"observations/{name}"] for name in dataset.columns.images}
-        yield Episode(stored["actions"][()], stored["rewards"][()], images)
+        episode = file[f"episode_{number}"]
+        images = {name: episode[f"observations/{name}"] for name in dataset.columns.images}
+        yield Episode(episode["actions"][()], episode["rewards"][()], images)

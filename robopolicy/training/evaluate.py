@@ -1,10 +1,9 @@
-"""Evaluators: they play episodes of a population of policies, and return how these went."""
+"""Evaluators play episodes with every policy of a population and return the results."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,16 +12,16 @@ from numpy.typing import NDArray
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Task
 
-TRIES = 3  # of one episode, before its failure is the run's
+TRIES = 3  # of one episode, before its failure ends the run
 DEADLINE = 600.0  # s, for one episode
 
 
 class EpisodeError(RuntimeError):
-    """An episode that failed every time it was tried."""
+    """An episode that failed in every try."""
 
 
 class Evaluations(NamedTuple):
-    """What a population did: `episodes[n][e]` of candidate n with seed e."""
+    """The results of a population: `episodes[n][e]` is the episode of candidate n with seed e."""
 
     episodes: list[list[Episode]]
 
@@ -37,73 +36,52 @@ class Evaluations(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Wall time inside the episodes, added up over the workers."""
+        """Sum of the wall time inside the episodes (s), over all workers."""
         return sum(episode.seconds for row in self.episodes for episode in row)
 
     def outcome_means(self, prefix: str = "") -> dict[str, float]:
-        """Means of those entries of the last info that are numbers in all episodes, by prefixed name."""
+        """Means of the entries of the last info that are numbers in all episodes, by prefixed name."""
         infos = [episode.info for row in self.episodes for episode in row]
         numbers = [n for n in infos[0] if all(isinstance(info.get(n), (bool, int, float)) for info in infos)]
         return {prefix + name: float(self.outcome(name).mean()) for name in numbers}
 
 
-class Evaluator(Protocol):
-    """Plays every candidate of a population with every seed, on one of its environments.
+class Places(Protocol):
+    """Places that play one episode at a time each, and may fail.
 
-    The result depends on the parameters and the seeds alone, not on how the work was spread.
+    `free` returns the idle places; `start` begins an episode in one of them. `finished` waits for an event
+    and returns the places with a result, which is an episode or the reason of a failure in words. `abandon`
+    frees every place and discards the episodes in progress.
     """
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The environments, in the order of a curriculum: the last one is what is to be learnt."""
-
-    @property
-    def workers(self) -> int:
-        """How many episodes are played at the same time."""
-
-    def evaluate(
-        self,
-        population: NDArray[np.float32],
-        seeds: Sequence[int],
-        environment: int = -1,
-        on_episode: Callable[[], None] | None = None,
-        normaliser: NDArray[np.float32] | None = None,
-    ) -> Evaluations:
-        """Evaluate `population` [N, P]; `on_episode` is called as each episode comes in.
-
-        `normaliser` [2K] is what all candidates normalise observations by, as `Normaliser.vector` gives it.
-        """
-
-    def close(self) -> None:
-        """Release the workers."""
+    def __len__(self) -> int: ...
+    def free(self) -> list[int]: ...
+    def start(self, place: int, task: Task) -> None: ...
+    def finished(self) -> list[tuple[int, Episode | str]]: ...
+    def abandon(self) -> None: ...
+    def close(self) -> None: ...
 
 
-class Places(Protocol):
-    """Where episodes are played: each place plays one at a time, and may fail."""
+class Evaluator:
+    """Plays every candidate of a population with every seed, in any `Places`.
 
-    def free(self) -> list[int]:
-        """The places that play nothing."""
-
-    def start(self, place: int, task: Task) -> None:
-        """Begin an episode."""
-
-    def finished(self) -> list[tuple[int, Episode | str]]:
-        """Wait until something happens; what came of the places where it did: an episode, or what failed."""
-
-    def abandon(self) -> None:
-        """Free every place; what is still played there is of no interest."""
-
-
-class Dispatcher:
-    """An Evaluator on any `Places`. A place that fails costs the episodes that it played, and no other."""
+    The results depend on the parameters and the seeds, but not on the number of places. A place that fails
+    costs only the episodes that it was playing.
+    """
 
     def __init__(self, environments: Sequence[EnvironmentSpec], places: Places) -> None:
+        """Evaluate on `environments`, which are in the order of a curriculum; the last one is the target."""
         self._environments, self._places = tuple(environments), places
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """See `Evaluator`."""
+        """The labels of the environments."""
         return tuple(spec.label for spec in self._environments)
+
+    @property
+    def workers(self) -> int:
+        """The number of episodes that run at the same time."""
+        return len(self._places)
 
     def evaluate(
         self,
@@ -113,41 +91,36 @@ class Dispatcher:
         on_episode: Callable[[], None] | None = None,
         normaliser: NDArray[np.float32] | None = None,
     ) -> Evaluations:
-        """See `Evaluator`. Raises EpisodeError for an episode that fails three times."""
-        population = np.asarray(population, np.float32)
-        with self._abandoned_on_error():
-            environment %= len(self._environments)
-            return self._evaluate(population, seeds, environment, on_episode, normaliser)
+        """Evaluate `population` [N, P] and call `on_episode` after each episode.
 
-    @contextmanager
-    def _abandoned_on_error(self) -> Iterator[None]:
+        All candidates normalise observations by `normaliser` [2K], see `Normaliser.vector`. Raises
+        EpisodeError for an episode that fails three times.
+        """
+        population = np.asarray(population, np.float32)
+        environment %= len(self._environments)
+        tasks = [
+            Task(environment, parameters, int(s), normaliser) for parameters in population for s in seeds
+        ]
         try:
-            yield
+            episodes = self._play(tasks, len(seeds), on_episode)
         except BaseException:
-            # Answers that are still to come must not be taken for those of the next population.
+            # A late result must not count for the next population.
             self._places.abandon()
             raise
+        each = len(seeds)
+        return Evaluations([episodes[n * each : (n + 1) * each] for n in range(len(population))])
 
-    def _evaluate(
-        self,
-        population: NDArray[np.float32],
-        seeds: Sequence[int],
-        environment: int,
-        on_episode: Callable[[], None] | None,
-        normaliser: NDArray[np.float32] | None,
-    ) -> Evaluations:
-        pairs = list(np.ndindex((len(population), len(seeds))))
+    def _play(self, tasks: list[Task], each: int, on_episode: Callable[[], None] | None) -> list[Episode]:
+        """The episodes of `tasks`, `each` of them for every candidate."""
         episodes: dict[int, Episode] = {}
-        failures = [0] * len(pairs)
-        waiting = deque(range(len(pairs)))
+        failures = [0] * len(tasks)
+        waiting = deque(range(len(tasks)))
         playing: dict[int, int] = {}
-        while len(episodes) < len(pairs):
+        while len(episodes) < len(tasks):
             for place in self._places.free():
                 if waiting:
-                    playing[place] = index = waiting.popleft()
-                    n, e = pairs[index]
-                    task = Task(environment, population[n], int(seeds[e]), normaliser)
-                    self._places.start(place, task)
+                    playing[place] = waiting.popleft()
+                    self._places.start(place, tasks[playing[place]])
             for place, answer in self._places.finished():
                 index = playing.pop(place)
                 if isinstance(answer, Episode):
@@ -157,11 +130,14 @@ class Dispatcher:
                     continue
                 failures[index] += 1
                 if failures[index] == TRIES:
-                    n, e = pairs[index]
+                    task = tasks[index]
                     raise EpisodeError(
-                        f"candidate {n} failed {TRIES} times with seed {seeds[e]} "
-                        f"on {self._environments[environment].label}: {answer}"
+                        f"candidate {index // each} failed {TRIES} times with seed {task.seed} "
+                        f"on {self._environments[task.environment].label}: {answer}"
                     )
                 waiting.appendleft(index)
-        row = len(seeds)
-        return Evaluations([[episodes[n * row + e] for e in range(row)] for n in range(len(population))])
+        return [episodes[index] for index in range(len(tasks))]
+
+    def close(self) -> None:
+        """End all workers."""
+        self._places.close()

@@ -1,4 +1,4 @@
-"""Strategies of EvoJAX, which maximises and keeps its state in attributes of objects."""
+"""Strategies of EvoJAX, which maximise and keep their state in attributes of objects."""
 
 from __future__ import annotations
 
@@ -13,29 +13,35 @@ from robopolicy.training.strategy import Settings, State, Strategy
 
 
 class Kind(NamedTuple):
-    """One of EvoJAX's algorithms, and where it keeps what.
+    """An algorithm of EvoJAX.
 
     Attributes:
-      make: (settings, mean [P], seed) -> algorithm.
-      kept: names of the attributes that make up its state, all of them read in `tell` or later.
-      passing: those that pass from ask to tell only.
+      make: (module `evojax.algo`, settings, mean [P], further arguments by name) -> algorithm.
+      state: names of the attributes that are its state, which `tell` or later calls read.
+      passing: names of the attributes that pass from ask to tell only.
       centre: state -> mean [P].
       holder: algorithm -> the object that has these attributes.
     """
 
-    make: Callable[[Settings, Array, int], Any]
-    kept: tuple[str, ...]
+    make: Callable[..., Any]
+    state: tuple[str, ...]
     passing: tuple[str, ...]
     centre: Callable[[State], Array]
     holder: Callable[[Any], Any] = lambda algorithm: algorithm
 
 
 def wrap(kind: Kind, settings: Settings) -> Strategy:
-    """The algorithm with its state outside: set before every call and read after it.
+    """The algorithm with its state outside: written before every call and read after it.
 
-    Its draws come from a key of its own, which is part of the state.
+    It draws from a key of its own, which is part of the state.
     """
-    made: dict[int, Any] = {}
+    algorithms: dict[int, Any] = {}
+
+    def make(mean: Array, seed: int) -> Any:
+        from evojax import algo
+
+        common = {"pop_size": settings.population, "param_size": mean.size, "seed": seed}
+        return kind.make(algo, settings, mean, init_stdev=float(settings.sigma), **common)
 
     def read(algorithm: Any, names: tuple[str, ...]) -> State:
         holder = kind.holder(algorithm)
@@ -43,94 +49,59 @@ def wrap(kind: Kind, settings: Settings) -> Strategy:
 
     def write(state: State) -> Any:
         size = kind.centre(state).size
-        if size not in made:
-            made[size] = kind.make(settings, jnp.zeros(size), 0)
+        if size not in algorithms:
+            algorithms[size] = make(jnp.zeros(size), 0)
         for name, value in state.items():
-            setattr(kind.holder(made[size]), name, value)
-        return made[size]
+            setattr(kind.holder(algorithms[size]), name, value)
+        return algorithms[size]
 
     def init(key: Array, mean: Array) -> State:
-        # The seed only starts the key that is part of the state.
-        made[mean.size] = kind.make(settings, mean, int(jax.random.randint(key, (), 0, 2**31 - 1)))
-        return read(made[mean.size], kind.kept)
+        # The seed only initialises the key that is part of the state.
+        algorithms[mean.size] = make(mean, int(jax.random.randint(key, (), 0, 2**31 - 1)))
+        return read(algorithms[mean.size], kind.state)
 
     def ask(key: Array, state: State) -> tuple[Array, State]:
         algorithm = write(state)
         population = jnp.asarray(algorithm.ask())
-        return population, read(algorithm, kind.kept + kind.passing)
+        return population, read(algorithm, kind.state + kind.passing)
 
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         algorithm = write(state)
         algorithm.tell(returns)
-        return read(algorithm, kind.kept)
+        return read(algorithm, kind.state)
 
     return Strategy(init, ask, tell, kind.centre)
 
 
-def _pgpe(settings: Settings, mean: Array, seed: int) -> Any:
-    from evojax.algo import PGPE
-
-    return PGPE(
-        pop_size=settings.population,
-        param_size=mean.size,
+def _pgpe(algo: Any, settings: Settings, mean: Array, **common: Any) -> Any:
+    return algo.PGPE(
         init_params=mean,
         optimizer="adam",
         optimizer_config={"center_lr_decay_coef": settings.decay, "center_lr_decay_steps": 1},
         center_learning_rate=settings.learning_rate,
-        init_stdev=float(settings.sigma),
         solution_ranking=False,
-        seed=seed,
+        **common,
     )
 
 
-def _cma_es(settings: Settings, mean: Array, seed: int) -> Any:
-    from evojax.algo import CMA_ES_JAX
-
-    return CMA_ES_JAX(
-        param_size=mean.size,
-        pop_size=settings.population,
-        mean=mean,
-        init_stdev=float(settings.sigma),
-        seed=seed,
-    )
-
-
-def _crfmnes(settings: Settings, mean: Array, seed: int) -> Any:
-    from evojax.algo import CRFMNES
-
-    return CRFMNES(
-        param_size=mean.size,
-        pop_size=settings.population,
-        init_params=mean,
-        init_stdev=float(settings.sigma),
-        seed=seed,
-    )
-
-
-def _ars(settings: Settings, mean: Array, seed: int) -> Any:
-    from evojax.algo import ARS_native
+def _ars(algo: Any, settings: Settings, mean: Array, **common: Any) -> Any:
     from evojax.algo.ars_native import get_optim
 
     schedule = {"lrate_init": settings.learning_rate, "decay_coef": settings.decay}
-    made = ARS_native(
-        param_size=mean.size,
-        pop_size=settings.population,
-        # It sorts for minimising while it maximises, so that a share of the directions would be the worst.
+    algorithm = algo.ARS_native(
+        # It sorts for minimising but maximises, so a share of the directions would be the worst ones.
         elite_ratio=1.0,
         decay_stdev=settings.decay,
         limit_stdev=0.0,
-        init_stdev=settings.sigma,
-        seed=seed,
         optimizer="adam",
         optimizer_config=schedule,
+        **common,
     )
-    # It takes no starting point and begins at zero.
-    made.mean_params = mean
-    made.opt_state, made.opt_update, made.opt_get_params = get_optim("adam", schedule, mean)
-    return made
+    # It has no argument for a starting point and begins at zero.
+    algorithm.mean_params = mean
+    algorithm.opt_state, algorithm.opt_update, algorithm.opt_get_params = get_optim("adam", schedule, mean)
+    return algorithm
 
-
-CRFM = ("m", "v", "D", "sigma", "pc", "ps", "z", "rng", "f_best", "x_best", "g", "no_of_evals")
 
 PGPE = Kind(
     _pgpe,
@@ -138,10 +109,15 @@ PGPE = Kind(
     ("_scaled_noises",),
     lambda state: jnp.asarray(state["_center"]),
 )
-CMA_ES = Kind(_cma_es, ("state",), ("_latest_solutions",), lambda state: jnp.asarray(state["state"].mean))
+CMA_ES = Kind(
+    lambda algo, settings, mean, **common: algo.CMA_ES_JAX(mean=mean, **common),
+    ("state",),
+    ("_latest_solutions",),
+    lambda state: jnp.asarray(state["state"].mean),
+)
 CRFMNES = Kind(
-    _crfmnes,
-    CRFM,
+    lambda algo, settings, mean, **common: algo.CRFMNES(init_params=mean, **common),
+    ("m", "v", "D", "sigma", "pc", "ps", "z", "rng", "f_best", "x_best", "g", "no_of_evals"),
     ("x", "y", "vbar", "normv", "normv2"),
     lambda state: jnp.asarray(state["m"])[:, 0],
     lambda algorithm: algorithm.crfm,

@@ -1,4 +1,4 @@
-"""Strategies of evosax, which minimises and keeps all of its state in what it hands out."""
+"""Strategies of evosax, which minimise and return all of their state."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Make = Callable[[Settings, Array], Any]
 
 def wrap(make: Make, settings: Settings) -> Strategy:
     """The algorithm that `make` builds from settings and a solution [P]."""
-    made: dict[int, Any] = {}
+    cache: dict[int, Any] = {}
 
     def algorithm(size: int) -> tuple[Any, Any]:
-        if size not in made:
-            made[size] = make(settings, jnp.zeros(size))
-        params = made[size].default_params
+        if size not in cache:
+            cache[size] = make(settings, jnp.zeros(size))
+        params = cache[size].default_params
         if hasattr(params, "std_init"):
             params = params.replace(std_init=settings.sigma)
-        return made[size], params
+        return cache[size], params
 
     def init(key: Array, mean: Array) -> State:
         es, params = algorithm(mean.size)
@@ -60,14 +60,12 @@ def open_es(settings: Settings, solution: Array) -> Any:
 
 def ars(settings: Settings, solution: Array) -> Any:
     """Augmented Random Search (Mania et al., 2018), with Adam."""
-    made = algorithms.ARS(
-        settings.population,
-        solution,
-        optimizer=optax.adam(settings.learning_rate_at),
-        std_schedule=settings.sigma_at,
+    optimizer = optax.adam(settings.learning_rate_at)
+    algorithm = algorithms.ARS(
+        settings.population, solution, optimizer=optimizer, std_schedule=settings.sigma_at
     )
-    made.elite_ratio = settings.elite
-    return made
+    algorithm.elite_ratio = settings.elite
+    return algorithm
 
 
 def pgpe(settings: Settings, solution: Array) -> Any:
@@ -81,5 +79,5 @@ def pgpe(settings: Settings, solution: Array) -> Any:
 
 
 def plain(name: str) -> Make:
-    """An algorithm that adapts everything by itself, and by ranks alone."""
+    """An algorithm that adapts all its settings by itself, from ranks alone."""
     return lambda settings, solution: getattr(algorithms, name)(settings.population, solution)

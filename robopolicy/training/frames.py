@@ -1,13 +1,12 @@
 """Single frames of a dataset, in any order, read from its own file.
 
 Minari decodes whole episodes, of 500 x 500 images more than 100 MB each. Recordings hold one compressed chunk
-a frame, so that any of them is read alone.
+per frame, so this reads any frame alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import h5py
@@ -18,23 +17,23 @@ from robopolicy.training.datasets import DAMAGE, Dataset, DatasetError
 
 
 class Frames:
-    """Every frame of a dataset that has an action, by index. A process that was forked opens its own.
+    """Every frame of a dataset that has an action, by index. A forked process must open its own.
 
     Attributes:
-      image_names: of its images, which are read from the disk.
-      vectors: its vectors [F, K] by name.
-      action: [F, A]; where demonstrations were noisy, the one that was intended.
-      episode, step: of each frame, [F].
+      image_names: names of the images, which stay on the disk.
+      vectors: vectors [F, K] by name.
+      action: [F, A]; of noisy demonstrations, the intended action.
+      episode: of each frame, [F].
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        """Open a dataset. Raises DatasetError where it is not what it was when it was checked."""
-        self._where, self._first = repr(str(dataset.path)), np.cumsum([0, *dataset.steps[:-1]])
+        """Open a dataset. Raises DatasetError if it has changed since it was checked."""
+        self._where = repr(str(dataset.path))
+        self._first = np.cumsum([0, *dataset.steps[:-1]])
         self.image_names = tuple(dataset.columns.images)
         self.episode = dataset.episode
-        self.step = np.arange(len(self.episode)) - self._first[self.episode]
         try:
-            # Without a cache of chunks, which each of thousands of arrays would have of its own.
+            # No cache of chunks, since each of thousands of arrays would have its own.
             self._file = h5py.File(dataset.file, rdcc_nbytes=0)
             episodes = [self._file[f"episode_{number}"] for number in range(len(dataset.steps))]
             self._images = [
@@ -52,9 +51,10 @@ class Frames:
         return len(self.episode)
 
     def image(self, index: int, name: str) -> NDArray[np.uint8]:
-        """An image [H, W, 3] of a frame. Raises DatasetError where it cannot be read."""
+        """An image [H, W, 3] of a frame. Raises DatasetError if it cannot be read."""
+        episode = self.episode[index]
         try:
-            return np.asarray(self._images[self.episode[index]][name][self.step[index]])
+            return np.asarray(self._images[episode][name][index - self._first[episode]])
         except OSError as error:
             raise DatasetError(f"{self._where} is damaged at {name} of frame {index}: {error}") from error
 
@@ -65,9 +65,7 @@ class Frames:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

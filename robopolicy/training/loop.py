@@ -1,36 +1,37 @@
-"""A training run in progress: one trainer a folder, resumed, logged, saved, stopped, its failure kept.
+"""A training run in progress: locked, resumed, logged, saved and stopped.
 
-What both trainers have in common, besides what they learn. After each generation or step a trainer calls
-`Loop.complete`, which logs, then saves, then reports. A resumed run drops what was logged beyond its
-checkpoint, and repeats it to the same bits.
+Both trainers use it. After each generation or step, a trainer calls `Loop.complete`, which logs, then saves,
+then reports. A resumed run drops the log beyond its checkpoint, and repeats that part bit for bit.
 """
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from robopolicy.training.checkpoint import Arrays, CheckpointError, RunFolder
-from robopolicy.training.interrupt import asked_to_stop
-from robopolicy.training.metrics import MetricsLog, Record, Sink
-from robopolicy.training.resume import keep_log, note_distance, resume_point
+from robopolicy.training.metrics import MetricsLog, Record, Sink, read
+from robopolicy.training.resume import copy_log, note_distance, resume_point
 
 PROGRESS = "progress/"
 SECONDS = PROGRESS + "seconds"
+REQUESTS = (signal.SIGINT, signal.SIGTERM)  # schedulers of clusters and service managers send SIGTERM
 
 
 class Schedule(NamedTuple):
-    """What a run counts, how far it goes, and when it is saved.
+    """The length of a run, and its checkpoints.
 
     Attributes:
-      counter: what its records count, `generation` or `step`.
-      total: the last of them.
-      checkpoint_every: how many lie between two checkpoints; the last one of a run is always saved.
-      keep_every: the checkpoints at its multiples are kept for good; 0 for none.
+      counter: name of the number in its records, `generation` or `step`.
+      total: the last number.
+      checkpoint_every: distance between two checkpoints; a run always saves its last state.
+      keep_every: checkpoints at its multiples stay for good; 0 for none.
     """
 
     counter: str
@@ -39,56 +40,50 @@ class Schedule(NamedTuple):
     keep_every: int = 0
 
 
+@dataclass
 class Loop:
     """A run in progress; `running` makes it.
 
     Attributes:
-      done: the generation or step after which it goes on, 0 at the beginning.
+      run, schedule, on_record: see `running`.
+      done: the generation or step after which it continues, 0 at the beginning.
+      began: the start of the run, if it had not stopped since (s, of the monotonic clock).
+      metrics: its log.
+      stopped: whether there was a request to stop.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        schedule: Schedule,
-        done: int,
-        seconds: float,
-        log: MetricsLog,
-        stopped: Callable[[], bool],
-        on_record: Callable[[Record], None] | None,
-    ) -> None:
-        self.done = done
-        self._run, self._schedule, self._log = run, schedule, log
-        self._stopped, self._on_record = stopped, on_record
-        self._earlier, self._began = seconds, time.monotonic()
+    run: RunFolder
+    schedule: Schedule
+    on_record: Callable[[Record], None] | None
+    done: int
+    began: float
+    metrics: MetricsLog
+    stopped: Callable[[], bool]
 
     @property
     def seconds(self) -> float:
-        """Wall time of the run, over all its resumed parts."""
-        return self._earlier + time.monotonic() - self._began
+        """Wall time of the run (s), over all its resumed parts."""
+        return time.monotonic() - self.began
 
     def ends_with(self, number: int) -> bool:
-        """Whether generation or step `number` is the last, of all or because a stop was asked for."""
-        return number == self._schedule.total or self._stopped()
-
-    def log(self, record: Record) -> None:
-        """Log a record, and do no more."""
-        self._log.add(record)
+        """Whether generation or step `number` is the last one, by the schedule or after a request to stop."""
+        return number == self.schedule.total or self.stopped()
 
     def save(self, number: int, arrays: Arrays) -> None:
         """Save `arrays` and the wall time so far as the checkpoint after `number`."""
         arrays = {**arrays, SECONDS: np.asarray(self.seconds)}
-        self._run.save(number, arrays, keep_every=self._schedule.keep_every)
+        self.run.save(number, arrays, keep_every=self.schedule.keep_every)
 
     def complete(
         self, number: int, record: Record | None, arrays: Callable[[], Arrays], *, ended: bool = False
     ) -> None:
         """Log `record`, save `arrays()` if a checkpoint is due or the run has `ended`, report `record`."""
         if record is not None:
-            self._log.add(record)
-        if ended or (number and number % self._schedule.checkpoint_every == 0):
+            self.metrics.add(record)
+        if ended or (number and number % self.schedule.checkpoint_every == 0):
             self.save(number, arrays())
-        if record is not None and self._on_record is not None:
-            self._on_record(record)
+        if record is not None and self.on_record is not None:
+            self.on_record(record)
 
 
 @contextmanager
@@ -101,41 +96,76 @@ def running(
     on_record: Callable[[Record], None] | None = None,
     sinks: Sequence[Sink] = (),
 ) -> Iterator[Loop]:
-    """Hold a run, go to where it is resumed, open its log, and keep the words of an error that ends it.
+    """Lock a run, restore it, open its log, and write an error that ends it to `failure.txt`.
 
-    The first Ctrl-C or SIGTERM asks the run to stop, see `Loop.ends_with`; a second one ends it at once.
+    The first Ctrl-C or SIGTERM is a request to stop, see `Loop.ends_with`; a second one ends the run at once.
 
     Args:
       run: a folder that `RunFolder.create` has made.
-      schedule: what it counts.
-      resume: go on after the latest checkpoint, from the beginning where there is none; see
+      schedule: the length of the run, and its checkpoints.
+      resume: continue after the latest checkpoint, or from the beginning without one; see
         `resume.resume_point`.
-      restore: is given the arrays of that checkpoint, and raises CheckpointError where they belong to another
-        policy or config. The log is left as it is then.
-      on_record: is called with every record that `Loop.complete` has logged and saved.
-      sinks: where records go besides the run folder.
+      restore: receives the arrays of that checkpoint. If they belong to another policy or config, it raises
+        CheckpointError, KeyError or ValueError, and the log stays as it is.
+      on_record: called with every record that `Loop.complete` has logged and saved.
+      sinks: further logs.
 
-    Raises CheckpointError where another process trains the run, or where the checkpoint to go on from is
-    damaged, foreign, or missing although the log goes beyond it.
+    Raises CheckpointError if another process trains the run, or if the checkpoint is damaged, foreign, or
+    missing although the log goes beyond it.
     """
     with ExitStack() as stack:
         stack.enter_context(run.held())
         stack.enter_context(run.failure_kept())
         done, seconds = resume_point(run, schedule.counter) if resume else 0, 0.0
         if done:
-            _, arrays = run.load(done)
-            restore(arrays)
-            seconds = _seconds(arrays)
-        elif resume:
-            keep_log(run, schedule.counter)
+            seconds = _restored_seconds(run.load(done)[1], restore)
+        elif resume and read(run.metrics_path, schedule.counter):
+            copy_log(run)
         note_distance(run, schedule.checkpoint_every)
         log = MetricsLog(run.path, after=done or -1, sinks=sinks, counter=schedule.counter)
         stack.enter_context(closing(log))
         stopped = stack.enter_context(asked_to_stop())
-        yield Loop(run, schedule, done, seconds, log, stopped, on_record)
+        yield Loop(run, schedule, on_record, done, time.monotonic() - seconds, log, stopped)
 
 
-def _seconds(arrays: Arrays) -> float:
-    if SECONDS not in arrays:
-        raise CheckpointError(f"the checkpoint holds no {SECONDS!r}: another version made it")
-    return float(arrays[SECONDS])
+def _restored_seconds(arrays: Arrays, restore: Callable[[Arrays], None]) -> float:
+    """Restore a checkpoint; returns the wall time of the run before it (s)."""
+    try:
+        restore(arrays)
+        return float(arrays[SECONDS])
+    except CheckpointError:
+        raise
+    except KeyError as error:
+        raise CheckpointError(f"the checkpoint holds no {error}: another version made it") from error
+    except ValueError as error:
+        raise CheckpointError(f"the state of the checkpoint is another one: {error}") from error
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Make the first Ctrl-C or SIGTERM a request; the yielded function returns whether there was one.
+
+    The second one has its usual effect.
+    """
+    asked = False
+    before = {request: signal.getsignal(request) for request in REQUESTS}
+
+    def restore() -> None:
+        for request, handler in before.items():
+            signal.signal(request, handler)
+
+    def ask(signum: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        restore()
+
+    try:
+        for request in REQUESTS:
+            signal.signal(request, ask)
+    except ValueError:  # only the main thread receives signals
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        restore()

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON line a record, and the same numbers for TensorBoard."""
+"""The log of a run: one JSON line per record, and the same numbers for TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from robopolicy.reading_json import parse_json
 from robopolicy.training.checkpoint import RESUME, CheckpointError
 from robopolicy.writing import clear_about_full_disks, write_atomically
 
 Record = dict[str, Any]
 
-# What runs are compared by, under the names that records have it.
+# Names, in records, of the measures that compare runs.
 HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS = "held_out/return", "rollout/return", "validation/loss"
 
 
 class Sink(Protocol):
-    """Where else records go."""
+    """A further log: `add` receives each record with its generation or step, `close` ends the run."""
 
-    def add(self, record: Record, number: int) -> None:
-        """Take one record, of generation or step `number`."""
-
-    def close(self) -> None:
-        """End the run."""
+    def add(self, record: Record, number: int) -> None: ...
+    def close(self) -> None: ...
 
 
 def read(path: Path, counter: str = "generation") -> list[Record]:
-    """The records of a log, which `counter` numbers; an unfinished last line, of a killed run, is left out.
+    """The records of a log, numbered by `counter`, without the unfinished last line of a killed run.
 
-    Raises CheckpointError for a line that is no record.
+    Raises CheckpointError for a line that is not a record.
     """
     if not path.is_file():
         return []
@@ -39,23 +37,23 @@ def read(path: Path, counter: str = "generation") -> list[Record]:
         lines = path.read_text().split("\n")[:-1]
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{str(path)!r} is no text: {error}") from error
-    return [_record(path, number, line, counter) for number, line in enumerate(lines, 1)]
-
-
-def _record(path: Path, number: int, line: str, counter: str) -> Record:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"line {number} of {str(path)!r} is not JSON: {error}") from error
-    if not isinstance(record, dict) or not isinstance(record.get(counter), int):
-        raise CheckpointError(f"line {number} of {str(path)!r} is no record of a {counter}")
-    return record
+    records = []
+    for number, line in enumerate(lines, 1):
+        where = f"line {number} of {str(path)!r}"
+        try:
+            record = parse_json(line, where)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        if not isinstance(record, dict) or not isinstance(record.get(counter), int):
+            raise CheckpointError(f"{where} is no record of a {counter}")
+        records.append(record)
+    return records
 
 
 def cut(path: Path, counter: str, after: int) -> None:
     """Drop the records beyond `after` from a log."""
-    kept = [record for record in read(path, counter) if record[counter] <= after]
-    write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
+    records = [record for record in read(path, counter) if record[counter] <= after]
+    write_atomically(path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 class MetricsLog:
@@ -64,7 +62,7 @@ class MetricsLog:
     def __init__(
         self, folder: Path, after: int, sinks: Sequence[Sink] = (), counter: str = "generation"
     ) -> None:
-        """Continue after record `after`: what a killed run logged beyond its checkpoint is dropped."""
+        """Continue after record `after`; drop the records of a killed run beyond its checkpoint."""
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -74,17 +72,17 @@ class MetricsLog:
         with clear_about_full_disks(folder, RESUME):
             cut(self._path, counter, after)
             board.mkdir(exist_ok=True)
-            # Not SummaryWriter, whose thread dies of a full disk, and whose queue then waits for ever.
+            # Not SummaryWriter: its thread dies of a full disk, and its queue then waits for ever.
             self._board = EventsWriter(str(board / "events"))
-            begun = SessionLog(status=SessionLog.START)
-            self._board.write_event(Event(wall_time=time.time(), step=after + 1, session_log=begun))
+            start = SessionLog(status=SessionLog.START)
+            self._board.write_event(Event(wall_time=time.time(), step=after + 1, session_log=start))
 
     def add(self, record: Record) -> None:
         """Log one record; the line is on the disk when this returns."""
-        number = record[self._counter]
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
+        number = record[self._counter]
         with clear_about_full_disks(self._path.parent, RESUME):
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")

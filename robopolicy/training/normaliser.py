@@ -1,81 +1,75 @@
-"""Running statistics of observations, which all workers share."""
+"""Running statistics of observations, common to all workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.training.rollout import Episode, Moments
 
-LEAST_DEVIATION = 1e-2  # what hardly ever moves is not to be blown up
+LEAST_DEVIATION = 1e-2  # so that noise of a nearly constant observation is not amplified
 
 
 class Normaliser(NamedTuple):
     """Moments of every watched observation over all training episodes so far, in float64.
 
-    They are added up in the order of candidates and seeds, so that a sum has the same bits for any number of
-    workers.
+    Sums run in the order of candidates and seeds, so their bits do not depend on the number of workers.
     """
 
     moments: dict[str, Moments]
 
     @staticmethod
-    def empty(sizes: dict[str, int]) -> Normaliser:
-        """Of vectors of these `sizes`, nothing seen yet."""
+    def empty(sizes: Mapping[str, int]) -> Normaliser:
+        """For vectors of these `sizes`, without observations."""
         return Normaliser({name: Moments(0, np.zeros(k), np.zeros(k)) for name, k in sizes.items()})
 
     def after(self, episodes: Iterable[Sequence[Episode]]) -> Normaliser:
-        """With these episodes added, but for those that saw a number that is not finite."""
+        """With these episodes added, except those with an observation that is not finite."""
         moments = dict(self.moments)
-        for row in episodes:
-            for episode in row:
-                for name, (number, total, squares) in moments.items():
-                    seen = episode.seen[name]
-                    if not (np.isfinite(seen.total).all() and np.isfinite(seen.squares).all()):
-                        continue
-                    moments[name] = Moments(number + seen.number, total + seen.total, squares + seen.squares)
+        for episode in (episode for row in episodes for episode in row):
+            for name, sums in moments.items():
+                seen = episode.seen[name]
+                if np.isfinite(seen.total).all() and np.isfinite(seen.squares).all():
+                    moments[name] = Moments(
+                        sums.number + seen.number, sums.total + seen.total, sums.squares + seen.squares
+                    )
         return Normaliser(moments)
 
     def vector(self) -> NDArray[np.float32] | None:
-        """Shift and scale of every observation in turn [2K], as `policies.base.with_normaliser` reads them.
+        """Shift and scale of every observation in turn [2K], for `policies.base.with_normaliser`.
 
-        None where nothing is normalised.
+        None if the policy normalises nothing.
         """
         return np.concatenate([*self.features("").values()]) if self.moments else None
 
     def features(self, prefix: str) -> dict[str, NDArray[np.float32]]:
         """Shift and scale [K] of every observation, by path among a policy's features."""
-        found = {}
+        features = {}
         for name, (number, total, squares) in self.moments.items():
             mean, scale = np.zeros_like(total), np.ones_like(total)
             if number:
                 mean = total / number
                 deviation = np.sqrt(np.maximum(squares / number - mean**2, 0.0))
                 scale = 1.0 / np.maximum(deviation, LEAST_DEVIATION)
-            found[f"{prefix}normaliser/{name}/shift"] = mean.astype(np.float32)
-            found[f"{prefix}normaliser/{name}/scale"] = scale.astype(np.float32)
-        return found
+            features[f"{prefix}normaliser/{name}/shift"] = mean.astype(np.float32)
+            features[f"{prefix}normaliser/{name}/scale"] = scale.astype(np.float32)
+        return features
 
     def arrays(self, prefix: str) -> dict[str, NDArray[np.float64]]:
-        """As a checkpoint holds it."""
+        """The arrays of a checkpoint."""
         return {
             f"{prefix}{name}/{part}": np.asarray(value, np.float64)
             for name, moments in self.moments.items()
             for part, value in moments._asdict().items()
         }
 
-    def restored(self, arrays: dict[str, NDArray[np.float64]], prefix: str) -> Normaliser:
-        """What `arrays` wrote down, for observations like these. Raises KeyError where it is not there."""
-        return Normaliser(
-            {
-                name: Moments(
-                    int(arrays[f"{prefix}{name}/number"]),
-                    arrays[f"{prefix}{name}/total"],
-                    arrays[f"{prefix}{name}/squares"],
-                )
-                for name in self.moments
-            }
-        )
+    def restored(self, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Normaliser:
+        """The statistics of the same observations in `arrays`. Raises KeyError if they are missing."""
+        moments = {}
+        for name in self.moments:
+            number, total, squares = (arrays[f"{prefix}{name}/{part}"] for part in Moments._fields)
+            moments[name] = Moments(int(number), total, squares)
+        return Normaliser(moments)

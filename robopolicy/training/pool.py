@@ -1,90 +1,156 @@
-"""The default evaluator: a supervised pool of rollout workers on this machine."""
+"""The default evaluator: a pool of rollout workers on this machine."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from robopolicy.training.capacity import check_workers
-from robopolicy.training.evaluate import DEADLINE, Dispatcher
-from robopolicy.training.processes import WorkerProcess
+from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.worker import EnvironmentSpec, serve
 
 PATIENCE = 2.0  # s, for workers to end by themselves
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class _Worker:
+    """A spawned process that runs `serve(pipe, *arguments)`, and the pipe to it."""
+
+    def __init__(self, serve: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe: Connection[Any, Any]
+        self.pipe, far = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_run, args=(serve, far, *arguments), daemon=True)
+        with _inheritable():
+            self.process.start()
+        far.close()
+
+    def kill(self) -> str:
+        """End the process at once; returns how it ended, in words."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        return f"its worker ended with exit code {self.process.exitcode}"
+
+
+def _run(serve: Callable[..., None], far: Connection[Any, Any], *arguments: Any) -> None:
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    serve(far, *arguments)
+
+
+def _end_with_the_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _inheritable() -> Iterator[None]:
+    """Let a new process inherit one thread per library, since workers share the cores, and no Ctrl-C.
+
+    Ctrl-C reaches the whole group of processes, but only the trainer reacts to it. A process inherits the
+    mask of signals, so the mask holds from its first instruction on.
+    """
+    resource_tracker.ensure_running()  # the start of a process would start it and lift the mask
+    before = {name: os.environ.get(name) for name in THREADS}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 class Processes:
-    """One place a process, each of which answers what it is sent; one that dies or hangs is replaced."""
+    """One place per process. A process that dies or hangs is replaced."""
 
     def __init__(
-        self, serve: Callable[..., None], given: tuple[object, ...], workers: int, deadline: float
+        self, serve: Callable[..., None], arguments: tuple[object, ...], workers: int, deadline: float
     ) -> None:
-        """Start `workers` processes that run `serve(pipe, *given)`; `deadline` (s) is for one answer."""
-        self._serve, self._given, self._deadline = serve, given, deadline
-        self.workers = [self._started() for _ in range(workers)]
-        self._since: dict[int, float] = {}
+        """Start `workers` processes that run `serve(pipe, *arguments)`; `deadline` (s) is for one answer."""
+        self._serve, self._arguments, self._deadline = serve, arguments, deadline
+        self._workers = [self._new_worker() for _ in range(workers)]
+        self._since: dict[int, float] = {}  # when each busy place started (s)
 
-    def _started(self) -> WorkerProcess:
-        return WorkerProcess(self._serve, *self._given)
+    def _new_worker(self) -> _Worker:
+        return _Worker(self._serve, self._arguments)
+
+    def __len__(self) -> int:
+        """The number of places."""
+        return len(self._workers)
 
     def free(self) -> list[int]:
-        """Places that have nothing to do."""
-        return [place for place in range(len(self.workers)) if place not in self._since]
+        """The idle places."""
+        return [place for place in range(len(self)) if place not in self._since]
 
     def start(self, place: int, task: Any) -> None:
-        """Send `task` to a place that is free."""
+        """Send `task` to an idle place; `finished` reports a process that has just died."""
         self._since[place] = time.monotonic()
-        self.workers[place].send(task)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._workers[place].pipe.send(task)
 
     def finished(self) -> list[tuple[int, Any]]:
-        """Places that have answered or failed, with the answer or the failure in words; waits 5 s at most."""
-        busy = {place: self.workers[place] for place in self._since}
+        """Places that answered or failed, with the answer or the reason in words; waits 5 s at most."""
+        busy = {place: self._workers[place] for place in self._since}
         ready = set(wait([h for w in busy.values() for h in (w.pipe, w.process.sentinel)], timeout=5.0))
         answers: list[tuple[int, Any]] = []
         for place, worker in busy.items():
             if worker.pipe in ready:
                 try:
                     answers.append((place, worker.pipe.recv()))
-                except (EOFError, OSError):  # an answer may have been cut off, too
-                    answers.append((place, self._replaced(place)))
+                except (EOFError, OSError):  # a worker that dies may cut off its answer
+                    answers.append((place, self._replace(place)))
             elif worker.process.sentinel in ready:
-                answers.append((place, self._replaced(place)))
+                answers.append((place, self._replace(place)))
             elif time.monotonic() - self._since[place] >= self._deadline:
-                why = f"it took longer than the deadline of {self._deadline:g} s"
-                self._replaced(place)
-                answers.append((place, why))
+                self._replace(place)
+                answers.append((place, f"it took longer than the deadline of {self._deadline:g} s"))
         for place, _ in answers:
             del self._since[place]
         return answers
 
-    def _replaced(self, place: int) -> str:
-        """Put a new worker into the place of a dead or a hanging one. Returns how that one ended."""
-        self.workers[place].process.join(timeout=0.5)  # of one that is ending, wait for its own exit code
-        ended = self.workers[place].kill()
-        self.workers[place] = self._started()
+    def _replace(self, place: int) -> str:
+        """Start a new worker in the place of a dead or hanging one. Returns how the old one ended."""
+        self._workers[place].process.join(timeout=0.5)  # a worker that is ending keeps its own exit code
+        ended = self._workers[place].kill()
+        self._workers[place] = self._new_worker()
         return ended
 
     def abandon(self) -> None:
-        """Forget whatever is still to be answered."""
+        """Discard all answers that are still to come."""
         for place in self._since:
-            self.workers[place].kill()
-            self.workers[place] = self._started()
+            self._workers[place].kill()
+            self._workers[place] = self._new_worker()
         self._since = {}
 
     def close(self) -> None:
-        """End all processes, together."""
-        for worker in self.workers:
+        """End all processes at the same time."""
+        for worker in self._workers:
             worker.pipe.close()
         until = time.monotonic() + PATIENCE
-        for worker in self.workers:
-            worker.stop(max(0.0, until - time.monotonic()))
-        self.workers = []
+        for worker in self._workers:
+            worker.process.join(max(0.0, until - time.monotonic()))
+            worker.kill()
+        self._workers = []
 
 
-class LocalPool(Dispatcher):
-    """Workers on this machine. One that dies, hangs or raises costs its own episode again, and no other."""
+class LocalPool(Evaluator):
+    """Workers on this machine. One that dies, hangs or raises repeats its own episode and no other."""
 
     def __init__(
         self,
@@ -97,26 +163,15 @@ class LocalPool(Dispatcher):
         """Start the workers.
 
         Args:
-          environments: what they play on.
-          model: ONNX graph with `parameters` as an input, and `normaliser` if it normalises observations.
-          workers: how many processes.
-          deadline: seconds for one episode; a worker that needs longer is replaced.
+          environments: the environments that they play.
+          model: ONNX graph with an input `parameters`, and an input `normaliser` if it normalises
+            observations.
+          workers: number of processes.
+          deadline: seconds for one episode; a slower worker is replaced.
           watched: vector observations whose moments are part of each Episode.
+
+        Raises ValueError for a number of workers that this machine cannot hold.
         """
         check_workers(workers)
-        self._processes = Processes(serve, (tuple(environments), model, watched), workers, deadline)
-        super().__init__(environments, self._processes)
-
-    @property
-    def workers(self) -> int:
-        """See `Evaluator`."""
-        return len(self._processes.workers)
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [w.process.pid for w in self._processes.workers if w.process.pid is not None]
-
-    def close(self) -> None:
-        """End all workers."""
-        self._processes.close()
+        arguments = (tuple(environments), model, watched)
+        super().__init__(environments, Processes(serve, arguments, workers, deadline))

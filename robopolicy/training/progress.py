@@ -1,4 +1,4 @@
-"""Where a run stands besides its search: on which environment, how well, and whether it is over."""
+"""The progress of a search through its curriculum, and the conditions that end it."""
 
 from __future__ import annotations
 
@@ -8,36 +8,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-PATIENCE = 3  # generations whose mean return decides about an advance
+PATIENCE = 3  # generations whose mean return decides on an advance
 
 
-class Curriculum(NamedTuple):
-    """The mean return at which each environment is left, and after how many generations at most (0: any)."""
-
-    advance_at: tuple[float, ...]
-    limit: int
-
-
-class Ends(NamedTuple):
-    """What ends a run before its last generation; see `es.ESConfig`."""
+class Conditions(NamedTuple):
+    """When a run ends, when it moves to its next environment, and when it is evaluated; see `es.ESConfig`."""
 
     stop_at: float | None
     stop_after: int
     episode_budget: int
     seconds_budget: float
+    advance_at: tuple[float, ...]
+    stage_limit: int
+    evaluate_every: int
 
 
 class Progress(NamedTuple):
-    """Where a run stands after a generation.
+    """The progress of a run after a generation.
 
     Attributes:
-      stage: index of the environment that the next generation plays on.
+      stage: index of the environment of the next generation.
       since: generations on it so far.
       recent: mean returns of the last of them, `PATIENCE` at most.
       best_return: of the search's mean on held-out seeds.
       stale: evaluations since it rose, on the last environment.
-      episodes: played in training.
-      seconds: of wall time, over all parts of the run.
+      episodes: number of training episodes.
+      seconds: wall time, over all parts of the run.
     """
 
     stage: int = 0
@@ -48,43 +44,43 @@ class Progress(NamedTuple):
     episodes: int = 0
     seconds: float = 0.0
 
-    def played(self, curriculum: Curriculum, mean_return: float, episodes: int) -> Progress:
+    def played(self, conditions: Conditions, mean_return: float, episodes: int) -> Progress:
         """After a generation with this mean return."""
         recent = (*self.recent, mean_return)[-PATIENCE:]
         after = self._replace(since=self.since + 1, recent=recent, episodes=self.episodes + episodes)
-        if self.stage == len(curriculum.advance_at):
+        if self.stage == len(conditions.advance_at):
             return after
-        reached = len(recent) == PATIENCE and np.mean(recent) >= curriculum.advance_at[self.stage]
-        if reached or after.since == curriculum.limit:
+        reached = len(recent) == PATIENCE and np.mean(recent) >= conditions.advance_at[self.stage]
+        if reached or after.since == conditions.stage_limit:
             return after._replace(stage=self.stage + 1, since=0, recent=())
         return after
 
     def evaluated(self, held_out_return: float, *, counts: bool) -> Progress:
-        """After an evaluation of the mean; where it `counts`, no new best brings the end nearer."""
+        """After an evaluation of the mean; `counts` is whether it counts as stale without a new best."""
         better = held_out_return > self.best_return
         stale = 0 if better else self.stale + counts
         return self._replace(stale=stale, best_return=held_out_return if better else self.best_return)
 
-    def over(self, ends: Ends) -> str:
-        """Why the run is over, in a few words; "" while it is not."""
-        if ends.stop_at is not None and self.best_return >= ends.stop_at:
+    def over(self, conditions: Conditions) -> str:
+        """The reason why the run is over, in a few words; "" if it is not."""
+        if conditions.stop_at is not None and self.best_return >= conditions.stop_at:
             return f"a held-out return of {self.best_return:.2f} reached stop_at"
-        if ends.stop_after and self.stale >= ends.stop_after:
+        if conditions.stop_after and self.stale >= conditions.stop_after:
             return f"{self.stale} evaluations in a row brought no new best"
-        if ends.episode_budget and self.episodes >= ends.episode_budget:
-            return f"the budget of {ends.episode_budget} episodes is used up"
-        if ends.seconds_budget and self.seconds >= ends.seconds_budget:
-            return f"the budget of {ends.seconds_budget:g} s is used up"
+        if conditions.episode_budget and self.episodes >= conditions.episode_budget:
+            return f"the budget of {conditions.episode_budget} episodes is used up"
+        if conditions.seconds_budget and self.seconds >= conditions.seconds_budget:
+            return f"the budget of {conditions.seconds_budget:g} s is used up"
         return ""
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """As a checkpoint holds it."""
+        """The arrays of a checkpoint."""
         padded = [*self.recent, *[np.nan] * (PATIENCE - len(self.recent))]
         return {prefix + n: np.asarray(padded if n == "recent" else v) for n, v in self._asdict().items()}
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Progress:
-        """What `arrays` wrote down. Raises KeyError where it is not there."""
+        """The progress in the `arrays` of a checkpoint. Raises KeyError if it is missing."""
         values = {name: arrays[prefix + name].tolist() for name in Progress._fields}
         values["recent"] = tuple(r for r in values["recent"] if not np.isnan(r))
         return Progress(**values)

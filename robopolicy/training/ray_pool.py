@@ -3,103 +3,103 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from robopolicy.training.evaluate import DEADLINE, TRIES, Dispatcher, EpisodeError
+from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError, Evaluator
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Player, Task, words
 
-ANSWERS_WITHIN = 5.0  # s, of a cluster's head
+TIMEOUT = 5.0  # s, for a connection to a cluster's head
 
 
-def connect(address: str | None, workers: int) -> None:
-    """Join the cluster at `address` ("auto", or host:port), or start one on this machine.
-
-    Where this process has joined one before, it stays in that. Raises ValueError where Ray is not installed
-    or nothing answers at the address.
-    """
+def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
         raise ValueError("evaluator is 'ray': it needs Ray: pip install ray") from error
+    return ray
+
+
+def check_cluster(address: str | None) -> None:
+    """Raise ValueError if Ray is not installed, or if no cluster answers at `address` (None: not needed)."""
+    ray = _ray()
+    if address is not None and _connect(address, 1):
+        ray.shutdown()
+
+
+def _connect(address: str | None, workers: int) -> bool:
+    """Join the cluster at `address` ("auto" or host:port), or start one here; False if already connected.
+
+    A process that is already connected stays in its cluster. Raises ValueError as `check_cluster` does.
+    """
+    ray = _ray()
     if ray.is_initialized():
-        return
+        return False
+    settings = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        return
-    _answering(address)
+        ray.init(num_cpus=workers, include_dashboard=False, **settings)
+        return True
+    _check_port(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, **settings)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ValueError(f"address is {address!r}: {str(error).splitlines()[0]}") from error
+    return True
 
 
-def _in_a_cluster() -> bool:
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
-
-
-def _answering(address: str) -> None:
-    """Raise ValueError where nothing listens, which Ray finds out after a minute and at length."""
+def _check_port(address: str) -> None:
+    """Raise ValueError if nothing listens at `address`; Ray itself needs a minute and reports at length."""
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"address is {address!r}: it must be 'auto', host:port or ray://host:port")
     try:
-        socket.create_connection((host, int(port)), ANSWERS_WITHIN).close()
+        socket.create_connection((host, int(port)), TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise ValueError(f"address is {address!r}: no Ray cluster answers there ({error})") from error
 
 
-class _Actor(Player):
-    """A player that returns its process id."""
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
 class _Actors:
-    """One place an actor. For one that is lost, Ray finds room for another on whatever node is left.
+    """One place per actor. Ray replaces a lost actor on any node that has room.
 
-    Until it has, the place is not free: a smaller cluster plays on with what it has.
+    The place is not free until the new actor has started, so a smaller cluster continues with fewer places.
     """
 
-    def __init__(self, given: tuple[object, ...], workers: int, deadline: float) -> None:
-        import ray
-
-        self.ray, self._given, self._deadline = ray, given, deadline
-        self._actor_class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+    def __init__(self, arguments: tuple[object, ...], workers: int, deadline: float) -> None:
+        self._ray, self._arguments, self._deadline = _ray(), arguments, deadline
+        self._actor_class = self._ray.remote(num_cpus=1, max_restarts=0)(Player)
         self._starting: dict[Any, int] = {}
-        self._playing: dict[Any, tuple[int, float]] = {}
-        self.actors: list[Any] = [None] * workers
+        self._playing: dict[Any, tuple[int, float]] = {}  # place, and start time (s)
+        self._actors: list[Any] = [None] * workers
         for place in range(workers):
             self._start_actor(place)
-        self._waiting: float | None = None  # since when no worker has been alive
-        self._failed = 0  # starts in a row that came to nothing
+        self._idle_since: float | None = None  # when the last worker was lost
+        self._failed_starts = 0  # in a row
+
+    def __len__(self) -> int:
+        return len(self._actors)
 
     def _start_actor(self, place: int) -> None:
-        self.actors[place] = self._actor_class.remote(*self._given)
-        self._starting[self.actors[place].pid.remote()] = place
+        self._actors[place] = self._actor_class.remote(*self._arguments)
+        self._starting[self._actors[place].__ray_ready__.remote()] = place
 
     def free(self) -> list[int]:
         busy = {place for place, _ in self._playing.values()} | set(self._starting.values())
-        return [place for place in range(len(self.actors)) if place not in busy]
+        return [place for place in range(len(self)) if place not in busy]
 
     def start(self, place: int, task: Task) -> None:
-        self._playing[self.actors[place].play.remote(task)] = place, time.monotonic()
+        self._playing[self._actors[place].play.remote(task)] = place, time.monotonic()
 
     def finished(self) -> list[tuple[int, Episode | str]]:
-        ready, _ = self.ray.wait([*self._playing, *self._starting], num_returns=1, timeout=5.0)
+        ready, _ = self._ray.wait([*self._playing, *self._starting], num_returns=1, timeout=5.0)
         answers: list[tuple[int, Episode | str]] = []
         for reference in ready:
             if reference in self._starting:
-                self._started(reference)
+                self._check_started(reference)
                 continue
             place, _ = self._playing.pop(reference)
             answers.append((place, self._answer(place, reference)))
@@ -109,36 +109,36 @@ class _Actors:
             place, _ = self._playing.pop(reference)
             self._replace(place)
             answers.append((place, f"it took longer than the deadline of {self._deadline:g} s"))
-        alive = self._playing or (ready and not self._failed)
-        self._waiting = None if alive else self._waiting or now
-        if self._waiting is not None and now - self._waiting >= self._deadline:
+        alive = self._playing or (ready and not self._failed_starts)
+        self._idle_since = None if alive else self._idle_since or now
+        if self._idle_since is not None and now - self._idle_since >= self._deadline:
             raise EpisodeError(f"no worker has started in {self._deadline:g} s: the cluster has no free CPU")
         return answers
 
-    def _started(self, reference: Any) -> None:
+    def _check_started(self, reference: Any) -> None:
         place = self._starting.pop(reference)
         try:
-            self.ray.get(reference)
-            self._failed = 0
-        except self.ray.exceptions.RayActorError as error:  # lost before it had begun
-            self._failed += 1
-            if self._failed >= TRIES * len(self.actors):
+            self._ray.get(reference)
+            self._failed_starts = 0
+        except self._ray.exceptions.RayActorError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= TRIES * len(self):
                 last = [line for line in str(error).splitlines() if line.strip()][-1].strip()
                 raise EpisodeError(f"no worker can be started on the cluster: {last}") from error
             self._start_actor(place)
 
     def _answer(self, place: int, reference: Any) -> Episode | str:
         try:
-            episode: Episode = self.ray.get(reference)
-        except self.ray.exceptions.RayTaskError as error:
+            episode: Episode = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
             return words(error.cause) if isinstance(error.cause, Exception) else str(error)
-        except self.ray.exceptions.RayError as error:
+        except self._ray.exceptions.RayError as error:
             self._replace(place)
             return f"its worker was lost: {type(error).__name__}"
         return episode
 
     def _replace(self, place: int) -> None:
-        self.ray.kill(self.actors[place])
+        self._ray.kill(self._actors[place])
         self._start_actor(place)
 
     def abandon(self) -> None:
@@ -147,13 +147,13 @@ class _Actors:
         self._playing = {}
 
     def close(self) -> None:
-        for actor in self.actors:
-            self.ray.kill(actor)
-        self.actors = []
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors = []
 
 
-class RayPool(Dispatcher):
-    """Workers on a Ray cluster. One that is lost, with its node or alone, costs its own episode again."""
+class RayPool(Evaluator):
+    """Workers on a Ray cluster. A lost worker, or a lost node, repeats its own episodes and no others."""
 
     def __init__(
         self,
@@ -164,27 +164,20 @@ class RayPool(Dispatcher):
         watched: tuple[str, ...] = (),
         address: str | None = None,
     ) -> None:
-        """As `LocalPool`; `address` is that of a running cluster, and without it one is started here."""
+        """Start the workers; see `LocalPool` for the other arguments.
+
+        `address` is that of a running cluster ("auto" or host:port); None starts one on this machine. If this
+        process is already connected to a cluster, the workers run there.
+
+        Raises ValueError if Ray is not installed, no cluster answers, or `workers` is below 1.
+        """
         if workers < 1:
             raise ValueError(f"workers is {workers}: it must be 1 or more")
-        self._joined = not _in_a_cluster()
-        connect(address, workers)
-        self._actors = _Actors((tuple(environments), model, watched), workers, deadline)
-        super().__init__(environments, self._actors)
-
-    @property
-    def workers(self) -> int:
-        """See `Evaluator`."""
-        return len(self._actors.actors)
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        actors = self._actors.actors
-        return list(self._actors.ray.get([actor.pid.remote() for actor in actors]))
+        self._connected = _connect(address, workers)
+        super().__init__(environments, _Actors((tuple(environments), model, watched), workers, deadline))
 
     def close(self) -> None:
-        """End all workers; leave the cluster if it was joined for them, and end it if it was started."""
-        self._actors.close()
-        if self._joined:
-            self._actors.ray.shutdown()
+        """End all workers, and leave or end the cluster that this pool joined or started."""
+        super().close()
+        if self._connected:
+            _ray().shutdown()

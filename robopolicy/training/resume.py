@@ -1,4 +1,4 @@
-"""Where a resumed run goes on, and what becomes of the work beyond that point."""
+"""The point at which a resumed run continues, and the work beyond that point."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from robopolicy.training.checkpoint import RESUME, CheckpointError, RunFolder
 from robopolicy.training.metrics import cut, read
 from robopolicy.writing import clear_about_full_disks, write_atomically
 
-DISTANCE = "checkpoint_every.txt"  # in a run that was resumed with longer distances than it began with
+DISTANCE = "checkpoint_every.txt"  # in a run that was resumed with a longer distance than at its beginning
 
 
 def resume_point(run: RunFolder, counter: str) -> int:
-    """The generation or step after which a resumed run goes on: that of its latest checkpoint, 0 without one.
+    """The latest checkpoint of a run, whose records count `counter` (`generation` or `step`); 0 without one.
 
-    A run that was killed has logged at most `longest_distance` generations or steps beyond its latest
-    checkpoint, and repeats them bit for bit. Raises CheckpointError where the log goes further, since its
-    checkpoints are then missing, and where the latest checkpoint is damaged.
-
-    Args:
-      run: the run.
-      counter: what its records count, `generation` or `step`.
+    A killed run has logged at most `longest_distance` generations or steps beyond its latest checkpoint, and
+    repeats them bit for bit. Raises CheckpointError if the log goes further, since checkpoints are then
+    missing, or if the latest checkpoint is damaged.
     """
     saved = run.generations()
     done = run.load(saved[-1])[0] if saved else 0
@@ -37,31 +33,31 @@ def resume_point(run: RunFolder, counter: str) -> int:
 
 
 def longest_distance(run: RunFolder) -> int:
-    """The most generations or steps between two checkpoints that any part of the run had; 0 if unknown.
+    """The longest distance between two checkpoints in any part of the run; 0 if unknown.
 
-    Raises CheckpointError where what the run noted is no number.
+    Raises CheckpointError if the note of the run is not a number.
     """
-    config, noted = run.config(), run.path / DISTANCE
+    config, note = run.config(), run.path / DISTANCE
     settings = config.get("es") or config.get("bc")
-    begun = settings.get("checkpoint_every") if isinstance(settings, dict) else 0
-    longest = noted.read_text().strip() if noted.is_file() else "0"
+    first = settings.get("checkpoint_every") if isinstance(settings, dict) else 0
+    longest = note.read_text().strip() if note.is_file() else "0"
     if not longest.isdecimal():
-        raise CheckpointError(f"{str(noted)!r} holds {longest[:20]!r}: a number was expected; remove it")
-    return max(begun if isinstance(begun, int) else 0, int(longest))
+        raise CheckpointError(f"{str(note)!r} holds {longest[:20]!r}: a number was expected; remove it")
+    return max(first if isinstance(first, int) else 0, int(longest))
 
 
 def note_distance(run: RunFolder, checkpoint_every: int) -> None:
-    """Note the distance between checkpoints in the run, where it is longer than in any part before."""
+    """Note the distance between checkpoints in the run, if it is longer than in any part before."""
     if checkpoint_every > longest_distance(run):
         with clear_about_full_disks(run.path, RESUME):
             write_atomically(run.path / DISTANCE, f"{checkpoint_every}\n")
 
 
 def set_aside(run: RunFolder, counter: str, after: int) -> None:
-    """Make `after` the latest checkpoint of a run, or let it begin again where `after` is 0.
+    """Make `after` the latest checkpoint of a run, or let it begin again if `after` is 0.
 
     Later checkpoints move to a new folder `set-aside-N` of the run, beside a copy of the whole log; nothing
-    is deleted. Raises ValueError where there is no checkpoint `after`, CheckpointError where it is damaged.
+    is deleted. Raises ValueError if there is no checkpoint `after`, CheckpointError if it is damaged.
     """
     saved, records = run.generations(), read(run.metrics_path, counter)
     if after not in (0, *saved):
@@ -72,14 +68,14 @@ def set_aside(run: RunFolder, counter: str, after: int) -> None:
     later = [number for number in saved if number > after]
     if not later and all(record[counter] <= after for record in records):
         return
-    aside = _copy_log(run)
+    aside = copy_log(run)
     for number in later:
-        os.rename(run.path / "checkpoints" / str(number), aside / str(number))
+        os.rename(run.checkpoints / str(number), aside / str(number))
     cut(run.metrics_path, counter, after if after else -1)
 
 
-def _copy_log(run: RunFolder) -> Path:
-    """A new folder `set-aside-N` of the run, with a copy of its log."""
+def copy_log(run: RunFolder) -> Path:
+    """Copy the log of a run to a new folder `set-aside-N` in it; returns that folder."""
     number = 1
     while (run.path / f"set-aside-{number}").exists():
         number += 1
@@ -89,9 +85,3 @@ def _copy_log(run: RunFolder) -> Path:
         if run.metrics_path.exists():
             shutil.copyfile(run.metrics_path, aside / run.metrics_path.name)
     return aside
-
-
-def keep_log(run: RunFolder, counter: str) -> None:
-    """Copy the log of a run without checkpoints, which begins again, to a new folder `set-aside-N`."""
-    if read(run.metrics_path, counter):
-        _copy_log(run)

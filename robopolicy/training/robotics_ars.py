@@ -1,7 +1,7 @@
 """The Augmented Random Search of the robotics line (Mania et al., 2018; Choromanski et al., 2018).
 
-It differs from the plain one in its directions, which are orthogonal to each other: they cover the space
-with fewer rollouts (Choromanski et al., "Structured evolution with compact architectures", ICML 2018).
+It differs from the plain one in its directions: they are orthogonal, so they cover the space with fewer
+rollouts (Choromanski et al., "Structured evolution with compact architectures", ICML 2018).
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from robopolicy.training.strategy import Settings, Strategy
 
 
 class State(NamedTuple):
-    """The centre of the search [P], and how many generations it has seen."""
+    """The centre of the search [P], and the number of generations."""
 
     mean: Array
     generation: Array
 
 
 def orthogonal_directions(key: Array, count: int, size: int) -> Array:
-    """`count` directions [count, size], each as long as a normal vector and orthogonal to its block's others.
-
-    A block holds as many as the space has dimensions.
-    """
+    """Directions [count, size] as long as normal vectors, and orthogonal within blocks of `size`."""
     blocks = -(-count // size)
     keys = jax.random.split(key, 2)
     normal = jax.random.normal(keys[0], (blocks, size, min(count, size)))
@@ -41,11 +38,11 @@ def orthogonal_directions(key: Array, count: int, size: int) -> Array:
 def robotics_ars(settings: Settings) -> Strategy:
     """mean + learning_rate / (b * std of the kept returns) * sum over the kept of (r+ - r-) direction.
 
-    Kept are the `elite` share of directions whose better side, max(r+, r-), earns most (Mania et al.,
-    Algorithm 2, V1-t). Its mean squared step does not depend on the scale of returns.
+    It keeps the `elite` share of directions with the highest max(r+, r-) (Mania et al., Algorithm 2, V1-t).
+    Its mean squared step does not depend on the scale of returns.
     """
     directions = settings.population // 2
-    kept = max(1, round(settings.elite * directions))
+    count = max(1, round(settings.elite * directions))
 
     def init(key: Array, mean: Array) -> State:
         return State(jnp.asarray(mean, jnp.float32), jnp.zeros((), jnp.int32))
@@ -58,12 +55,12 @@ def robotics_ars(settings: Settings) -> Strategy:
     @jax.jit
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         ahead, behind = jnp.split(returns, 2)
-        _, best = jax.lax.top_k(jnp.maximum(ahead, behind), kept)
+        _, best = jax.lax.top_k(jnp.maximum(ahead, behind), count)
         spread = jnp.std(jnp.concatenate([ahead[best], behind[best]]))
         sigma = settings.sigma_at(state.generation)
-        taken = (population[:directions] - state.mean)[best] / sigma
-        # Where all returns are equal there is nothing to learn, and nothing to divide by.
-        step = (ahead - behind)[best] @ taken / (kept * jnp.maximum(spread, 1e-8))
+        steps = (population[:directions] - state.mean)[best] / sigma
+        # Equal returns have no spread to divide by.
+        step = (ahead - behind)[best] @ steps / (count * jnp.maximum(spread, 1e-8))
         mean = state.mean + settings.learning_rate_at(state.generation) * step
         return State(mean, state.generation + 1)
 

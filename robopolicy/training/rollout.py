@@ -1,4 +1,4 @@
-"""One episode of any policy in any environment. numpy only: rollout workers hold no JAX."""
+"""One episode of any policy in any environment, with numpy only: rollout workers do not import JAX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Act = Callable[[Mapping[str, NDArray[np.float32]]], NDArray[np.float32]]
 
 
 class Moments(NamedTuple):
-    """Of the vectors [K] that were seen: how many, their sum [K] and the sum of their squares [K]."""
+    """Moments of observed vectors [K]: their number, their sum [K] and the sum of their squares [K]."""
 
     number: int
     total: NDArray[np.float64]
@@ -22,14 +22,14 @@ class Moments(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """How an episode went.
+    """The result of an episode.
 
     Attributes:
       total: its return.
       steps: its length.
       info: the last `info` of the environment.
-      seconds: wall time that it took.
-      seen: moments of the observations that were watched, by name.
+      seconds: its wall time.
+      seen: moments of the watched observations, by name.
     """
 
     total: float
@@ -40,7 +40,7 @@ class Episode(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What `run_episode` shows of a step: what the policy saw and did, and what came of it so far."""
+    """A step of an episode: observation and action of the policy, the return so far, and the `info`."""
 
     observation: Mapping[str, NDArray[np.float32]]
     action: NDArray[np.float32]
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class Playing:
-    """An episode in progress, a step at a time; `observation` is what the next action is for."""
+    """An episode in progress, step by step; `observation` is the input of the next action."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], seed: int, watched: tuple[str, ...] = ()) -> None:
         """Begin; `watched` names vector observations whose moments are part of the Episode."""
@@ -60,18 +60,17 @@ class Playing:
         self._watched: dict[str, list[NDArray[np.float32]]] = {name: [] for name in watched}
 
     def step(self, action: NDArray[np.float32]) -> tuple[Step, Episode | None]:
-        """Act once; what came of it, and the episode if this was its end."""
+        """Act once. Returns the step, and the episode after its last step."""
         seen = self.observation
         for name, rows in self._watched.items():
             rows.append(seen[name])
-        following, reward, ended, cut, self._info = self._env.step(action)
+        self.observation, reward, ended, cut, self._info = self._env.step(action)
         self._total += float(reward)
         self._steps += 1
-        self.observation = following
         step = Step(seen, action, self._total, self._info)
-        return step, self._finished() if ended or cut else None
+        return step, self._episode() if ended or cut else None
 
-    def _finished(self) -> Episode:
+    def _episode(self) -> Episode:
         moments = {}
         for name, rows in self._watched.items():
             stacked = np.stack(rows).astype(np.float64)

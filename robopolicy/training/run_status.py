@@ -1,13 +1,12 @@
 """The status of a run, read from its files, without JAX.
 
-A trainer holds a lock on its run's config while it is at work, and leaves the words of an error that ends it
-in `failure.txt`. A run without either is finished, if its log and its last checkpoint say so, or was stopped:
-by Ctrl-C or SIGTERM, by being killed, or with the machine.
+A trainer locks its run while it works, and writes an error that ends it to `failure.txt`. A run without
+either is finished if its log and its last checkpoint say so. Otherwise it was stopped: by Ctrl-C or SIGTERM,
+by a kill, or with the machine.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,44 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from robopolicy.reading_json import read_json
 from robopolicy.settings import check_types
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
-from robopolicy.training.metrics import (
-    HELD_OUT_RETURN,
-    ROLLOUT_RETURN,
-    VALIDATION_LOSS,
-    Record,
-    read,
-)
-from robopolicy.training.progress import Curriculum, Ends, Progress
+from robopolicy.training.metrics import HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS, Record, read
+from robopolicy.training.progress import Conditions, Progress
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 DAMAGED = "damaged"
 LONGEST_FAILURE = 2000  # characters
-LARGEST = sys.float_info.max
-TO_START = 120.0  # s, in which a trainer compiles, before it holds its run
+TO_START = 120.0  # s, for compilation, before a trainer locks its run
 
 
 class Trainer(NamedTuple):
-    """How runs of a trainer are read.
+    """A trainer, as its runs describe it.
 
     Attributes:
-      counter: what its records count.
-      total: the setting that says how many there are to be.
-      measures: what its policies are judged by, with max or min; the first one that was logged counts.
+      counter: name of the number in its records.
+      total: name of the setting with the last number.
+      measures: quality measures of its policies, with max or min; the first one in the log counts.
     """
 
     counter: str
     total: str
     measures: tuple[tuple[str, Any], ...]
-
-
-class Schedule(NamedTuple):
-    """When a search goes on to its next environment, and when it is evaluated; see `es.ESConfig`."""
-
-    advance_at: tuple[float, ...]
-    stage_limit: int
-    evaluate_every: int
 
 
 TRAINERS = {
@@ -67,11 +52,11 @@ class RunStatus:
 
     Attributes:
       trainer: name in `TRAINERS`.
-      status: starting, running, finished, stopped, failed, or damaged where its checkpoints are gone.
-      why: what there is to say about it, in one line, or "".
+      status: starting, running, finished, stopped, failed, or damaged if its checkpoints are gone.
+      why: the reason, in one line, or "".
       done, total: generations or steps.
-      measure, best: name and value of what it is judged by; None where nothing was measured yet.
-      written: when it last wrote, in seconds since 1970.
+      measure, best: name and best value of its quality measure; None without one in the log.
+      written: time of the last change of its files, in seconds since 1970.
       records: its log.
     """
 
@@ -86,18 +71,13 @@ class RunStatus:
     records: list[Record]
 
 
-def trainer_of(config: Mapping[str, Any]) -> str:
-    """The name of the trainer that a run's config is of. Raises CheckpointError where it is of none."""
-    for name in TRAINERS:
-        if isinstance(config.get(name), dict):
-            return name
-    raise CheckpointError(f"its config.json describes no run: it has no settings of {' or '.join(TRAINERS)}")
-
-
 def status(folder: RunFolder) -> RunStatus:
-    """The status of a run. Raises CheckpointError, in one line, where it is damaged."""
+    """The status of a run. Raises CheckpointError, in one line, if it is damaged."""
     config = folder.config()
-    name = trainer_of(config)
+    name = next((name for name in TRAINERS if isinstance(config.get(name), dict)), None)
+    if name is None:
+        trainers = " or ".join(TRAINERS)
+        raise CheckpointError(f"its config.json describes no run: it has no settings of {trainers}")
     trainer, settings = TRAINERS[name], config[name]
     total = settings.get(trainer.total)
     if type(total) is not int or total < 1:
@@ -105,46 +85,31 @@ def status(folder: RunFolder) -> RunStatus:
     records = read(folder.metrics_path, trainer.counter)
     saved = folder.generations()
     if saved:
-        check_index(folder.path / "checkpoints" / str(saved[-1]))
+        _check_index(folder.checkpoints / str(saved[-1]))
     done = max([record[trainer.counter] for record in records[-1:]] + saved[-1:], default=0)
     measure, best = _best(trainer, records)
     files = (folder.config_path, folder.metrics_path, folder.failure_path)
     written = max(path.stat().st_mtime for path in files if path.exists())
-    state, why = _state(folder, name, settings, records, done, total, time.time() - written)
-    # A search that is over before its first generation has nothing to save.
-    if state == FINISHED and done > max(saved, default=0):
-        if saved:
-            state, why = STOPPED, f"its last checkpoint is that of {trainer.counter} {saved[-1]}"
-        else:
-            state, why = DAMAGED, "it has come to its end, and its checkpoints are gone"
-    elif state == STOPPED and not saved:
-        why = why or "it has no checkpoint: --resume begins anew"
-    return RunStatus(name, state, why, done, total, measure, best, written, records)
-
-
-def _state(
-    folder: RunFolder,
-    name: str,
-    settings: Mapping[str, Any],
-    records: Sequence[Record],
-    done: int,
-    total: int,
-    age: float,
-) -> tuple[str, str]:
+    over = ""
     if folder.is_held():
-        return RUNNING, ""
-    if folder.failure_path.is_file():
+        state, why = RUNNING, ""
+    elif folder.failure_path.is_file():
         with folder.failure_path.open(errors="replace") as file:
-            return FAILED, file.read(LONGEST_FAILURE).strip()
-    if done >= total:
-        return FINISHED, ""
-    if name == "es" and (over := _ended_by(settings, records)):
-        return FINISHED, over
-    if records or done:
-        return STOPPED, ""
-    if age < TO_START:
-        return STARTING, "nothing is logged yet"
-    return STOPPED, "before anything was logged"
+            state, why = FAILED, file.read(LONGEST_FAILURE).strip()
+    elif done >= total or (name == "es" and (over := _ended_by(settings, records))):
+        state, why = FINISHED, over
+        # A search that ends before its first generation has nothing to save.
+        if saved and done > saved[-1]:
+            state, why = STOPPED, f"its last checkpoint is that of {trainer.counter} {saved[-1]}"
+        elif done and not saved:
+            state, why = DAMAGED, "it has come to its end, and its checkpoints are gone"
+    elif records or done:
+        state, why = STOPPED, "" if saved else "it has no checkpoint: --resume begins anew"
+    elif time.time() - written < TO_START:
+        state, why = STARTING, "nothing is logged yet"
+    else:
+        state, why = STOPPED, "before anything was logged"
+    return RunStatus(name, state, why, done, total, measure, best, written, records)
 
 
 def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, float | None]:
@@ -156,48 +121,41 @@ def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, floa
 
 
 def _ended_by(settings: Mapping[str, Any], records: Sequence[Record]) -> str:
-    """Why a search was over before its last generation, which `es.train` knows from the same numbers."""
-    ends, schedule = _part(Ends, settings), _part(Schedule, settings)
-    if schedule.evaluate_every < 1:
-        raise CheckpointError(
-            f"evaluate_every in its config.json is {schedule.evaluate_every}: it must be 1 or more"
-        )
-    curriculum, progress = Curriculum(tuple(schedule.advance_at), schedule.stage_limit), Progress()
-    for record in records:
-        number, last = record["generation"], progress.stage == len(curriculum.advance_at)
-        if number:
-            progress = progress.played(
-                curriculum, _number(record, "return_mean"), _number(record, "episodes")
-            )
-            spent = _number(record, "wall_seconds" if "wall_seconds" in record else "seconds")
-            progress = progress._replace(seconds=progress.seconds + spent)
-        if number % schedule.evaluate_every == 0 and HELD_OUT_RETURN in record:
-            progress = progress.evaluated(_number(record, HELD_OUT_RETURN), counts=last and number > 0)
-    return progress.over(ends)
-
-
-def _part(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Those of a search's settings that `kind`, a NamedTuple, holds."""
-    for name in kind._fields:
+    """The reason of a search's early end, from the same numbers as in `es.train`; "" if it did not end."""
+    for name in Conditions._fields:
         if name not in settings:
             raise CheckpointError(f"es in its config.json lacks {name}")
-    check_types("es in its config.json:", settings, kind)
-    return kind(**{name: settings[name] for name in kind._fields})
+    check_types("es in its config.json:", settings, Conditions)
+    conditions, progress = Conditions(*(settings[name] for name in Conditions._fields)), Progress()
+    if conditions.evaluate_every < 1:
+        raise CheckpointError(
+            f"evaluate_every in its config.json is {conditions.evaluate_every}: it must be 1 or more"
+        )
+    for record in records:
+        number, last = record["generation"], progress.stage == len(conditions.advance_at)
+        if number:
+            mean, episodes = _number(record, "return_mean"), _number(record, "episodes")
+            progress = progress.played(conditions, mean, episodes)
+            spent = _number(record, "wall_seconds" if "wall_seconds" in record else "seconds")
+            progress = progress._replace(seconds=progress.seconds + spent)
+        if number % conditions.evaluate_every == 0 and HELD_OUT_RETURN in record:
+            progress = progress.evaluated(_number(record, HELD_OUT_RETURN), counts=last and number > 0)
+    return progress.over(conditions)
 
 
 def _number(record: Record, name: str) -> Any:
-    """A number of a record, which may be none that is finite."""
+    """A number of a record, which need not be finite."""
     value = record.get(name)
     if type(value) is float or _is_number(value):
         return value
     raise CheckpointError(f"{name} of generation {record['generation']} is {value!r}: it must be a number")
 
 
-def check_index(checkpoint: Path) -> None:
-    """Raise CheckpointError where a checkpoint was not completed; its arrays are not read."""
+def _check_index(checkpoint: Path) -> None:
+    """Raise CheckpointError for an incomplete checkpoint; this does not read its arrays."""
     try:
-        index = json.loads((checkpoint / "index" / "metadata").read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        index = read_json(checkpoint / "index" / "metadata")
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoints/{checkpoint.name} cannot be read: {error}") from error
     arrays = index.get("arrays") if isinstance(index, dict) else None
     if not isinstance(arrays, list) or not (checkpoint / "arrays" / "_METADATA").is_file():
@@ -205,4 +163,4 @@ def check_index(checkpoint: Path) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

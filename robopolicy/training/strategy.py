@@ -1,4 +1,4 @@
-"""What an evolution strategy is to the trainer."""
+"""The interface of an evolution strategy, and its settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Strategy(NamedTuple):
       init: (key, mean [P]) -> state.
       ask: (key, state) -> (population [N, P], state).
       tell: (key, population [N, P], returns [N], state) -> state; larger returns are better, all finite.
-      mean: state -> [P], the centre of the search, which is what a run delivers.
+      mean: state -> the centre of the search [P], which is the result of a run.
     """
 
     init: Callable[[Array, Array], State]
@@ -30,13 +30,13 @@ class Settings(NamedTuple):
     """The settings of all strategies; each uses some of them.
 
     Attributes:
-      population: candidates a generation.
-      sigma: standard deviation of a candidate around the mean, at first.
-      learning_rate: step size, at first, of the strategies that follow a gradient.
-      decay: what both are multiplied by after every generation, where the strategy does not adapt them.
+      population: candidates per generation.
+      sigma: initial standard deviation of a candidate around the mean.
+      learning_rate: initial step size of the strategies that follow a gradient.
+      decay: factor of both per generation, for strategies that do not adapt them.
       elite: share of the directions that a random search (ARS) learns from.
-      shaping: name in `shaping.SHAPINGS`, or "default" for what the strategy's authors use.
-      weight_decay: what a candidate's mean squared parameter is charged at, in units of return.
+      shaping: name in `strategies.SHAPINGS`, or "default" for the choice of the strategy's authors.
+      weight_decay: cost of a candidate's mean squared parameter, in units of return.
     """
 
     population: int

@@ -12,20 +12,20 @@ from robopolicy.writing import write_atomically
 
 
 def check_installed(project: str) -> None:
-    """Raise ValueError where wandb is not installed."""
+    """Raise ValueError if wandb is not installed."""
     if importlib.util.find_spec("wandb") is None:
         raise ValueError(f"wandb is {project!r}: it needs Weights & Biases: pip install wandb")
 
 
 class WandbSink:
-    """A run in a wandb project, named after its folder; a resumed run goes on in it."""
+    """A run in a wandb project, named after its folder; a resumed run continues in it."""
 
     def __init__(self, project: str, folder: Path, config: dict[str, Any]) -> None:
-        """Begin. Raises ValueError where wandb is not installed or does not let us in."""
+        """Begin. Raises ValueError if wandb is not installed or refuses access."""
         check_installed(project)
         import wandb
 
-        # Two folders may have one name, so wandb knows the run by a number of its own, kept beside it.
+        # Folders may have equal names, so wandb identifies the run by a number, stored in its folder.
         number = folder / "wandb_id"
         if not number.is_file():
             write_atomically(number, secrets.token_hex(8))

@@ -1,8 +1,8 @@
-"""What runs in a rollout worker: an environment, an ONNX graph, and no JAX."""
+"""The code of a rollout worker: an environment and an ONNX graph, without JAX."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -18,7 +18,7 @@ from robopolicy.training.rollout import Episode, run_episode
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """An environment by gymnasium id, the settings that it is made with, and a `label` for logs."""
+    """An environment by gymnasium id, with its settings and a `label` for logs."""
 
     id: str
     settings: Mapping[str, Any]
@@ -30,7 +30,7 @@ class EnvironmentSpec:
 
 
 class Task(NamedTuple):
-    """One episode: which environment, the policy's parameters [P], the seed, and its normaliser [2K]."""
+    """One episode: index of the environment, parameters [P], seed, and normaliser [2K] of the policy."""
 
     environment: int
     parameters: NDArray[np.float32]
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 class Player:
-    """Plays tasks, one after another, on environments that it keeps."""
+    """Plays one task after another on environments that it makes once."""
 
     def __init__(
         self, environments: tuple[EnvironmentSpec, ...], model: bytes, watched: tuple[str, ...]
@@ -49,7 +49,7 @@ class Player:
         self._policy: OnnxPolicy | None = None
 
     def play(self, task: Task) -> Episode:
-        """The episode of `task`; whatever the environment raises is raised."""
+        """The episode of `task`; raises what the environment raises."""
         if self._policy is None:
             self._policy = OnnxPolicy(self._model, task.parameters)
         self._policy.parameters, self._policy.normaliser = task.parameters, task.normaliser
@@ -59,7 +59,7 @@ class Player:
             env = self._made[task.environment]
             return run_episode(env, self._policy, task.seed, watched=self._watched)
         except Exception:
-            # An environment that raised may be left half-way: the next try gets a new one.
+            # The environment may be in an undefined state: the next try makes a new one.
             del self._made[task.environment]
             raise
 
@@ -70,8 +70,26 @@ class Player:
 
 
 def words(error: Exception) -> str:
-    """An error in one line, for the trainer to report."""
+    """An error in one line, for a report."""
     return f"{type(error).__name__}: {error}"
+
+
+def answer_all(connection: Connection[Any, Any], answer: Callable[[Any], object]) -> None:
+    """Send `answer(message)`, or its error in words, for each message until the other end closes."""
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            # Pickled here, so that an answer that cannot be pickled is an error like any other.
+            content = ForkingPickler.dumps(answer(message))
+        except Exception as error:  # an environment may raise anything; the parent process reports it
+            content = ForkingPickler.dumps(words(error))
+        try:
+            connection.send_bytes(content)
+        except OSError:
+            return
 
 
 def serve(
@@ -80,20 +98,7 @@ def serve(
     model: bytes,
     watched: tuple[str, ...],
 ) -> None:
-    """Answer every Task on `connection` with an Episode, or with the words of the error that ended it."""
+    """Answer every Task on `connection` with its Episode, or with an error in words."""
     player = Player(environments, model, watched)
-    while True:
-        try:
-            task: Task = connection.recv()
-        except (EOFError, OSError):  # the trainer is gone, or done
-            break
-        try:
-            # Pickled here, so that an `info` which cannot be is an error like any other.
-            answer = ForkingPickler.dumps(player.play(task))
-        except Exception as error:  # whatever a user's environment raises is the trainer's to report
-            answer = ForkingPickler.dumps(words(error))
-        try:
-            connection.send_bytes(answer)
-        except OSError:
-            break
+    answer_all(connection, player.play)
     player.close()

@@ -1,20 +1,32 @@
-"""Rollout workers are processes of their own: they find the toy environment through the path."""
+"""Rollout workers find the toy environment through the path of modules; tests share compilations."""
 
 import os
 import sys
 from pathlib import Path
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 HERE = str(Path(__file__).parent)
 sys.path.insert(0, HERE)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))
 
+# Every training compiles its functions anew, and most of them are equal: a cache for one run of the tests.
+CACHE = {
+    "jax_compilation_cache_dir": os.path.join(os.environ["XDG_CACHE_HOME"], "jax"),
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+}
+for name, value in CACHE.items():
+    os.environ[name.upper()] = str(value)  # for processes that tests start
+    jax.config.update(name, value)
+compilation_cache.reset_cache()
+
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory):
-    """Five demonstrations of the toy, with noise; nobody changes them."""
-    from toy_recordings import recorded  # which the path above has made known
+    """Five demonstrations of the toy, with noise. No test may change them."""
+    from toy_recordings import recorded  # on the path only now
 
     out = tmp_path_factory.mktemp("recorded") / "toy-v0"
     recorded(out, noise=0.1)

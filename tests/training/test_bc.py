@@ -1,4 +1,4 @@
-"""Behaviour cloning: it learns, goes on to the same bits after a stop, and says what went wrong."""
+"""Behaviour cloning: it learns, continues bit for bit after a stop, and reports errors."""
 
 import json
 import os
@@ -20,9 +20,8 @@ from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.training.batches import Batches, Mirror, Prefetcher, split_by_episode, statistics
 from robopolicy.training.bc import BCConfig, Rollouts, train
-from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
-from robopolicy.training.descent import Descent, Keys
-from robopolicy.training.held_out import HeldOut
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
+from robopolicy.training.descent import Descent, HeldOut, Keys
 
 POLICY = VisionPerformerConfig(
     "positive(m=4)", (ImageInput("image", 24, 24),), (VectorInput("poses", 14),), 12,
@@ -33,9 +32,7 @@ CONFIG = BCConfig(
     steps=12, batch=8, warmup=2, learning_rate=1e-2, mirror=False, jitter=0.0, validation=0.2,
     validate_every=4, checkpoint_every=4,
 )  # fmt: skip
-MIRROR = Mirror.of_each(
-    sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions
-)
+MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
 HERE = Path(__file__).parent
 
 
@@ -58,7 +55,7 @@ def cloned(folder, config=CONFIG, policy=POLICY, frames=None, fresh=True, **more
         resume=not fresh,
         **more,
     )
-    return record, load_parameters(folder)
+    return record, load_policy(folder)[0]
 
 
 def log(folder):
@@ -67,7 +64,7 @@ def log(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["squared_error", "autoregressive"])
-def test_it_learns_what_was_demonstrated(tmp_path, head):
+def test_the_policy_learns_the_demonstrations(tmp_path, head):
     config = replace(CONFIG, steps=600, batch=16, learning_rate=5e-3, ema=0.9)
     config = replace(config, validate_every=300, checkpoint_every=600)
     policy, frames = replace(POLICY, head=head, patch=6, width=16, hidden=32), ToyFrames()
@@ -85,7 +82,7 @@ def test_it_learns_what_was_demonstrated(tmp_path, head):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
+def test_a_resumed_run_ends_in_the_same_bits(tmp_path):
     _, whole = cloned(tmp_path / "whole")
 
     class StoppedError(Exception):
@@ -107,16 +104,16 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path):
     assert RunFolder(tmp_path / "parts").generations()[-1] == 4
     _, parts = cloned(tmp_path / "parts", fresh=False)
     np.testing.assert_array_equal(parts, whole)
-    told = ["step", "loss", "validation/loss"]
-    assert [[r[n] for n in told] for r in log(tmp_path / "parts")] == [
-        [r[n] for n in told] for r in log(tmp_path / "whole")
+    names = ["step", "loss", "validation/loss"]
+    assert [[r[n] for n in names] for r in log(tmp_path / "parts")] == [
+        [r[n] for n in names] for r in log(tmp_path / "whole")
     ]
     again, _ = cloned(tmp_path / "parts", fresh=False)
     assert again is None
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_no_trace_in_a_run_that_goes_on(tmp_path):
+def test_ctrl_c_does_not_change_a_resumed_run(tmp_path):
     cloned(tmp_path / "whole")
     steps = iter(range(1, 100))
 
@@ -134,7 +131,7 @@ def test_ctrl_c_leaves_no_trace_in_a_run_that_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_seed_is_another_policy(tmp_path):
+def test_another_seed_gives_another_policy(tmp_path):
     _, one = cloned(tmp_path / "one")
     _, other = cloned(tmp_path / "other", replace(CONFIG, seed=1))
     assert not np.array_equal(one, other)
@@ -152,12 +149,12 @@ def descent(config=CONFIG, policy=POLICY, frames=None):
 
 
 @pytest.mark.slow
-def test_a_batch_in_parts_is_the_batch():
+def test_a_step_does_not_depend_on_the_parts_of_its_batch():
     after = []
     for parts in (1, 4):
         made, batch = descent(replace(CONFIG, accumulate=parts))
-        state, told = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
-        after.append((np.asarray(flatten(state.parameters)), float(told["loss"])))
+        state, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+        after.append((np.asarray(flatten(state.parameters)), float(results["loss"])))
     np.testing.assert_allclose(after[0][0], after[1][0], atol=1e-6)
     assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
 
@@ -169,42 +166,42 @@ def test_a_batch_is_spread_over_devices():
         "import jax, numpy as np, test_bc\n"
         "from robopolicy.policies.base import flatten\n"
         "made, batch = test_bc.descent()\n"
-        "state, told = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)\n"
+        "state, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)\n"
         "print(len(jax.devices()), len(state.parameters['norm'].scale.devices()))\n"
-        "print(float(told['loss']), *np.asarray(flatten(state.parameters))[:50])\n"
+        "print(float(results['loss']), *np.asarray(flatten(state.parameters))[:50])\n"
     )
     made, batch = descent()
-    state, told = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
-    said = subprocess.run(
+    state, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+    output = subprocess.run(
         [sys.executable, "-c", code, str(HERE)],
         env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert said[0] == "3 2"  # three devices, of which two divide a batch of eight
-    found = np.array(said[1].split(), float)
-    np.testing.assert_allclose(found[0], float(told["loss"]), rtol=1e-5)
-    np.testing.assert_allclose(found[1:], np.asarray(flatten(state.parameters))[:50], atol=1e-5)
+    assert output[0] == "3 2"  # three devices, of which two divide a batch of eight
+    values = np.array(output[1].split(), float)
+    np.testing.assert_allclose(values[0], float(results["loss"]), rtol=1e-5)
+    np.testing.assert_allclose(values[1:], np.asarray(flatten(state.parameters))[:50], atol=1e-5)
 
 
 @pytest.mark.slow
-def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
+def test_a_step_that_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
     frames = ToyFrames()
     good = statistics(frames, np.arange(len(frames.episode)), None)
     monkeypatch.setattr(f"{__name__}.statistics", lambda *arguments: good)
     config = replace(CONFIG, validation=0.0)
     order = Batches(frames, np.arange(len(frames.episode)), config.batch, config.seed, None, 0.0)
     frames.vectors["poses"][order.indices(5)[0], 3] = np.nan  # met in step 6
-    with pytest.raises(FloatingPointError) as told:
+    with pytest.raises(FloatingPointError) as error:
         cloned(tmp_path / "run", config, frames=frames)
-    words = str(told.value)
+    words = str(error.value)
     assert words.startswith("step 6: encoding is the first layer not to be finite, for 1 of 8 frames")
     assert "positive(m=4)" in words
     assert "the policy is that of step 5" in words
     assert RunFolder(tmp_path / "run").generations()[-1] == 5
-    assert np.isfinite(load_parameters(tmp_path / "run")).all()
-    # Told to go on, it goes on from there.
+    assert np.isfinite(load_policy(tmp_path / "run")[0]).all()
+    # With the setting "skip", the run continues from there.
     record, parameters = cloned(
         tmp_path / "run", replace(config, nonfinite="skip"), frames=frames, fresh=False
     )
@@ -214,7 +211,7 @@ def test_what_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_that_meets_nothing_finite_gives_up(tmp_path, monkeypatch):
+def test_a_run_ends_after_many_steps_that_are_not_finite(tmp_path, monkeypatch):
     frames = ToyFrames()
     good = statistics(frames, np.arange(len(frames.episode)), None)
     monkeypatch.setattr(f"{__name__}.statistics", lambda *arguments: good)
@@ -225,7 +222,7 @@ def test_a_run_that_meets_nothing_finite_gives_up(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_parameters_that_leave_the_numbers_are_never_kept(tmp_path):
+def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
     config = replace(CONFIG, learning_rate=1e6, weight_decay=1e6, warmup=0, nonfinite="skip", steps=30)
     with pytest.raises(FloatingPointError, match="in a row"):
         cloned(tmp_path / "run", config)
@@ -235,7 +232,7 @@ def test_parameters_that_leave_the_numbers_are_never_kept(tmp_path):
 
 
 @pytest.mark.parametrize("parts", [1, 4])
-def test_what_is_not_finite_is_found_in_any_part_of_a_batch(parts):
+def test_values_that_are_not_finite_are_found_in_any_part_of_a_batch(parts):
     made, batch = descent(replace(CONFIG, accumulate=parts))
     batch.vectors["poses"][5, 0] = np.nan
     state = made.begin(jax.random.key(0))
@@ -245,7 +242,7 @@ def test_what_is_not_finite_is_found_in_any_part_of_a_batch(parts):
 
 
 @pytest.mark.slow
-def test_the_best_in_the_simulator_is_kept(tmp_path):
+def test_the_best_policy_in_the_simulator_is_saved(tmp_path):
     returns = iter([3.0, 7.0, 5.0])
     seen = []
 
@@ -255,19 +252,19 @@ def test_the_best_in_the_simulator_is_kept(tmp_path):
 
     config = replace(CONFIG, rollouts=2, rollout_every=4)
     record, last = cloned(tmp_path / "run", config, rollout=rollout)
-    np.testing.assert_array_equal(load_best(tmp_path / "run"), seen[1])
+    np.testing.assert_array_equal(load_policy(tmp_path / "run", "best")[0], seen[1])
     np.testing.assert_array_equal(last, seen[2])
     assert record["rollout/fraction_in_bowls"] == 0.5
 
 
 @pytest.mark.slow
-def test_without_comparison_the_best_is_the_last(tmp_path):
+def test_without_validation_the_best_policy_is_the_last(tmp_path):
     _, last = cloned(tmp_path / "run", replace(CONFIG, validation=0.0))
-    np.testing.assert_array_equal(load_best(tmp_path / "run"), last)
+    np.testing.assert_array_equal(load_policy(tmp_path / "run", "best")[0], last)
 
 
 @pytest.mark.slow
-def test_what_was_learnt_outlives_a_simulator_that_fails(tmp_path):
+def test_a_failing_simulator_does_not_lose_the_training(tmp_path):
     def rollout(parameters):
         raise RuntimeError("the simulator is gone")
 
@@ -276,7 +273,7 @@ def test_what_was_learnt_outlives_a_simulator_that_fails(tmp_path):
     assert RunFolder(tmp_path / "run").generations() == [CONFIG.steps]
 
 
-def test_every_part_of_what_is_set_aside_is_of_all_its_episodes():
+def test_every_validation_batch_covers_all_validation_episodes():
     frames = ToyFrames(episodes=10, steps=8)
     seen = []
 
@@ -289,13 +286,13 @@ def test_every_part_of_what_is_set_aside_is_of_all_its_episodes():
             return batch.action + 0.5
 
     frames.images = lambda indices: {"image": frames.episode[indices]}
-    record = HeldOut(frames, np.arange(80), 20).looked_at(Asked(), None)
+    record = HeldOut(frames, np.arange(80), 20).record(Asked(), None)
     assert record == {"validation/loss": 1.0, "validation/action_error": pytest.approx(0.5)}
     assert [len(np.unique(batch.images["image"])) for batch in seen] == [10, 10, 10, 10]
-    assert HeldOut(frames, np.arange(0), 20).looked_at(Asked(), None) == {}
+    assert HeldOut(frames, np.arange(0), 20).record(Asked(), None) == {}
 
 
-def test_validation_frames_are_of_other_episodes():
+def test_training_and_validation_have_different_episodes():
     episode = np.repeat(np.arange(10), [3, 5, 2, 7, 1, 4, 6, 2, 3, 9])
     split = split_by_episode(episode, 0.25, seed=3)
     assert sorted([*split.train, *split.validation]) == list(range(len(episode)))
@@ -305,7 +302,7 @@ def test_validation_frames_are_of_other_episodes():
         split_by_episode(np.zeros(4), 0.9, 0)
 
 
-def test_an_epoch_shows_every_frame_once_in_an_order_of_its_own():
+def test_an_epoch_has_every_frame_once_in_a_new_order():
     batches = Batches(ToyFrames(), np.arange(5, 25), 8, 0, None, 0.0)
     seen = np.concatenate([batches.indices(step) for step in range(5)])
     assert sorted(seen[:20]) == sorted(seen[20:]) == list(range(5, 25))
@@ -314,7 +311,7 @@ def test_an_epoch_shows_every_frame_once_in_an_order_of_its_own():
     np.testing.assert_array_equal(again.indices(4), batches.indices(4))  # whatever was read before
 
 
-def test_mirrored_frames_are_mirrored_as_a_whole():
+def test_images_vectors_and_actions_of_a_frame_are_mirrored_together():
     frames = ToyFrames()
     plain = Batches(frames, np.arange(120), 64, 0, None, 0.0).at(0)
     mirrored = Batches(frames, np.arange(120), 64, 0, MIRROR, 0.0).at(0)
@@ -324,11 +321,11 @@ def test_mirrored_frames_are_mirrored_as_a_whole():
     np.testing.assert_array_equal(images[flipped], seen[flipped][:, :, ::-1])
     moved = sweep_mirror.mirrored_poses(plain.vectors["poses"][flipped])
     np.testing.assert_array_equal(mirrored.vectors["poses"][flipped], moved)
-    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.actions(plain.action[flipped]))
+    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.action(plain.action[flipped]))
     np.testing.assert_array_equal(mirrored.action[~flipped], plain.action[~flipped])
 
 
-def test_jitter_changes_colours_and_moves_nothing():
+def test_jitter_changes_colours_alone():
     frames = ToyFrames()
     plain = Batches(frames, np.arange(120), 8, 0, None, 0.0).at(0)
     jittered = Batches(frames, np.arange(120), 8, 0, None, 0.1).at(0)
@@ -342,7 +339,7 @@ def test_jitter_changes_colours_and_moves_nothing():
     np.testing.assert_array_equal(jittered.action, plain.action)
 
 
-def test_an_error_while_reading_is_raised_where_the_batch_is_wanted():
+def test_the_consumer_of_batches_receives_errors_of_the_reader():
     class Broken(ToyFrames):
         def images(self, indices):
             raise OSError("the disk is gone")
@@ -354,13 +351,13 @@ def test_an_error_while_reading_is_raised_where_the_batch_is_wanted():
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
+def test_a_checkpoint_of_another_policy_or_other_data_is_refused(tmp_path):
     config = replace(CONFIG, validation=0.0)
     cloned(tmp_path / "run", config)
     longer = replace(config, steps=20)
-    with pytest.raises(CheckpointError, match=r"of the checkpoint is not that of this config"):
+    with pytest.raises(CheckpointError, match=r"features .* of the checkpoint are not those of this config"):
         cloned(tmp_path / "run", longer, replace(POLICY, width=16), fresh=False)
-    with pytest.raises(CheckpointError, match=r"statistics/.* of the checkpoint is not that of this config"):
+    with pytest.raises(CheckpointError, match=r"features statistics/.* are not those of this config"):
         cloned(tmp_path / "run", longer, frames=ToyFrames(seed=5), fresh=False)
 
 
@@ -377,6 +374,12 @@ def test_a_checkpoint_of_another_policy_or_of_other_data_is_refused(tmp_path):
         ({"validation": -0.1}, "validation is -0.1"),
         ({"nonfinite": "ignore"}, "nonfinite is 'ignore'"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"steps": 2.5}, "^BCConfig: steps is 2.5: it must be of type int$"),
+        ({"batch": "8"}, "^BCConfig: batch is '8': it must be of type int$"),
+        ({"mirror": 1}, "^BCConfig: mirror is 1: it must be of type bool$"),
+        ({"learning_rate": None}, "^BCConfig: learning_rate is None: it must be of type float$"),
+        ({"clip": np.zeros((20, 3))}, r"^BCConfig: clip is array\(.*: it must be of type float$"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings, words):
@@ -384,23 +387,22 @@ def test_bad_settings_are_refused_by_name(settings, words):
         replace(CONFIG, **settings)
 
 
-def test_a_batch_that_is_larger_than_the_data_is_refused(tmp_path):
+def test_a_batch_larger_than_the_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="batch is 1000: there are 80 frames to train on"):
         cloned(tmp_path / "run", replace(CONFIG, batch=1000))
 
 
-def test_a_mirror_that_is_missing_is_asked_for(tmp_path):
+def test_a_missing_mirror_is_refused(tmp_path):
     with pytest.raises(ValueError, match="mirror is True"):
         cloned(tmp_path / "run", replace(CONFIG, mirror=True))
 
 
 @pytest.mark.slow
-def test_parameters_are_those_that_act(tmp_path):
-    """What a run keeps is the running mean, not the last parameters of the descent."""
+def test_a_run_saves_the_running_mean_of_parameters(tmp_path):
     _, mean = cloned(tmp_path / "run", replace(CONFIG, ema=0.99))
     _, arrays = RunFolder(tmp_path / "run").load()
     learner = vision_performer(POLICY, statistics(ToyFrames(), np.arange(96), None))
-    raw = next(array for path, array in arrays.items() if path.startswith("state/parameters/patches/kernel"))
-    kept = unflatten(learner.policy)(jnp.asarray(mean))["patches"]["image"].kernel[...]
-    assert kept.shape == raw.shape
-    assert np.abs(kept - raw).max() > 1e-5
+    saved = unflatten(learner.policy)(jnp.asarray(mean))["patches"]["image"].kernel[...]
+    last = next(a for path, a in arrays.items() if path.startswith("state/parameters/patches/image/kernel"))
+    assert saved.shape == last.shape
+    assert np.abs(saved - last).max() > 1e-5

@@ -1,4 +1,4 @@
-"""Run folders: nothing half-written, nothing foreign, nothing lost."""
+"""Run folders: no partial, foreign or lost files."""
 
 import errno
 import json
@@ -12,9 +12,7 @@ import pytest
 from robopolicy.training.checkpoint import (
     CheckpointError,
     RunFolder,
-    load_best,
-    load_features,
-    load_parameters,
+    load_policy,
 )
 from robopolicy.training.metrics import MetricsLog
 
@@ -41,7 +39,7 @@ def spoil(run, generation):
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def test_arrays_come_back_to_the_bit_with_their_dtypes(run):
+def test_arrays_are_restored_bit_for_bit_with_their_dtypes(run):
     run.save(3, ARRAYS)
     generation, arrays = run.load()
     assert generation == 3
@@ -51,15 +49,15 @@ def test_arrays_come_back_to_the_bit_with_their_dtypes(run):
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def test_parameters_and_features_are_those_of_the_latest(run):
+def test_a_policy_is_that_of_the_latest_checkpoint(run):
     for generation in (1, 2):
         run.save(generation, ARRAYS | {"mean": np.full(4, generation, np.float32)})
-    np.testing.assert_array_equal(load_parameters(run.path), np.full(4, 2.0))
-    np.testing.assert_array_equal(load_best(run.path), ARRAYS["best"])
-    assert list(load_features(run.path)) == ["level/front"]
+    np.testing.assert_array_equal(load_policy(run.path)[0], np.full(4, 2.0))
+    np.testing.assert_array_equal(load_policy(run.path, "best")[0], ARRAYS["best"])
+    assert list(load_policy(run.path)[1]) == ["level/front"]
 
 
-def test_the_last_three_are_kept(run):
+def test_the_last_three_checkpoints_stay(run):
     for generation in range(1, 6):
         run.save(generation, ARRAYS)
     assert run.generations() == [3, 4, 5]
@@ -68,7 +66,7 @@ def test_the_last_three_are_kept(run):
         run.load(1)
 
 
-def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_good_one_before(run):
+def test_the_error_for_a_damaged_checkpoint_names_the_last_good_one(run):
     for generation in (1, 2, 3):
         run.save(generation, ARRAYS)
     spoil(run, 3)
@@ -79,7 +77,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_name_of_the_good_one_before(ru
     assert run.load(2)[0] == 2
 
 
-def test_a_flipped_bit_in_any_file_never_gives_other_arrays(run):
+def test_a_flipped_bit_in_any_file_never_changes_arrays(run):
     run.save(1, ARRAYS | {"mean": np.random.default_rng(0).normal(size=500).astype(np.float32)})
     _, saved = run.load()
     refused = 0
@@ -99,19 +97,19 @@ def test_a_flipped_bit_in_any_file_never_gives_other_arrays(run):
     assert refused >= 2
 
 
-def test_reading_a_run_leaves_alone_what_its_trainer_is_writing(run):
+def test_a_reader_does_not_remove_a_checkpoint_that_a_trainer_writes(run):
     run.save(1, ARRAYS)
     unfinished = run.path / "checkpoints" / "2.orbax-checkpoint-tmp"
     unfinished.mkdir()
     (unfinished / "part").write_text("x")
-    load_parameters(run.path)
+    load_policy(run.path)[0]
     assert (unfinished / "part").read_text() == "x"
-    run.save(2, ARRAYS)  # while the trainer, once it is back, takes the place
+    run.save(2, ARRAYS)  # the trainer itself removes it
     assert run.load()[0] == 2
     assert not unfinished.exists()
 
 
-def test_a_checkpoint_whose_index_tells_of_other_arrays_is_refused(run):
+def test_a_checkpoint_whose_index_does_not_fit_its_arrays_is_refused(run):
     run.save(1, ARRAYS)
     (index,) = (run.path / "checkpoints" / "1" / "index").rglob("metadata")
     text = json.loads(index.read_text())
@@ -124,7 +122,7 @@ def test_a_checkpoint_whose_index_tells_of_other_arrays_is_refused(run):
         run.load()
 
 
-def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
+def test_a_folder_that_is_not_empty_stays_unchanged(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     with pytest.raises(FileExistsError, match="--resume"):
@@ -132,7 +130,7 @@ def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_what_is_no_run_is_said_to_be_none(tmp_path, run):
+def test_folders_without_a_run_are_refused(tmp_path, run):
     with pytest.raises(FileNotFoundError, match=r"no run.*config\.json"):
         RunFolder(tmp_path / "nowhere").config()
     with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
@@ -142,19 +140,19 @@ def test_what_is_no_run_is_said_to_be_none(tmp_path, run):
         run.config()
 
 
-def test_a_log_on_a_full_disk_is_one_error_to_its_end(run, monkeypatch):
+def test_a_log_on_a_full_disk_raises_one_error(run, monkeypatch):
     full = FileIO("/dev/full", "w")
     monkeypatch.setattr("tensorboardX.record_writer.open_file", lambda path: BufferedWriter(full))
     log = MetricsLog(run.path, after=-1)
-    with pytest.raises(OSError, match="go on with --resume") as told, closing(log):
+    with pytest.raises(OSError, match="go on with --resume") as error, closing(log):
         log.add({"generation": 0, "return_mean": 1.0})
-    assert told.value.filename == str(run.path)
+    assert error.value.filename == str(run.path)
 
 
-def test_a_full_disk_is_one_clear_error_and_loses_nothing(run, monkeypatch, caplog):
+def test_a_full_disk_is_one_clear_error_and_keeps_older_checkpoints(run, monkeypatch, caplog):
     run.save(1, ARRAYS)
 
-    def full(self, *, writing, **settings):
+    def full(self, **options):
         logging.getLogger("absl").error("a traceback of a thread of orbax")
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Recordings, and datasets as they are opened: whole, lossless, the same for a seed, or refused."""
+"""Recordings and datasets: complete, lossless, reproducible, or refused."""
 
 import errno
 import fcntl
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import h5py
@@ -19,7 +20,6 @@ import pytest
 import toy_demos
 from toy_recordings import ABOUT, OUTCOMES, TASK, recorded, spec
 
-from robopolicy.training import recording
 from robopolicy.training.datasets import DatasetError, open_dataset
 from robopolicy.training.evaluate import EpisodeError
 from robopolicy.training.recording import RecordingConfig, partial_folder, record
@@ -47,7 +47,7 @@ def copy(dataset, tmp_path):
     return Path(shutil.copytree(dataset, tmp_path / "copy-v0"))
 
 
-def test_minari_loads_every_pixel_of_the_seeds_that_succeeded(dataset):
+def test_minari_loads_every_pixel_of_successful_seeds(dataset):
     minari = pytest.importorskip("minari")
     loaded = minari.MinariDataset(dataset / "data")
     assert loaded.total_episodes == 5
@@ -60,10 +60,10 @@ def test_minari_loads_every_pixel_of_the_seeds_that_succeeded(dataset):
         np.testing.assert_array_equal(episode.observations["poses"], [s["poses"] for s in seen])
         assert len(episode.rewards) == len(episode.actions) == len(seen) - 1
         assert episode.terminations[-1]
-    told = json.loads((dataset / "data" / "metadata.json").read_text())
-    assert told["robopolicy"]["seeds"] == SEEDS
-    assert told["robopolicy"]["scores"] == [1.0] * 5
-    assert told["dataset_id"] == "toy-v0"
+    metadata = json.loads((dataset / "data" / "metadata.json").read_text())
+    assert metadata["robopolicy"]["seeds"] == SEEDS
+    assert metadata["robopolicy"]["scores"] == [1.0] * 5
+    assert metadata["dataset_id"] == "toy-v0"
 
 
 def test_a_dataset_does_not_depend_on_the_number_of_its_workers(tmp_path):
@@ -71,27 +71,27 @@ def test_a_dataset_does_not_depend_on_the_number_of_its_workers(tmp_path):
     assert len(found) == 1
 
 
-def test_a_recording_goes_to_a_folder_named_from_here(tmp_path, monkeypatch):
+def test_the_folder_may_be_a_relative_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recorded(Path("datasets/toy-v0"))
     assert digest(tmp_path / "datasets" / "toy-v0")
 
 
-def test_failed_episodes_are_kept_if_asked_for(tmp_path):
+def test_failed_episodes_are_part_of_the_dataset_with_keep_failed(tmp_path):
     kept = recorded(tmp_path / "toy-v0", keep_failed=True)
     assert [episode.seed for episode in kept] == [0, 1, 2, 3, 4]
     assert [episode.success for episode in kept] == [True, True, False, True, True]
 
 
 @pytest.mark.slow
-def test_a_recording_that_is_killed_goes_on_and_has_no_half_episode(tmp_path):
+def test_a_killed_recording_continues_with_complete_episodes(tmp_path):
     whole, killed = tmp_path / "whole-v0", tmp_path / "killed-v0"
     command = [sys.executable, "-c", RECORDER]
-    given = {"env": {**os.environ, "PYTHONPATH": str(Path(toy_demos.__file__).parent)}}
-    subprocess.run([*command, str(whole), json.dumps(ABOUT)], check=True, **given)
+    settings = {"env": {**os.environ, "PYTHONPATH": str(Path(toy_demos.__file__).parent)}}
+    subprocess.run([*command, str(whole), json.dumps(ABOUT)], check=True, **settings)
     interrupted = 0
     for number in range(30):
-        recorder = subprocess.Popen([*command, str(killed), json.dumps(ABOUT)], **given)
+        recorder = subprocess.Popen([*command, str(killed), json.dumps(ABOUT)], **settings)
         time.sleep(1.2 + 0.15 * number)
         recorder.send_signal(signal.SIGKILL)
         if recorder.wait() == 0:
@@ -105,7 +105,7 @@ def test_a_recording_that_is_killed_goes_on_and_has_no_half_episode(tmp_path):
     assert not partial_folder(killed).exists() or killed.exists()
 
 
-def test_an_episode_that_always_fails_is_named_and_what_is_there_is_kept(tmp_path):
+def test_the_error_names_a_demonstration_that_always_fails_and_the_others_stay(tmp_path):
     out = tmp_path / "toy-v0"
     with pytest.raises(
         EpisodeError, match="demonstration of seed 3 failed 3 times: RuntimeError: the toy is broken"
@@ -115,12 +115,12 @@ def test_an_episode_that_always_fails_is_named_and_what_is_there_is_kept(tmp_pat
     assert {f.name for f in partial_folder(out).glob("*.hdf5")} == {"0.hdf5", "1.hdf5"}
 
 
-def test_demonstrations_that_never_succeed_end_with_one_line(tmp_path):
+def test_demonstrations_that_never_succeed_are_one_clear_error(tmp_path):
     with pytest.raises(EpisodeError, match=r"0 of 2[01] demonstrations succeeded, of 2 that are wanted"):
         record(RecordingConfig(2), spec(hopeless=True), tmp_path / "toy-v0", ABOUT, 2)
 
 
-def test_an_episode_that_was_spoilt_is_played_again(tmp_path):
+def test_a_damaged_episode_is_recorded_again(tmp_path):
     out = tmp_path / "toy-v0"
     recorded(tmp_path / "whole-v0")
     with pytest.raises(EpisodeError):
@@ -136,7 +136,7 @@ def test_an_episode_that_was_spoilt_is_played_again(tmp_path):
     assert sorted(f.name for f in tmp_path.iterdir()) == ["toy-v0", "whole-v0"]
 
 
-def test_what_a_recorder_that_was_killed_at_its_end_left_is_removed(dataset, tmp_path):
+def test_the_rest_of_a_recorder_killed_at_its_end_is_removed(dataset, tmp_path):
     out = Path(shutil.copytree(dataset, tmp_path / "copy-v0"))
     partial_folder(out).mkdir()
     (partial_folder(out) / "0.hdf5").touch()
@@ -146,22 +146,21 @@ def test_what_a_recorder_that_was_killed_at_its_end_left_is_removed(dataset, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["copy-v0"]
 
 
-def test_a_full_disk_is_named_and_tried_once(tmp_path, monkeypatch):
-    def full(path, text):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_a_full_disk_is_one_clear_error_and_keeps_episodes(tmp_path, monkeypatch):
     out = tmp_path / "toy-v0"
-    monkeypatch.setattr(recording, "_check_space", lambda folder, kept: full(folder, ""))
-    with pytest.raises(OSError, match=r"the disk is full \(.* MB free\); complete episodes are kept") as told:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(
+        OSError, match=r"the disk is full \(.* MB free\); complete episodes are kept"
+    ) as error:
         recorded(out)
-    assert told.value.errno == errno.ENOSPC
+    assert error.value.errno == errno.ENOSPC
     monkeypatch.undo()
     assert not out.exists()
     recorded(out)
     assert out.exists()
 
 
-def test_two_recorders_cannot_work_in_one_folder(tmp_path):
+def test_two_processes_cannot_record_in_one_folder(tmp_path):
     out = tmp_path / "toy-v0"
     folder = partial_folder(out)
     folder.mkdir()
@@ -172,7 +171,7 @@ def test_two_recorders_cannot_work_in_one_folder(tmp_path):
     recorded(out)
 
 
-def test_an_interrupted_recording_goes_on_with_its_own_settings_alone(tmp_path):
+def test_an_interrupted_recording_refuses_other_settings(tmp_path):
     out = tmp_path / "toy-v0"
     with pytest.raises(EpisodeError):
         record(RecordingConfig(5, outcomes=OUTCOMES), spec(raises=3), out, ABOUT, 1)
@@ -180,12 +179,12 @@ def test_an_interrupted_recording_goes_on_with_its_own_settings_alone(tmp_path):
         record(RecordingConfig(5, noise=0.5, outcomes=OUTCOMES), spec(raises=3), out, ABOUT, 1)
 
 
-@pytest.mark.parametrize(("content", "said"), [("{", "is not JSON"), ("[]", "lacks config, environment")])
-def test_an_interrupted_recording_whose_settings_are_damaged_is_refused(tmp_path, content, said):
+@pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("[]", "lacks config, environment")])
+def test_an_interrupted_recording_with_damaged_settings_is_refused(tmp_path, content, words):
     folder = partial_folder(tmp_path / "toy-v0")
     folder.mkdir()
     (folder / "settings.json").write_text(content)
-    with pytest.raises(ValueError, match=f"settings.json' {said}.*delete the folder"):
+    with pytest.raises(ValueError, match=f"settings.json' {words}.*delete the folder"):
         recorded(tmp_path / "toy-v0", workers=1)
 
 
@@ -197,13 +196,13 @@ def test_an_interrupted_recording_whose_settings_are_damaged_is_refused(tmp_path
         (".", {}, ValueError, "Minari wants a name"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(tmp_path, out, settings, error, words):
+def test_bad_arguments_of_a_recording_are_refused(tmp_path, out, settings, error, words):
     with pytest.raises(error, match=words):
         recorded(tmp_path / out, **settings)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_exists_is_left_alone(copy):
+def test_an_existing_folder_stays_unchanged(copy):
     before = digest(copy)
     with pytest.raises(FileExistsError, match="exists: give another --out"):
         recorded(copy)
@@ -215,6 +214,11 @@ def test_a_folder_that_exists_is_left_alone(copy):
     [
         ({"episodes": 0}, "episodes is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"episodes": "5"}, "^RecordingConfig: episodes is '5': it must be of type int$"),
+        ({"noise": None}, "^RecordingConfig: noise is None: it must be of type float$"),
+        ({"outcomes": "success"}, "^RecordingConfig: outcomes is 'success': it must be of type tuple"),
+        ({"keep_failed": np.zeros((9, 9, 9))}, r"^RecordingConfig: keep_failed is array\(.*type bool$"),
         ({"noise": float("nan")}, "noise is nan"),
     ],
 )
@@ -225,9 +229,9 @@ def test_bad_settings_are_refused_by_name(changed, words):
 
 def with_metadata(path, **changed):
     file = path / "data" / "metadata.json"
-    told = json.loads(file.read_text())
-    told["robopolicy"] |= changed
-    file.write_text(json.dumps(told))
+    metadata = json.loads(file.read_text())
+    metadata["robopolicy"] |= changed
+    file.write_text(json.dumps(metadata))
 
 
 def without(path, name, rows):
@@ -320,12 +324,12 @@ def truncated(path):
         (lambda p: removed(p, "episode_2/rewards"), "is damaged"),
         (lambda p: (p / "data" / "metadata.json").write_text("[]"), "holds no settings by name"),
         (truncated, "is damaged"),
-        (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json is not JSON"),
+        (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json' is not JSON"),
         (with_vast_images, "images image of 1000000 x 1000000: 1 to 4096 were expected"),
         (lambda p: (p / "data" / "metadata.json").write_text("{}"), "total_episodes None"),
     ],
 )
-def test_a_dataset_that_is_not_what_it_should_be_is_refused_by_name(copy, spoil, words):
+def test_a_damaged_dataset_is_refused_with_the_reason(copy, spoil, words):
     open_dataset(copy, TASK)
     spoil(copy)
     with pytest.raises(DatasetError, match=words):

@@ -1,4 +1,4 @@
-"""The trainer: what it learns, when it goes on, and what ends it."""
+"""The trainer: learning, curriculum and ends of a run."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 import toy
 from toy_runs import FEATURES, START, Quadratic, config, log, run, trained_on_the_toy
 
-from robopolicy.training.checkpoint import RunFolder, load_features, load_policy
+from robopolicy.training.checkpoint import RunFolder, load_policy
 from robopolicy.training.es import ESConfig, generation_seeds, train
 from robopolicy.training.metrics import read
 from robopolicy.training.normaliser import Normaliser
@@ -44,7 +44,7 @@ def test_a_time_budget_does_not_leave_the_last_generation_unevaluated(tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_and_biases_is_told_every_generation(tmp_path, monkeypatch):
+def test_weights_and_biases_logs_every_generation(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -53,16 +53,16 @@ def test_weights_and_biases_is_told_every_generation(tmp_path, monkeypatch):
     sink = WandbSink("a-project", folder.path, {"population": 8})
     train(config(), run=folder, initial=START, features=FEATURES, evaluator=Quadratic(), sinks=[sink])
     (written,) = folder.path.glob("wandb/offline-run-*/run-*.wandb")
-    told = written.read_bytes()
-    assert b"a-project" in told
-    assert (folder.path / "wandb_id").read_text() in str(told)
+    content = written.read_bytes()
+    assert b"a-project" in content
+    assert (folder.path / "wandb_id").read_text() in str(content)
     for record in read(folder.metrics_path):
         for name in record.keys() & {"return_mean", "held_out/return"}:
-            assert json.dumps(record[name]).encode() in told
+            assert json.dumps(record[name]).encode() in content
 
 
 @pytest.mark.slow
-def test_a_curriculum_goes_on_when_three_generations_reach_its_mark(tmp_path):
+def test_a_stage_ends_when_three_generations_reach_its_threshold(tmp_path):
     records = read(run(tmp_path / "run", generations=30, learning_rate=0.1).metrics_path)[1:]
     played = [r["environment"] for r in records]
     moved = played.index("real")
@@ -74,9 +74,9 @@ def test_a_curriculum_goes_on_when_three_generations_reach_its_mark(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("normalise", [False, True])
 def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path, normalise):
-    given = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
+    settings = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
     folders = [
-        trained_on_the_toy(tmp_path / str(workers), workers, **(given if normalise else {}))
+        trained_on_the_toy(tmp_path / str(workers), workers, **(settings if normalise else {}))
         for workers in (1, 3)
     ]
     first, second = (folder.load()[1] for folder in folders)
@@ -86,7 +86,7 @@ def test_a_run_does_not_depend_on_the_number_of_its_workers(tmp_path, normalise)
     assert log(folders[0]) == log(folders[1])
 
 
-def test_an_episode_that_saw_no_number_counts_for_nothing():
+def test_statistics_ignore_episodes_with_observations_that_are_not_finite():
     def seen(total):
         return Episode(0.0, 1, {}, 0.0, {"point": Moments(2, np.array([total, 1.0]), np.array([total, 1.0]))})
 
@@ -96,16 +96,16 @@ def test_an_episode_that_saw_no_number_counts_for_nothing():
 
 
 @pytest.mark.slow
-def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path):
-    given = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
-    folder = trained_on_the_toy(tmp_path / "run", 2, generations=4, **given)
+def test_statistics_cover_all_training_episodes(tmp_path):
+    settings = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
+    folder = trained_on_the_toy(tmp_path / "run", 2, generations=4, **settings)
     # All three steps of an episode show the point that its seed draws; the seeds before the first count too.
     seeds = [seed for g in range(5) for seed in generation_seeds(config(episodes=(2,)), g)]
     weights = np.repeat([1] + [8] * 4, 2)  # candidates that played them
     points = np.array([gymnasium.make(toy.ID).reset(seed=seed)[0]["point"] for seed in seeds], np.float64)
     mean = np.average(points, axis=0, weights=weights)
     deviation = np.sqrt(np.average((points - mean) ** 2, axis=0, weights=weights))
-    features = load_features(folder.path)
+    features = load_policy(folder.path)[1]
     np.testing.assert_allclose(features["normaliser/point/shift"], mean, rtol=1e-5)
     np.testing.assert_allclose(features["normaliser/point/scale"], 1 / deviation, rtol=1e-5)
     # The best policy keeps the statistics that it was best with.
@@ -125,23 +125,23 @@ def test_observations_are_normalised_by_what_all_training_episodes_saw(tmp_path)
         ({"stop_after": 2, "stage_limit": 1}, None, "2 evaluations"),
     ],
 )
-def test_a_run_ends_early_when_it_was_told_to(tmp_path, changed, last, words):
+def test_a_run_ends_early_by_its_settings(tmp_path, changed, last, words):
     folder = RunFolder(tmp_path / "run")
     folder.create({})
     settings = config(**{"generations": 40, "evaluate_every": 1, **changed})
     evaluator = Quadratic(slope=0.0 if "stop_after" in changed else 1.0)
-    told = train(settings, run=folder, initial=START, features=FEATURES, evaluator=evaluator)
-    assert words in told["ended_by"]
+    record = train(settings, run=folder, initial=START, features=FEATURES, evaluator=evaluator)
+    assert words in record["ended_by"]
     ended = read(folder.metrics_path)[-1]["generation"]
     assert ended < 40
     assert folder.generations()[-1] == ended
     assert last in (None, ended)
-    # It is over for good, until it is given a longer lease.
+    # A resume does not continue it, unless its settings change.
     again = train(settings, run=folder, initial=START, features=FEATURES, evaluator=evaluator, resume=True)
     assert again is None
 
 
-def test_a_stage_is_left_at_its_limit_and_has_its_own_number_of_episodes(tmp_path):
+def test_a_stage_ends_at_its_limit_and_has_its_own_number_of_episodes(tmp_path):
     folder = run(tmp_path / "run", advance_at=(99.0,), stage_limit=4, episodes=(1, 3))
     records = read(folder.metrics_path)[1:]
     assert [r["environment"] for r in records] == ["easy"] * 4 + ["real"] * 2
@@ -149,24 +149,24 @@ def test_a_stage_is_left_at_its_limit_and_has_its_own_number_of_episodes(tmp_pat
 
 
 @pytest.mark.slow
-def test_the_share_of_time_in_episodes_is_told(tmp_path):
+def test_records_hold_the_share_of_time_in_episodes(tmp_path):
     records = read(trained_on_the_toy(tmp_path / "run", 1).metrics_path)
     assert all(0.0 < r["share_in_episodes"] < 1.0 for r in records[1:])
 
 
-def test_an_outcome_that_only_some_episodes_tell_of_is_left_out(tmp_path):
+def test_an_outcome_of_only_some_episodes_is_not_logged(tmp_path):
     class Forgetful(Quadratic):
-        def evaluate(self, *given):
-            told = super().evaluate(*given)
-            told.episodes[-1][-1].info.pop("distance")
-            return told
+        def evaluate(self, *arguments):
+            evaluations = super().evaluate(*arguments)
+            evaluations.episodes[-1][-1].info.pop("distance")
+            return evaluations
 
     records = log(run(tmp_path / "run", Forgetful(), generations=1))
     assert all("success" in r and "distance" not in r for r in records[1:])
 
 
 @pytest.mark.slow
-def test_returns_that_are_not_finite_are_counted_and_do_not_win(tmp_path):
+def test_returns_that_are_not_finite_are_counted_and_rank_last(tmp_path):
     folder = run(tmp_path / "run", Quadratic(broken=3), generations=30, learning_rate=0.1)
     records = read(folder.metrics_path)
     assert {r["not_finite"] for r in records[1:]} == {3}
@@ -182,6 +182,12 @@ def test_returns_that_are_not_finite_are_counted_and_do_not_win(tmp_path):
         ({"held_out": 0}, "held_out is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**32}, "seed is 4294967296"),
+        ({"population": "4"}, "^ESConfig: population is '4': it must be of type int$"),
+        ({"generations": 2.5}, "^ESConfig: generations is 2.5: it must be of type int$"),
+        ({"episodes": 1}, "^ESConfig: episodes is 1: it must be of type tuple"),
+        ({"sigma": None}, "^ESConfig: sigma is None: it must be of type float$"),
+        ({"stop_at": "9"}, "^ESConfig: stop_at is '9': it must be of type float \\| None$"),
+        ({"sigma": np.zeros((20, 3))}, r"^ESConfig: sigma is array\(.*: it must be of type float$"),
         ({"sigma": 1e300}, r"sigma is 1e\+300"),
         ({"population": 7, "strategy": "open_es"}, "population is 7"),
         ({"advance_at": (float("nan"),)}, "advance_at is"),
@@ -197,12 +203,12 @@ def test_bad_settings_are_refused_by_name(changed, words):
         config(**changed)
 
 
-def test_a_curriculum_needs_one_mark_a_step(tmp_path):
+def test_a_curriculum_needs_one_threshold_per_step(tmp_path):
     with pytest.raises(ValueError, match="2 environments need 1"):
         run(tmp_path / "run", advance_at=())
 
 
-def test_seeds_are_those_of_the_config_and_new_in_every_generation():
+def test_every_generation_has_new_seeds_that_depend_on_the_config():
     four = config(episodes=(4,))
     assert generation_seeds(four, 1) == generation_seeds(config(episodes=(4,)), 1)
     drawn = [seed for generation in range(20) for seed in generation_seeds(four, generation)]

@@ -1,13 +1,15 @@
-"""One battery over all evaluators: their returns, and what they do when workers die, hang or raise."""
+"""The same tests for all evaluators: returns, and workers that die, hang or raise."""
 
 import importlib.util
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -38,9 +40,9 @@ EVERY = [
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(request):
-    """One for all tests here: to start one takes seconds."""
-    asked = any("ray" in item.name for item in request.session.items if item.path == request.path)
-    ray = pytest.importorskip("ray") if asked and importlib.util.find_spec("ray") else None
+    """One Ray cluster for all tests here, since its start takes seconds."""
+    needed = any("ray" in item.name for item in request.session.items if item.path == request.path)
+    ray = pytest.importorskip("ray") if needed and importlib.util.find_spec("ray") else None
     if ray is not None:
         ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
@@ -68,12 +70,47 @@ def made(kind, workers=2, deadline=60.0, watched=(), normalises=False, **setting
     return kind(environments, graph, workers, deadline, watched)
 
 
-def evaluated(kind, *given, **settings):
-    evaluator = made(kind, *given, **settings)
+def evaluated(kind, *arguments, **settings):
+    evaluator = made(kind, *arguments, **settings)
     try:
         return evaluator.evaluate(POPULATION, SEEDS)
     finally:
         evaluator.close()
+
+
+def players(evaluations):
+    """Process ids of the workers that played."""
+    return {int(episode.info["pid"]) for row in evaluations.episodes for episode in row}
+
+
+def children():
+    return {process.pid for process in multiprocessing.active_children()}
+
+
+class Shared(dict):
+    """Evaluators of an environment without faults, by kind."""
+
+    def __missing__(self, kind):
+        self[kind] = made(kind)
+        return self[kind]
+
+    def close(self):
+        while self:
+            self.popitem()[1].close()
+
+
+@pytest.fixture(scope="module")
+def shared(cluster):
+    with closing(Shared()) as evaluators:
+        yield evaluators
+
+
+@pytest.fixture
+def ray_without_cluster(shared):
+    shared.close()
+    ray = importlib.import_module("ray")
+    ray.shutdown()
+    return ray
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +126,12 @@ def expected():
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", EVERY)
-def test_returns_are_the_same_whoever_plays_and_in_whatever_number(expected, kind, workers):
+def test_returns_do_not_depend_on_the_evaluator_or_its_workers(expected, kind, workers):
     np.testing.assert_array_equal(evaluated(kind, workers).returns, expected)
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_what_was_watched_is_told_of(kind):
+def test_episodes_hold_moments_of_watched_observations(kind):
     episode = evaluated(kind, watched=("point",)).episodes[2][1]
     env = gymnasium.make(toy.ID)
     point = env.reset(seed=SEEDS[1])[0]["point"].astype(np.float64)
@@ -105,86 +142,82 @@ def test_what_was_watched_is_told_of(kind):
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_candidates_share_what_their_observations_are_normalised_by(kind):
+def test_all_candidates_normalise_observations_alike(kind):
     evaluator = made(kind, normalises=True)
     env = gymnasium.make(toy.ID)
     points = {seed: env.reset(seed=seed)[0]["point"] for seed in SEEDS}
     try:
         for shift, scale in ((0.0, 1.0), (0.5, 2.0)):
             normaliser = np.repeat(np.float32([shift, scale]), toy.PARAMETERS)
-            played = evaluator.evaluate(POPULATION, SEEDS, normaliser=normaliser)
+            evaluations = evaluator.evaluate(POPULATION, SEEDS, normaliser=normaliser)
             # In each of three steps the policy acts on the point that it is rewarded to act as.
             actions = np.array([[p * (points[s] - shift) * scale for s in SEEDS] for p in POPULATION])
             wanted = -3 * np.square(actions - np.array([points[s] for s in SEEDS])).sum(axis=-1)
-            np.testing.assert_allclose(played.returns, wanted, rtol=1e-5)
+            np.testing.assert_allclose(evaluations.returns, wanted, rtol=1e-5)
     finally:
         evaluator.close()
 
 
-def test_workers_hold_no_jax():
-    assert evaluated("local", 1).outcome("jax").max() == 0.0
+def test_workers_do_not_import_jax(shared):
+    assert shared["local"].evaluate(POPULATION, SEEDS).outcome("jax").max() == 0.0
 
 
-@pytest.mark.parametrize("misdeed", ["raise", "die"])
+@pytest.mark.parametrize("fault", ["raise", "die"])
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_fault_costs_only_its_own_episode_again(expected, tmp_path, kind, misdeed):
-    told = evaluated(kind, misdeed=misdeed, seed=SEEDS[1], marker=str(tmp_path / "once"))
-    np.testing.assert_array_equal(told.returns, expected)
+def test_a_failed_episode_is_repeated(expected, tmp_path, kind, fault):
+    evaluations = evaluated(kind, fault=fault, seed=SEEDS[1], marker=str(tmp_path / "once"))
+    np.testing.assert_array_equal(evaluations.returns, expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_worker_that_hangs_is_replaced_at_its_deadline(expected, tmp_path, kind):
-    told = evaluated(kind, deadline=8.0, misdeed="hang", seed=SEEDS[0], marker=str(tmp_path / "once"))
-    np.testing.assert_array_equal(told.returns, expected)
+def test_a_hanging_worker_is_replaced_at_its_deadline(expected, tmp_path, kind):
+    evaluations = evaluated(kind, deadline=8.0, fault="hang", seed=SEEDS[0], marker=str(tmp_path / "once"))
+    np.testing.assert_array_equal(evaluations.returns, expected)
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_workers_killed_from_outside_are_replaced(expected, kind):
-    evaluator = made(kind)
-    try:
-        first = evaluator.pids
-        killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in first])
-        killer.start()
-        for _ in range(3):
-            np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
-        killer.join()
+def test_killed_workers_are_replaced(shared, expected, kind):
+    evaluator = shared[kind]
+    first = players(evaluator.evaluate(POPULATION, SEEDS))
+    killer = threading.Timer(0.02, lambda: [os.kill(pid, signal.SIGKILL) for pid in first])
+    killer.start()
+    for _ in range(3):
         np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
-        assert not set(first) & set(evaluator.pids)
-    finally:
-        evaluator.close()
+    killer.join()
+    after = evaluator.evaluate(POPULATION, SEEDS)
+    np.testing.assert_array_equal(after.returns, expected)
+    assert not first & players(after)
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("vector", marks=pytest.mark.slow)])
-def test_an_answer_that_is_cut_off_costs_only_its_own_episodes_again(expected, kind, monkeypatch):
+def test_an_episode_whose_answer_is_cut_off_is_repeated(shared, expected, kind, monkeypatch):
     received, cut = Connection.recv, []
 
     def recv(connection):
         if len(cut) < 2:
             cut.append(connection)
-            raise OSError("got end of file during message")  # what a worker killed in mid-answer leaves
+            raise OSError(
+                "got end of file during message"
+            )  # as from a worker that is killed while it answers
         return received(connection)
 
-    evaluator = made(kind)
+    evaluator = shared[kind]
     with monkeypatch.context() as patched:
         patched.setattr(Connection, "recv", recv)
-        played = evaluator.evaluate(POPULATION, SEEDS)
-    evaluator.close()
-    np.testing.assert_allclose(played.returns, expected, rtol=1e-6)
+        evaluations = evaluator.evaluate(POPULATION, SEEDS)
+    np.testing.assert_allclose(evaluations.returns, expected, rtol=1e-6)
     assert len(cut) == 2
 
 
 @pytest.mark.slow
 @with_ray
-def test_a_cluster_where_no_worker_can_start_is_one_clear_error(monkeypatch):
+def test_workers_that_cannot_start_are_one_clear_error(monkeypatch):
     class Unable:
-        def __init__(self, *given):
+        def __init__(self, *arguments):
             raise ModuleNotFoundError("No module named 'an_engine'")
 
-        def pid(self):
-            return 0
-
-    monkeypatch.setattr(ray_pool, "_Actor", Unable)
+    monkeypatch.setattr(ray_pool, "Player", Unable)
     evaluator = made("ray")
     with pytest.raises(EpisodeError, match=r"no worker can be started on the cluster.*an_engine"):
         evaluator.evaluate(POPULATION, SEEDS)
@@ -192,20 +225,20 @@ def test_a_cluster_where_no_worker_can_start_is_one_clear_error(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", EVERY)
-@pytest.mark.parametrize("misdeed", ["raise", "die"])
-def test_an_episode_that_always_fails_is_named(kind, misdeed):
-    words = "the toy is broken" if misdeed == "raise" else "its worker (ended with exit code -9|was lost)"
-    # The lock-step processes of the other episodes share the fate of the one that kills them.
+@pytest.mark.parametrize("fault", ["raise", "die"])
+def test_the_error_names_an_episode_that_always_fails(kind, fault):
+    words = "the toy is broken" if fault == "raise" else "its worker (ended with exit code -9|was lost)"
+    # The other episodes of a lock-step process fail with the one that kills it.
     seed = rf"{SEEDS[0]}|{SEEDS[1]}" if kind == "vector" else SEEDS[0]
     with pytest.raises(
         EpisodeError, match=rf"candidate \d failed 3 times with seed ({seed}) on toy: .*{words}"
     ):
-        evaluated(kind, misdeed=misdeed, seed=SEEDS[0])
+        evaluated(kind, fault=fault, seed=SEEDS[0])
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_an_evaluator_is_as_new_after_an_error(expected, kind):
-    evaluator = made(kind, misdeed="raise", seed=99)
+def test_an_evaluator_works_after_an_error(expected, kind):
+    evaluator = made(kind, fault="raise", seed=99)
     try:
         with pytest.raises(EpisodeError):
             evaluator.evaluate(POPULATION, [99, 1])
@@ -215,30 +248,26 @@ def test_an_evaluator_is_as_new_after_an_error(expected, kind):
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_an_error_of_the_caller_leaves_no_answers_behind(expected, kind):
+def test_late_answers_after_an_error_of_the_caller_are_discarded(shared, expected, kind):
     def interrupt():
         raise KeyboardInterrupt
 
-    evaluator = made(kind)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            evaluator.evaluate(POPULATION, [1, 2], on_episode=interrupt)
-        np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
-    finally:
-        evaluator.close()
+    with pytest.raises(KeyboardInterrupt):
+        shared[kind].evaluate(POPULATION, [1, 2], on_episode=interrupt)
+    np.testing.assert_array_equal(shared[kind].evaluate(POPULATION, SEEDS).returns, expected)
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("vector", marks=pytest.mark.slow)])
-def test_workers_leave_ctrl_c_to_the_trainer(expected, kind):
+def test_workers_ignore_ctrl_c(expected, kind):
     evaluator = made(kind)
     try:
-        before = evaluator.pids
+        before = children()
         for _ in range(10):  # from their start on, over the first half second
             for pid in before:
                 os.kill(pid, signal.SIGINT)
             time.sleep(0.05)
         np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
-        assert evaluator.pids == before
+        assert children() == before
     finally:
         evaluator.close()
 
@@ -248,13 +277,13 @@ def gone(pid):
     return not stat.exists() or stat.read_text().split()[2] == "Z"
 
 
-def test_workers_end_with_a_trainer_that_is_killed_even_in_mid_episode():
+def test_workers_end_in_mid_episode_if_the_trainer_is_killed():
     code = (
-        "import json, numpy, test_evaluators, toy\n"
+        "import json, test_evaluators\n"
         "if __name__ == '__main__':\n"
-        "    made = test_evaluators.made('local', 2, misdeed='hang', seed=7)\n"
+        "    made = test_evaluators.made('local', 2, fault='hang', seed=7)\n"
         "    made.evaluate(test_evaluators.POPULATION, [1])\n"
-        "    print(json.dumps(made.pids), flush=True)\n"
+        "    print(json.dumps([*test_evaluators.children()]), flush=True)\n"
         "    made.evaluate(test_evaluators.POPULATION, [7])\n"
     )
     trainer = subprocess.Popen(
@@ -262,19 +291,38 @@ def test_workers_end_with_a_trainer_that_is_killed_even_in_mid_episode():
     )
     pids = json.loads(trainer.stdout.readline())
     trainer.kill()
-    _, said = trainer.communicate()  # to the end of what the workers, too, have to say
+    _, errors = trainer.communicate()  # returns when the workers, too, have closed the stream
     for _ in range(200):
         if all(gone(pid) for pid in pids):
             break
         time.sleep(0.05)
     assert all(gone(pid) for pid in pids)
-    assert said == ""
+    assert errors == ""
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_an_evaluator_needs_a_worker(kind):
+def test_an_evaluator_refuses_no_workers(kind):
     with pytest.raises(ValueError, match="workers is 0"):
         made(kind, 0)
+
+
+@pytest.mark.slow
+@with_ray
+def test_a_pool_does_not_end_a_cluster_of_its_caller():
+    made("ray", 1).close()
+    assert importlib.import_module("ray").is_initialized()
+
+
+@pytest.mark.slow
+@with_ray
+def test_a_pool_ends_a_cluster_that_it_started(ray_without_cluster):
+    ray = ray_without_cluster
+    ray_pool.check_cluster(None)
+    assert not ray.is_initialized()
+    pool = made("ray", 1)
+    assert ray.is_initialized()
+    pool.close()
+    assert not ray.is_initialized()
 
 
 @with_ray
@@ -286,8 +334,7 @@ def test_an_evaluator_needs_a_worker(kind):
         ("127.0.0.1:99999", "no Ray cluster answers there"),
     ],
 )
-def test_a_cluster_that_cannot_be_reached_is_one_clear_error(address, words):
-    importlib.import_module("ray").shutdown()
+def test_an_unreachable_cluster_is_one_clear_error(ray_without_cluster, address, words):
     with pytest.raises(ValueError, match=words) as caught:
         RayPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), 1, address=address)
     assert "\n" not in str(caught.value)
@@ -295,16 +342,16 @@ def test_a_cluster_that_cannot_be_reached_is_one_clear_error(address, words):
 
 @pytest.mark.slow
 @with_ray
-def test_a_node_that_is_lost_costs_only_its_own_episodes_again(expected):
-    ray = importlib.import_module("ray")
-    ray.shutdown()
+def test_episodes_of_a_lost_node_are_repeated(ray_without_cluster, expected):
     cluster = importlib.import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
     )
     node = cluster.add_node(num_cpus=1)
     evaluator = RayPool([EnvironmentSpec(toy.ID, {}, "toy")], toy.policy_graph(), 2, address=cluster.address)
     try:
-        assert len(set(evaluator.pids)) == 2  # one on each node
+        nodes = set()
+        while len(nodes) < 2:  # one worker on each node
+            nodes |= players(evaluator.evaluate(POPULATION, SEEDS))
         lost = threading.Timer(0.3, lambda: cluster.remove_node(node, allow_graceful=False))
         lost.start()
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""`robopolicy inspect` on demonstrations: what they are in numbers, and episodes to look at."""
+"""`robopolicy inspect` on demonstrations: statistics, and pictures of episodes."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from robopolicy.training.datasets import open_dataset
 from robopolicy.training.episodes import open_episode
 
 
-def told(capsys, *words):
+def inspected(capsys, *words):
     capsys.readouterr()
     assert main(["inspect", *map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -34,8 +34,8 @@ def copied(dataset, tmp_path):
     return Path(shutil.copytree(dataset, tmp_path / "toy-v0"))
 
 
-def test_a_dataset_is_told_in_numbers(capsys, dataset):
-    seen, opened = told(capsys, dataset), open_dataset(dataset, "toy")
+def test_a_dataset_has_statistics(capsys, dataset):
+    seen, opened = inspected(capsys, dataset), open_dataset(dataset, "toy")
     assert (seen["kind"], seen["task"], seen["episodes"]) == ("dataset", "toy", 5)
     assert seen["lengths"] == list(opened.steps)
     assert seen["steps"] == sum(opened.steps)
@@ -49,9 +49,9 @@ def test_a_dataset_is_told_in_numbers(capsys, dataset):
     assert f"5 episodes, {sum(opened.steps)} steps" in out
 
 
-def test_a_video_has_every_step_and_a_sheet_as_many_as_are_asked_for(capsys, dataset, tmp_path):
+def test_a_video_has_every_step_and_a_sheet_has_the_wanted_number(capsys, dataset, tmp_path):
     video, sheet = tmp_path / "e.mp4", tmp_path / "e.png"
-    episode = told(capsys, dataset, "--episode", 2, "--video", video, "--sheet", sheet, "--frames", 3)
+    episode = inspected(capsys, dataset, "--episode", 2, "--video", video, "--sheet", sheet, "--frames", 3)
     opened = open_dataset(dataset, None)
     assert (episode["kind"], episode["episode"], episode["steps"]) == ("episode", 2, opened.steps[2])
     assert episode["return"] == 0.5 * opened.steps[2]
@@ -73,13 +73,13 @@ def test_a_video_has_every_step_and_a_sheet_as_many_as_are_asked_for(capsys, dat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.mp4", "e.png"]
 
 
-def test_a_short_episode_fills_a_sheet_with_what_it_has(capsys, dataset, tmp_path):
-    assert told(capsys, dataset, "--sheet", tmp_path / "e.png", "--frames", 100)["episode"] == 0
+def test_a_sheet_may_have_fewer_frames_than_wanted(capsys, dataset, tmp_path):
+    assert inspected(capsys, dataset, "--sheet", tmp_path / "e.png", "--frames", 100)["episode"] == 0
     assert (tmp_path / "e.png").is_file()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--episode", "5"), "episode is 5: the dataset has 0 to 4"),
         (("--episode", "-1"), "episode is -1"),
@@ -90,20 +90,20 @@ def test_a_short_episode_fills_a_sheet_with_what_it_has(capsys, dataset, tmp_pat
         (("--frames", "3"), "they are for --sheet"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(capsys, dataset, tmp_path, monkeypatch, words, said):
+def test_bad_arguments_are_refused(capsys, dataset, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
-    assert said in refused(capsys, dataset.resolve(), *words)
+    assert message in refused(capsys, dataset.resolve(), *words)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b'{"robopolicy": {}}', b"\xff", b'{"a": 1}'])
-def test_damage_is_one_line(capsys, dataset, tmp_path, content):
+def test_damaged_metadata_is_one_clear_error(capsys, dataset, tmp_path, content):
     copy = copied(dataset, tmp_path)
     (copy / "data" / "metadata.json").write_bytes(content)
     assert str(copy) in refused(capsys, copy)
 
 
-def test_a_damaged_image_costs_the_files_and_says_which(capsys, dataset, tmp_path):
+def test_the_error_names_a_damaged_image_and_no_file_is_written(capsys, dataset, tmp_path):
     copy = copied(dataset, tmp_path)
     with h5py.File(copy / "data" / "main_data.hdf5") as file:
         image = file["episode_1/observations/image"]
@@ -111,6 +111,6 @@ def test_a_damaged_image_costs_the_files_and_says_which(capsys, dataset, tmp_pat
     with (copy / "data" / "main_data.hdf5").open("r+b") as file:
         file.seek(place)
         file.write(b"\0" * length)
-    said = refused(capsys, copy, "--episode", "1", "--video", tmp_path / "e.mp4")
-    assert "image 2 of" in said
+    message = refused(capsys, copy, "--episode", "1", "--video", tmp_path / "e.mp4")
+    assert "image 2 of" in message
     assert [path.name for path in tmp_path.iterdir()] == ["toy-v0"]

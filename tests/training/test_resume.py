@@ -1,4 +1,4 @@
-"""That a resumed run is the run, whatever ended it, and what is kept of it."""
+"""A resumed run equals a run without a stop."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from toy_runs import Quadratic, log, run, trained_on_the_toy
 
-from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_best, load_parameters
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.metrics import read
 from robopolicy.training.resume import set_aside
 
@@ -24,15 +24,15 @@ class Killed(Quadratic):
         super().__init__()
         self.calls = calls
 
-    def evaluate(self, *given):
+    def evaluate(self, *arguments):
         self.calls -= 1
         if self.calls < 0:
             raise RuntimeError("killed")
-        return super().evaluate(*given)
+        return super().evaluate(*arguments)
 
 
 @pytest.mark.slow
-def test_two_trainers_cannot_work_in_one_folder(tmp_path):
+def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = run(tmp_path / "run")
     before = folder.metrics_path.read_text()
     with folder.held(), pytest.raises(CheckpointError, match="is being trained by another process"):
@@ -44,7 +44,7 @@ def test_two_trainers_cannot_work_in_one_folder(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["junk", "", "[]", '{"a": 1}'])
-def test_a_log_that_is_none_is_refused_by_its_line(tmp_path, line):
+def test_the_error_names_a_damaged_line_of_the_log(tmp_path, line):
     folder = run(tmp_path / "run")
     with folder.metrics_path.open("a") as file:
         file.write(line + "\n")
@@ -54,7 +54,7 @@ def test_a_log_that_is_none_is_refused_by_its_line(tmp_path, line):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["open_es", "evojax_pgpe"])
-def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, strategy):
+def test_a_resumed_run_equals_a_run_without_a_stop(tmp_path, strategy):
     settings = {"strategy": strategy, "learning_rate": 0.2, "generations": 14}
     through = run(tmp_path / "through", **settings)
     assert {r.get("environment") for r in log(through)} == {None, "easy", "real"}
@@ -63,7 +63,7 @@ def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, st
     with stopped.metrics_path.open("a") as file:
         file.write(json.dumps({"generation": 6, "return_mean": 99.0}) + "\n" + '{"generation": 7, "ret')
     run(tmp_path / "stopped", resume=True, **settings)
-    np.testing.assert_array_equal(load_parameters(through.path), load_parameters(stopped.path))
+    np.testing.assert_array_equal(load_policy(through.path)[0], load_policy(stopped.path)[0])
     common = [
         [{k: v for k, v in r.items() if not k.startswith("held_out")} for r in log(f)]
         for f in (through, stopped)
@@ -72,13 +72,13 @@ def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_not(tmp_path, st
 
 
 @pytest.mark.slow
-def test_a_run_killed_before_its_first_checkpoint_is_resumed_from_its_beginning(tmp_path):
+def test_a_run_without_a_checkpoint_resumes_from_its_beginning(tmp_path):
     through = run(tmp_path / "through", generations=2)
     killed = run(tmp_path / "killed", generations=1)
     shutil.rmtree(killed.path / "checkpoints")
     run(tmp_path / "killed", resume=True, generations=2)
     assert log(killed) == log(through)
-    np.testing.assert_array_equal(load_parameters(killed.path), load_parameters(through.path))
+    np.testing.assert_array_equal(load_policy(killed.path)[0], load_policy(through.path)[0])
 
 
 def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
@@ -98,13 +98,13 @@ def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
         assert lost.generations() == ([4] if after else [])
         run(lost.path, resume=True)
         assert log(lost) == log(through)
-        np.testing.assert_array_equal(load_parameters(lost.path), load_parameters(through.path))
+        np.testing.assert_array_equal(load_policy(lost.path)[0], load_policy(through.path)[0])
     for aside, later in (("set-aside-1", {"5", "6"}), ("set-aside-2", {"4", "5", "6"})):
         assert (lost.path / aside / "metrics.jsonl").read_bytes().count(b"\n") == 7
         assert {path.name for path in (lost.path / aside).iterdir()} == {"metrics.jsonl", *later}
 
 
-def test_a_run_remembers_the_longest_distance_between_its_checkpoints(tmp_path):
+def test_a_run_notes_the_longest_distance_between_its_checkpoints(tmp_path):
     """A part that saved seldom and was killed, then a part that saves often: no checkpoint is missing."""
     folder = run(tmp_path / "run", generations=2)
     with pytest.raises(RuntimeError, match="killed"):
@@ -114,13 +114,13 @@ def test_a_run_remembers_the_longest_distance_between_its_checkpoints(tmp_path):
     assert folder.generations()[-1] == 9
 
 
-def test_a_record_is_saved_when_it_is_reported(tmp_path):
+def test_a_checkpoint_is_saved_before_its_report(tmp_path):
     folder, seen = RunFolder(tmp_path / "run"), []
-    run(folder.path, told=lambda record: seen.append((record["generation"], folder.generations())))
+    run(folder.path, on_record=lambda record: seen.append((record["generation"], folder.generations())))
     assert [(number, saved[-1:]) for number, saved in seen] == [(n, [n] if n else []) for n in range(7)]
 
 
-def test_a_refused_resume_moves_nothing_and_a_set_aside_that_was_removed_is_no_obstacle(tmp_path):
+def test_a_refused_resume_changes_nothing_and_folders_set_aside_may_be_removed(tmp_path):
     folder = run(tmp_path / "run")
     whole = folder.metrics_path.read_text()
     folder.metrics_path.write_text(whole + "junk\n")
@@ -145,7 +145,7 @@ def test_a_run_that_begins_again_keeps_a_copy_of_its_log(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_trainer_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     through = trained_on_the_toy(tmp_path / "through", 2, generations=12)
     code = (
         "import sys, toy_runs\n"
@@ -153,7 +153,7 @@ def test_a_trainer_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path):
         "if __name__ == '__main__':\n"
         "    toy_runs.trained_on_the_toy(\n"
         "        Path(sys.argv[1]), 2, generations=12, resume=len(sys.argv) > 2,\n"
-        "        told=lambda record: print(record['generation'], flush=True))\n"
+        "        on_record=lambda record: print(record['generation'], flush=True))\n"
     )
     killed, rng, resumed = tmp_path / "killed", np.random.default_rng(0), []
     for _ in range(6):
@@ -176,13 +176,13 @@ def test_a_trainer_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path):
 
 
 @pytest.mark.slow
-def test_checkpoints_at_multiples_are_kept(tmp_path):
+def test_checkpoints_at_multiples_stay(tmp_path):
     folder = run(tmp_path / "run", generations=9, keep_every=2)
     assert folder.generations() == [2, 4, 6, 7, 8, 9]
 
 
 @pytest.mark.slow
-def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path):
+def test_a_resume_keeps_the_best_mean(tmp_path):
     # Steps so large that the search overshoots: its last mean is not its best.
     settings = {
         "strategy": "open_es",
@@ -196,16 +196,16 @@ def test_the_mean_that_did_best_on_held_out_seeds_is_kept_across_a_stop(tmp_path
     best = max(held_out, key=held_out.get)
     assert 0 < best < 6
     stopped = run(tmp_path / "stopped", generations=best, **settings)
-    np.testing.assert_array_equal(load_best(stopped.path), load_parameters(stopped.path))
-    at_best = load_parameters(stopped.path)
+    np.testing.assert_array_equal(load_policy(stopped.path, "best")[0], load_policy(stopped.path)[0])
+    at_best = load_policy(stopped.path)[0]
     run(tmp_path / "stopped", resume=True, generations=6, **settings)
     for folder in (through, stopped):
-        np.testing.assert_array_equal(load_best(folder.path), at_best)
-        assert not np.array_equal(load_parameters(folder.path), at_best)
+        np.testing.assert_array_equal(load_policy(folder.path, "best")[0], at_best)
+        assert not np.array_equal(load_policy(folder.path)[0], at_best)
 
 
 @pytest.mark.slow
-def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
+def test_a_resume_of_a_complete_run_changes_nothing(tmp_path):
     folder = run(tmp_path / "run")
     before = log(folder)
     run(tmp_path / "run", resume=True)
@@ -213,13 +213,13 @@ def test_nothing_is_left_to_do_where_a_run_is_complete(tmp_path):
 
 
 @pytest.mark.parametrize("request_", [signal.SIGINT, signal.SIGTERM], ids=("Ctrl-C", "SIGTERM"))
-def test_ctrl_c_or_sigterm_ends_the_run_after_the_generation_with_a_checkpoint(tmp_path, request_):
+def test_ctrl_c_or_sigterm_saves_and_ends_the_run(tmp_path, request_):
     def interrupt(record):
         if record["generation"] == 2:
             os.kill(os.getpid(), request_)
 
-    before = signal.getsignal(request_)  # a test that runs in the background finds Ctrl-C ignored
-    folder = run(tmp_path / "run", told=interrupt)
+    before = signal.getsignal(request_)  # which ignores Ctrl-C if the test runs in the background
+    folder = run(tmp_path / "run", on_record=interrupt)
     assert log(folder)[-1]["generation"] == 3
     assert folder.generations()[-1] == 3
     assert signal.getsignal(request_) is before
@@ -236,11 +236,11 @@ def trained(tmp_path_factory):
     [
         ({"initial": np.ones(6, np.float32)}, r"\[5\] parameters: this policy has \[6\]"),
         ({"features": {"draws/front": np.zeros(3, np.float32)}}, "features draws/front"),
-        ({"strategy": "open_es"}, "strategy's state is another one"),
+        ({"strategy": "open_es"}, "state of the checkpoint is another one"),
     ],
 )
-def test_a_checkpoint_of_something_else_is_refused_and_kept(trained, changed, words):
-    before = load_parameters(trained.path)
+def test_a_checkpoint_of_another_config_is_refused(trained, changed, words):
+    before = load_policy(trained.path)[0]
     with pytest.raises(CheckpointError, match=words):
         run(trained.path, resume=True, **changed)
-    np.testing.assert_array_equal(load_parameters(trained.path), before)
+    np.testing.assert_array_equal(load_policy(trained.path)[0], before)

@@ -25,7 +25,7 @@ def begun(path, **changed):
     return folder
 
 
-def trained(folder, *, evaluator=None, told=None, resume=False, **changed):
+def trained(folder, *, evaluator=None, on_record=None, resume=False, **changed):
     return train(
         config(**changed),
         run=folder,
@@ -33,17 +33,17 @@ def trained(folder, *, evaluator=None, told=None, resume=False, **changed):
         features=FEATURES,
         evaluator=evaluator or Quadratic(),
         resume=resume,
-        on_generation=told,
+        on_generation=on_record,
     )
 
 
-def test_a_run_that_has_come_to_its_end_is_finished():
-    found = status(SHIPPED)
-    assert (found.trainer, found.status, found.why) == ("es", "finished", "")
-    assert (found.done, found.total) == (60, 60)
-    returns = [record["held_out/return"] for record in found.records if "held_out/return" in record]
-    assert (found.measure, found.best) == ("held_out/return", max(returns))
-    assert found.written == SHIPPED.metrics_path.stat().st_mtime
+def test_a_complete_run_is_finished():
+    result = status(SHIPPED)
+    assert (result.trainer, result.status, result.why) == ("es", "finished", "")
+    assert (result.done, result.total) == (60, 60)
+    returns = [record["held_out/return"] for record in result.records if "held_out/return" in record]
+    assert (result.measure, result.best) == ("held_out/return", max(returns))
+    assert result.written == SHIPPED.metrics_path.stat().st_mtime
 
 
 @pytest.mark.parametrize(
@@ -56,35 +56,35 @@ def test_a_run_that_has_come_to_its_end_is_finished():
     ],
     ids=lambda ends: next(iter(ends)),
 )
-def test_a_run_that_ended_early_tells_why_as_its_trainer_did(tmp_path, ends):
+def test_the_reason_of_an_early_end_is_that_of_the_trainer(tmp_path, ends):
     folder = begun(tmp_path / "run", generations=50, **ends)
-    told = trained(folder, generations=50, evaluator=Quadratic(slope=0.0), **ends)
-    found = status(folder)
-    assert told["ended_by"]
-    assert (found.status, found.why) == ("finished", told["ended_by"])
-    assert found.done == told["generation"] < found.total
+    record = trained(folder, generations=50, evaluator=Quadratic(slope=0.0), **ends)
+    result = status(folder)
+    assert record["ended_by"]
+    assert (result.status, result.why) == ("finished", record["ended_by"])
+    assert result.done == record["generation"] < result.total
 
 
 @pytest.mark.slow
-def test_a_run_is_running_while_its_trainer_is_at_work_and_stopped_after(tmp_path):
+def test_a_run_is_running_while_a_trainer_works_and_stopped_after(tmp_path):
     folder = begun(tmp_path / "run")
     assert status(folder).status == "starting"
     seen = []
 
-    def told(record):
+    def interrupt(record):
         seen.append(status(folder).status)
         if record["generation"] == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(folder, told=told)
+        trained(folder, on_record=interrupt)
     assert seen == ["running"] * 4
     assert (status(folder).status, status(folder).done) == ("stopped", 3)
     trained(folder, resume=True)
     assert status(folder).status == "finished"
 
 
-def test_looking_at_a_run_keeps_no_trainer_out(tmp_path):
+def test_a_reader_does_not_block_a_trainer(tmp_path):
     folder = begun(tmp_path / "run")
     with folder.config_path.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -95,12 +95,12 @@ def test_looking_at_a_run_keeps_no_trainer_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_error_is_told_until_the_run_goes_on(tmp_path):
+def test_the_error_of_a_run_stays_until_a_resume(tmp_path):
     class Broken(Quadratic):
-        def evaluate(self, population, *given):
+        def evaluate(self, population, *arguments):
             if len(population) > 1:
                 raise RuntimeError("the robot\nis broken")
-            return super().evaluate(population, *given)
+            return super().evaluate(population, *arguments)
 
     folder = begun(tmp_path / "run")
     with pytest.raises(RuntimeError):
@@ -111,7 +111,7 @@ def test_an_error_is_told_until_the_run_goes_on(tmp_path):
     assert not folder.failure_path.exists()
 
 
-def test_a_run_that_never_logged_is_stopped_once_it_should_have_begun(tmp_path):
+def test_a_run_without_a_log_is_stopped_after_the_time_to_start(tmp_path):
     folder = begun(tmp_path / "run")
     before = time.time() - 1000
     os.utime(folder.config_path, (before, before))
@@ -130,17 +130,17 @@ def cloned(path, records, steps=10, saved=()):
     return status(folder)
 
 
-def test_a_clone_is_judged_in_the_simulator_where_it_was_played(tmp_path):
+def test_the_measure_of_a_clone_is_its_return_or_else_its_loss(tmp_path):
     records = [{"step": 4, "validation/loss": 3.0}, {"step": 5, "not_finite": "x"}]
-    found = cloned(tmp_path / "a", [*records, {"step": 8, "validation/loss": 4.0}])
-    assert (found.status, found.done) == ("stopped", 8)
-    assert (found.measure, found.best) == ("validation/loss", 3.0)
-    found = cloned(tmp_path / "b", [*records, {"step": 10, "rollout/return": 7.0}], saved=[10])
-    assert (found.status, found.measure, found.best) == ("finished", "rollout/return", 7.0)
+    result = cloned(tmp_path / "a", [*records, {"step": 8, "validation/loss": 4.0}])
+    assert (result.status, result.done) == ("stopped", 8)
+    assert (result.measure, result.best) == ("validation/loss", 3.0)
+    result = cloned(tmp_path / "b", [*records, {"step": 10, "rollout/return": 7.0}], saved=[10])
+    assert (result.status, result.measure, result.best) == ("finished", "rollout/return", 7.0)
 
 
 @pytest.mark.parametrize(
-    ("last", "saved", "told"),
+    ("last", "saved", "expected"),
     [
         (10, [8, 10], ("finished", "")),
         (10, [8], ("stopped", "its last checkpoint is that of step 8")),
@@ -149,13 +149,13 @@ def test_a_clone_is_judged_in_the_simulator_where_it_was_played(tmp_path):
         (8, [8], ("stopped", "")),
     ],
 )
-def test_only_a_run_that_has_its_last_checkpoint_is_finished(tmp_path, last, saved, told):
-    found = cloned(tmp_path / "run", [{"step": last, "validation/loss": 1.0}], saved=saved)
-    assert (found.status, found.why) == told
+def test_a_finished_run_has_its_last_checkpoint(tmp_path, last, saved, expected):
+    result = cloned(tmp_path / "run", [{"step": last, "validation/loss": 1.0}], saved=saved)
+    assert (result.status, result.why) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "words"),
     [
         ("config.json", b"{", "is not JSON"),
         ("config.json", b"[]", "no settings by name"),
@@ -170,31 +170,31 @@ def test_only_a_run_that_has_its_last_checkpoint_is_finished(tmp_path, last, sav
         ("checkpoints/60/index/metadata", b'{"arrays": 5}', "checkpoints/60 is damaged"),
     ],
 )
-def test_damage_is_one_line_that_tells_where(tmp_path, name, content, said):
+def test_damage_is_one_clear_error_with_its_place(tmp_path, name, content, words):
     run = RunFolder(shutil.copytree(SHIPPED.path, tmp_path / "run"))
     (run.path / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=words):
         status(run)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "words"),
     [
         ("stop_at", "x", "stop_at is 'x': it must be of type float"),
         ("advance_at", {}, "advance_at is {}: it must be of type tuple"),
         ("evaluate_every", 0, "evaluate_every in its config.json is 0: it must be 1 or more"),
     ],
 )
-def test_a_setting_that_is_none_of_a_search_is_named(tmp_path, name, value, said):
+def test_the_error_names_a_bad_setting(tmp_path, name, value, words):
     run = RunFolder(shutil.copytree(SHIPPED.path, tmp_path / "run"))
     config = run.config()
     config["es"] |= {"generations": 99, name: value}
     run.config_path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=words):
         status(run)
 
 
-def test_a_record_without_the_numbers_of_a_search_is_named(tmp_path):
+def test_the_error_names_a_bad_number_of_a_record(tmp_path):
     run = RunFolder(tmp_path / "run")
     run.create({"es": {**SHIPPED.config()["es"], "generations": 99}})
     run.metrics_path.write_text('{"generation": 1, "return_mean": "x"}\n')
@@ -202,6 +202,6 @@ def test_a_record_without_the_numbers_of_a_search_is_named(tmp_path):
         status(run)
 
 
-def test_numbers_beyond_all_measure_are_no_best(tmp_path):
+def test_numbers_out_of_range_do_not_count_as_best(tmp_path):
     records = [{"step": 1, "rollout/return": value} for value in (10**400, float("nan"), True, "9")]
     assert cloned(tmp_path / "a", records).best is None

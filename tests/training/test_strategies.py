@@ -1,4 +1,4 @@
-"""One battery over all evolution strategies."""
+"""The same tests for all evolution strategies."""
 
 import jax
 import jax.numpy as jnp
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from robopolicy.policies.catalogue import by_path, from_path
-from robopolicy.training.exploration import exploration
 from robopolicy.training.robotics_ars import orthogonal_directions
-from robopolicy.training.shaping import SHAPINGS, sanitised
-from robopolicy.training.strategies import STRATEGIES, Settings, strategy
+from robopolicy.training.strategies import SHAPINGS, STRATEGIES, exploration, sanitised, strategy
+from robopolicy.training.strategy import Settings
 
 SETTINGS = Settings(population=16, sigma=0.1, learning_rate=0.05)
 KEY = jax.random.key(3)
@@ -17,7 +16,7 @@ START = jnp.ones(6)
 TARGET = 0.3
 ANTITHETIC = [name for name, entry in STRATEGIES.items() if entry.antithetic]
 BY_RANK = [name for name, entry in STRATEGIES.items() if entry.shaping == "ranks"]
-# The quick part takes one or two strategies of each library, the whole takes all.
+# Quick tests use one or two strategies of each library.
 QUICK = ("open_es", "snes", "evojax_pgpe", "robotics_ars")
 UNTIED = ["snes", "xnes", "sep_cma_es", "cma_es", "evojax_cma_es", "evojax_crfmnes"]
 BY_RANK += UNTIED
@@ -34,16 +33,16 @@ def returns_of(population):
 def advance(search, state, generations, broken=0):
     for generation in generations:
         population, state = search.ask(jax.random.fold_in(KEY, 2 * generation), state)
-        told = jax.random.fold_in(KEY, 2 * generation + 1)
+        key = jax.random.fold_in(KEY, 2 * generation + 1)
         returns = np.array(returns_of(population))
         returns[:broken] = np.nan
-        state = search.tell(told, population, jnp.asarray(sanitised(returns)[0]), state)
+        state = search.tell(key, population, jnp.asarray(sanitised(returns)[0]), state)
     return state
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_it_maximises_though_some_returns_are_not_numbers(name):
+def test_a_strategy_maximises_with_some_returns_that_are_not_finite(name):
     search = strategy(name, SETTINGS)
     state = advance(search, search.init(KEY, START), range(40), broken=2)
     before, after = returns_of(START[None]), returns_of(search.mean(state)[None])
@@ -52,11 +51,12 @@ def test_it_maximises_though_some_returns_are_not_numbers(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_state_written_down_and_read_back_goes_on_to_the_same_bits(name):
+def test_a_restored_state_continues_bit_for_bit(name):
     search = strategy(name, SETTINGS)
     through = advance(search, search.init(KEY, START), range(6))
     half = by_path(advance(search, search.init(KEY, START), range(3)))
-    # A fresh object, as in another process: nothing may hide outside of the state.
+    # A new object, as in another process: the state must be complete.
+    strategy.cache_clear()
     other = strategy(name, SETTINGS)
     read_back = jax.tree.map(jnp.asarray, from_path(other.init(KEY, START), half))
     resumed = advance(other, read_back, range(3, 6))
@@ -66,7 +66,7 @@ def test_a_state_written_down_and_read_back_goes_on_to_the_same_bits(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_first_population_lies_around_the_mean_at_sigma(name):
+def test_sigma_is_the_deviation_of_the_first_population(name):
     settings = Settings(population=64, sigma=0.25, learning_rate=0.05)
     search = strategy(name, settings)
     start = jnp.ones(60)
@@ -78,7 +78,7 @@ def test_the_first_population_lies_around_the_mean_at_sigma(name):
 
 
 @pytest.mark.parametrize("name", some_quick(STRATEGIES))
-def test_draws_come_in_pairs_where_the_catalogue_says_so(name):
+def test_antithetic_strategies_draw_in_pairs(name):
     search = strategy(name, SETTINGS)
     population, _ = search.ask(KEY, search.init(KEY, START))
     steps = np.asarray(population - START)
@@ -88,7 +88,7 @@ def test_draws_come_in_pairs_where_the_catalogue_says_so(name):
 
 
 @pytest.mark.parametrize("name", some_quick(BY_RANK))
-def test_only_the_order_of_returns_counts(name):
+def test_strategies_by_rank_use_the_order_of_returns_alone(name):
     search = strategy(name, SETTINGS)
     population, state = search.ask(KEY, search.init(KEY, START))
     returns = returns_of(population)
@@ -100,7 +100,7 @@ def test_only_the_order_of_returns_counts(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_equal_returns_move_nothing(name):
+def test_equal_returns_do_not_move_the_mean(name):
     search = strategy(name, SETTINGS)
     state = search.init(KEY, START)
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_equal_returns_move_nothing(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", UNTIED)
-def test_of_two_equals_now_one_and_now_the_other_counts_as_the_better(name):
+def test_ties_are_broken_at_random(name):
     search = strategy(name, SETTINGS)
     population, state = search.ask(KEY, search.init(KEY, START))
     ordered = returns_of(population)
@@ -127,7 +127,7 @@ def test_of_two_equals_now_one_and_now_the_other_counts_as_the_better(name):
 
 
 @pytest.mark.parametrize("name", ANTITHETIC)
-def test_odd_populations_are_refused_where_draws_come_in_pairs(name):
+def test_antithetic_strategies_refuse_odd_populations(name):
     with pytest.raises(ValueError, match=r"population is 7.*even"):
         strategy(name, SETTINGS._replace(population=7))
 
@@ -152,17 +152,17 @@ def test_bad_settings_are_refused_by_name(name, changed, words):
 
 
 @pytest.mark.parametrize("shaping", some_quick(SHAPINGS, ("raw", "ranks")))
-def test_every_shaping_learns_and_keeps_what_is_better_better(shaping):
+def test_every_shaping_learns_and_keeps_the_order_of_returns(shaping):
     search = strategy("open_es", SETTINGS._replace(shaping=shaping))
     state = advance(search, search.init(KEY, START), range(40))
     assert returns_of(search.mean(state)[None]) > returns_of(START[None]) / 4
-    told = np.asarray(SHAPINGS[shaping](jnp.array([3.0, -1.0, 7.0, 0.5])))
-    np.testing.assert_array_equal(np.argsort(told), [1, 3, 0, 2])
+    shaped = np.asarray(SHAPINGS[shaping](jnp.array([3.0, -1.0, 7.0, 0.5])))
+    np.testing.assert_array_equal(np.argsort(shaped), [1, 3, 0, 2])
 
 
-# All are charged for their weights by the same lines: one of each library that is quick to compile.
+# The same lines charge all of them for their weights: one of each library that compiles quickly.
 @pytest.mark.parametrize("name", some_quick(STRATEGIES, ("open_es", "evojax_pgpe")))
-def test_weight_decay_pulls_to_zero_where_returns_say_nothing(name):
+def test_weight_decay_pulls_to_zero_with_equal_returns(name):
     search = strategy(name, SETTINGS._replace(weight_decay=0.5))
     state = search.init(KEY, START)
     for generation in range(40):
@@ -185,7 +185,7 @@ def test_steps_and_spread_shrink_with_the_decay(name):
 
 
 @pytest.mark.parametrize(("count", "size"), [(4, 6), (6, 6), (10, 4)])
-def test_directions_of_the_robotics_line_are_orthogonal_within_a_block(count, size):
+def test_orthogonal_directions_are_orthogonal_within_a_block(count, size):
     directions = np.asarray(orthogonal_directions(KEY, count, size))
     assert directions.shape == (count, size)
     for start in range(0, count, size):
@@ -194,14 +194,14 @@ def test_directions_of_the_robotics_line_are_orthogonal_within_a_block(count, si
         np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-4)
 
 
-def test_directions_of_the_robotics_line_are_as_long_as_normal_vectors():
+def test_orthogonal_directions_are_as_long_as_normal_vectors():
     # The mean squared length of 600 is 12 with a standard error of 0.2: 1.0 is five of them.
     squares = np.sum(np.asarray(orthogonal_directions(KEY, 600, 12)) ** 2, axis=1)
     assert squares.mean() == pytest.approx(12.0, abs=1.0)
     assert squares.std() == pytest.approx(24.0**0.5, rel=0.2)
 
 
-def test_the_robotics_search_learns_from_its_best_directions_alone():
+def test_robotics_ars_learns_from_its_best_directions_alone():
     search = strategy("robotics_ars", Settings(population=8, sigma=0.1, learning_rate=0.1, elite=0.25))
     state = search.init(KEY, START)
     population, state = search.ask(KEY, state)
@@ -212,7 +212,7 @@ def test_the_robotics_search_learns_from_its_best_directions_alone():
     np.testing.assert_allclose(moved, 0.1 * (2.0 - 1.0) * steps[2] / 0.5, rtol=1e-4)
 
 
-def test_returns_that_are_not_finite_become_the_worst_and_are_counted():
+def test_returns_that_are_not_finite_become_the_lowest_and_are_counted():
     clean, broken = sanitised(np.array([1.0, np.nan, -2.0, np.inf, -np.inf]))
     np.testing.assert_array_equal(clean, [1.0, -2.0, -2.0, -2.0, -2.0])
     assert broken == 3
@@ -221,22 +221,22 @@ def test_returns_that_are_not_finite_become_the_worst_and_are_counted():
 
 
 @pytest.mark.parametrize("name", some_quick(STRATEGIES))
-def test_what_is_told_of_the_search_fits_its_settings(name):
+def test_the_measured_sigma_fits_the_settings(name):
     """384 normal numbers: a sigma off by a third would come up by chance less than once in 10^15 times."""
     search = strategy(name, SETTINGS._replace(population=64))
     state = search.init(KEY, START)
     population, _ = search.ask(KEY, state)
-    told = exploration(population, search.mean(state), np.asarray(returns_of(population), float))
-    assert told["sigma"] == pytest.approx(SETTINGS.sigma, rel=1 / 3)
+    measured = exploration(population, search.mean(state), np.asarray(returns_of(population), float))
+    assert measured["sigma"] == pytest.approx(SETTINGS.sigma, rel=1 / 3)
 
 
 def test_the_gradient_of_a_slope_is_the_slope():
     """Its norm's standard error is 1 % of it: off by 6 % once in 10^8 seeds."""
     slope, centre = np.array([3.0, -4.0, 0.0]), np.array([1.0, 2.0, 3.0])
     population = np.random.default_rng(0).normal(centre, 0.2, (30_000, 3))
-    told = exploration(population, centre, 7.0 + population @ slope)
-    assert told["sigma"] == pytest.approx(0.2, rel=0.02)
-    assert told["gradient_norm"] == pytest.approx(5.0, rel=0.06)
+    measured = exploration(population, centre, 7.0 + population @ slope)
+    assert measured["sigma"] == pytest.approx(0.2, rel=0.02)
+    assert measured["gradient_norm"] == pytest.approx(5.0, rel=0.06)
     assert exploration(np.tile(centre, (4, 1)), centre, np.arange(4.0)) == {
         "sigma": 0.0,
         "gradient_norm": 0.0,

@@ -17,31 +17,31 @@ PARAMETERS = 3
 
 
 class Toy(gymnasium.Env):
-    """Rewards an action by its nearness to a point that the seed draws; `misdeed` happens on one seed."""
+    """Rewards an action by its nearness to a point that the seed draws. `fault` happens on one seed."""
 
     observation_space: ClassVar = gymnasium.spaces.Dict(
         {"point": gymnasium.spaces.Box(-1.0, 1.0, (PARAMETERS,), np.float32)}
     )
     action_space: ClassVar = gymnasium.spaces.Box(-np.inf, np.inf, (PARAMETERS,), np.float32)
 
-    def __init__(self, misdeed: str = "", seed: int = -1, marker: str = "") -> None:
-        self._misdeed, self._seed, self._marker = misdeed, seed, marker
+    def __init__(self, fault: str = "", seed: int = -1, marker: str = "") -> None:
+        self._fault, self._seed, self._marker = fault, seed, marker
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed == self._seed and not self._already():
-            if self._misdeed == "raise":
+            if self._fault == "raise":
                 raise RuntimeError("the toy is broken")
-            if self._misdeed == "die":
+            if self._fault == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self._misdeed == "hang":
+            if self._fault == "hang":
                 time.sleep(600)
         self._steps = 0
         self._point = self.np_random.uniform(-1, 1, PARAMETERS).astype(np.float32)
         return {"point": self._point.copy()}, {}
 
     def _already(self) -> bool:
-        """Whether the misdeed has happened before; without a marker it happens every time."""
+        """Whether the fault has happened before; without a marker it happens in every episode."""
         if not self._marker:
             return False
         marker = Path(self._marker)
@@ -54,6 +54,7 @@ class Toy(gymnasium.Env):
         self._steps += 1
         reward = -float(np.sum((action - self._point) ** 2))
         info = {"distance": float(self._steps), "success": True, "jax": "jax" in sys.modules}
+        info["pid"] = str(os.getpid())  # no number, so that logs leave it out
         return {"point": self._point.copy()}, reward, self._steps == 3, False, info
 
 

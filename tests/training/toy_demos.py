@@ -12,7 +12,7 @@ ID = "toy_demos:Demos-v0"
 SIZE = 40
 
 
-class Told(NamedTuple):
+class Action(NamedTuple):
     executed: np.ndarray
     intended: np.ndarray
 
@@ -52,7 +52,7 @@ class Demos(gymnasium.Env):
         class Player:
             def act(self):
                 intended = np.zeros(12, np.float32)
-                return Told((intended + noise * rng.uniform(-1, 1, 12)).astype(np.float32), intended)
+                return Action((intended + noise * rng.uniform(-1, 1, 12)).astype(np.float32), intended)
 
         return Player()
 

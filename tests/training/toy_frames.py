@@ -1,4 +1,4 @@
-"""Demonstrations in memory: what is to be done is written in the image, where it is brighter."""
+"""Demonstrations in memory; the brighter half of an image shows the sign of the first action."""
 
 import numpy as np
 
@@ -12,16 +12,13 @@ class ToyFrames:
         rng = np.random.default_rng(seed)
         frames = episodes * steps
         self.episode = np.repeat(np.arange(episodes), steps)
-        self.step = np.tile(np.arange(steps), episodes)
         self.vectors = {"poses": rng.uniform(-1, 1, (frames, POSES)).astype(np.float32)}
         self.left = rng.random(frames) < 0.5
         self.action = np.zeros((frames, ACTIONS), np.float32)
         self.action[:, 0] = np.where(self.left, 0.8, -0.8)
         self.action[:, 1] = 0.9 * self.vectors["poses"][:, 0]
-        self.reads = 0
 
     def images(self, indices):
-        self.reads += 1
         out = np.full((len(indices), IMAGE, IMAGE, 3), 40, np.uint8)
         for image, index in zip(out, indices, strict=True):
             half = np.s_[:, : IMAGE // 2] if self.left[index] else np.s_[:, IMAGE // 2 :]

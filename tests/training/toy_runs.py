@@ -56,7 +56,7 @@ def run(
     resume=False,
     initial=START,
     features=FEATURES,
-    told=None,
+    on_record=None,
     normalised=None,
     **changed,
 ):
@@ -71,7 +71,7 @@ def run(
         evaluator=evaluator or Quadratic(),
         normalised=normalised,
         resume=resume,
-        on_generation=told,
+        on_generation=on_record,
     )
     return folder
 

@@ -270,7 +270,7 @@ def test_presets_fit_their_images(preset):
         ({"samples": 0}, "samples is 0: it must be a whole number from 1 to 65536"),
         ({"samples": 10**13}, "samples is 10000000000000: it must be a whole number from 1 to 65536"),
         ({"iterations": 0}, "iterations is 0: it must be a whole number from 1 to 1000"),
-        ({"iterations": True}, "iterations is True: it must be a whole number from 1 to 1000"),
+        ({"iterations": True}, "iterations is True: it must be of type int"),
         ({"depth": 10**9}, "depth is 1000000000: it must be a whole number from 1 to 16"),
         ({"depth": 16, "width": 64, "heads": 64}, "depth times heads is 1024: .* from 1 to 192"),
         (
@@ -294,7 +294,7 @@ def test_no_patch_is_looked_for_in_images_of_a_size_that_cannot_be():
 
 
 def test_statistics_of_another_size_are_refused():
-    with pytest.raises(ValueError, match=r"statistics poses_shift has shape \(7,\): it must be \(14,\)"):
+    with pytest.raises(ValueError, match=r"statistics 'poses_shift' has shape \[7\]: it must be \[14\]"):
         vision_performer(SMALL, {**KNOWN, "poses_shift": np.zeros(7)})
 
 
@@ -360,5 +360,7 @@ def test_observations_that_do_not_fit_are_refused(settings, words):
 
 
 def test_statistics_that_are_missing_are_refused():
-    with pytest.raises(ValueError, match=r"statistics lack poses_scale: it must be there, of shape \(14,\)"):
+    with pytest.raises(
+        ValueError, match=r"statistics lacks 'poses_scale': it must hold an array \[14\] of that name"
+    ):
         vision_performer(SMALL, {name: value for name, value in KNOWN.items() if name != "poses_scale"})

@@ -112,7 +112,7 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
         ({"deadline": 1.0}, "deadline is 1.0"),
         ({"golden": {"observations": -1}}, "observations is -1"),
         ({"golden": {"observations": 7}}, "golden.npz"),
-        ({"tolerances": {"command": 1e-5}}, "action is None"),
+        ({"tolerances": {"command": 1e-5}}, "tolerance of action is None"),
         ({"requires": {"onnxruntime": "99.0"}}, "it requires onnxruntime 99.0"),
         ({"requires": None}, "which onnxruntime"),
         ({"outputs": {**manifest()["outputs"], "felt": manifest()["inputs"]["felt"]}}, "input and an output"),
@@ -123,7 +123,7 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
                     "more": {"shape": [9], "dtype": "uint8", "low": -1, "high": 9},
                 }
             },
-            "they must be from 0 to 255",
+            "it must be two numbers from 0 to 255",
         ),
         ({"inputs": {}}, "inputs is empty"),
         ({"inputs": {**manifest()["inputs"], "more": {"shape": [1]}}}, "dtype is None"),

@@ -85,7 +85,7 @@ def _matches(value: Any, annotation: Any, from_json: bool) -> bool:
 
 def check_count(name: str, value: Any, low: int, high: int) -> None:
     """Raise ValueError unless `value` is a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
         raise ValueError(f"{name} is {shown(value)}: it must be a whole number from {low} to {high}")
 
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from robopolicy.bundles.kept import fetch, keep
+from robopolicy.bundles.graph_cache import fetch, store
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.policies.base import flatten, unflatten, with_normaliser
 from robopolicy.policies.iap import iap
@@ -103,20 +103,20 @@ def test_parameters_may_be_baked_in_and_bytes_are_reproduced(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.onnx", "open.onnx", "two.onnx"]
 
 
-def test_a_kept_graph_that_is_damaged_is_not_used(tmp_path):
-    path, kept, out = (tmp_path / name for name in ("policy.onnx", "kept.onnx", "out.onnx"))
+def test_a_damaged_cached_graph_is_not_used(tmp_path):
+    path, cached, out = (tmp_path / name for name in ("policy.onnx", "cached.onnx", "out.onnx"))
     path.write_bytes(b"a graph")
-    keep(path, kept)
-    assert fetch(kept, out)
+    store(path, cached)
+    assert fetch(cached, out)
     assert out.read_bytes() == b"a graph"
     out.unlink()
-    content = kept.read_bytes()
+    content = cached.read_bytes()
     for damaged in (b"", content[:-1], content + b"x", b"a graph"):
-        kept.write_bytes(damaged)
-        assert not fetch(kept, out)
-    kept.unlink()
-    kept.mkdir()
-    assert not fetch(kept, out)
+        cached.write_bytes(damaged)
+        assert not fetch(cached, out)
+    cached.unlink()
+    cached.mkdir()
+    assert not fetch(cached, out)
     assert not out.exists()
 
 

@@ -160,7 +160,7 @@ def test_a_bad_policy_makes_the_robot_stop_safely(bundle, peer, message):
 def test_the_robot_holds_while_a_command_is_late(bundle):
     def late_once(sock):
         answers(sock, count=5)
-        time.sleep(0.05)  # two periods and a half
+        time.sleep(0.2)  # ten periods
         answers(sock, first=None)
 
     robot, record, reason = drive(bundle, late_once, ToyRobot(30), misses=20)

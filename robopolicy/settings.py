@@ -1,6 +1,7 @@
 """Checks of settings, which raise ValueError in one line. Every room may import this module."""
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -53,8 +54,9 @@ def check_types(where: str, settings: Mapping[str, Any], declared: Any) -> None:
 def _check(where: str, settings: Mapping[str, Any], declared: Any, from_json: bool) -> None:
     for name, annotation in _types(declared).items():
         if name in settings and not _matches(settings[name], annotation, from_json):
-            spelled = annotation.__name__ if isinstance(annotation, type) else annotation
-            raise ValueError(f"{where} {name} is {shown(settings[name])}: it must be of type {spelled}")
+            spelled = annotation.__name__ if type(annotation) is type else str(annotation)
+            short = re.sub(r"(\w+\.)+(?=\w)", "", spelled)  # without the names of modules
+            raise ValueError(f"{where} {name} is {shown(settings[name])}: it must be of type {short}")
 
 
 @cache

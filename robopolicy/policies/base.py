@@ -81,7 +81,7 @@ def constants_of(
             raise ValueError(f"{what} lacks {name!r}: it must hold an array {list(shape)} of that name")
         try:
             constants[name] = jnp.asarray(given[name], jnp.float32)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{what} {name!r} must be an array of numbers {list(shape)}") from error
         if constants[name].shape != shape:
             actual = list(constants[name].shape)

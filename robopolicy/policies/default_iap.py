@@ -36,16 +36,19 @@ def default_iap(
     Raises ValueError for an observation of another shape and an unknown setting, and as `IAPConfig` does.
     """
     check_settings(settings, SETTINGS)
-    for name, value in (("shapes", shapes), ("entries", entries or {})):
+    entries = entries or {}
+    for what, value in (("shapes", shapes), ("entries", entries)):
         if not isinstance(value, Mapping):
-            raise ValueError(f"{name} is {shown(value)}: it must be a mapping from names of observations")
-    if isinstance(actions, str) or not isinstance(actions, Sequence):
-        raise ValueError(f"actions is {shown(actions)}: it must be a sequence of names")
+            raise ValueError(f"{what} is {shown(value)}: it must be a mapping from names of observations")
+    sequences = {"actions": actions, **{f"entries of {name!r}": entries[name] for name in entries}}
+    for what, names in sequences.items():
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise ValueError(f"{what} is {shown(names)}: it must be a sequence of names")
     cameras, vectors = [], []
     for name, shape in shapes.items():
         match shape:
             case [int(size)]:
-                names = (entries or {}).get(name) or [f"{name}_{index}" for index in range(size)]
+                names = entries.get(name) or [f"{name}_{index}" for index in range(size)]
                 if len(names) != size:
                     raise ValueError(f"entries of {name!r} are {len(names)}: the observation has {size}")
                 vectors.append(Vector(name, tuple(names)))

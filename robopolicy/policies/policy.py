@@ -40,8 +40,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         constants = KINDS[kind_of(self.config)].constants
-        if not isinstance(self.features, Mapping) or constants not in self.features:
-            raise ValueError(f"features must be a mapping with {constants!r}, as `init_features` returns")
+        if not isinstance(self.features, Mapping) or not {"draws", constants} <= self.features.keys():
+            raise ValueError(f"features must hold 'draws' and {constants!r}, as `init_features` returns them")
         check_array("parameters", self.parameters, (parameter_count(self.functions),), "float32")
         if not isinstance(self.name, str):
             raise ValueError(f"name is {shown(self.name)}: it must be text")
@@ -103,7 +103,7 @@ class Policy:
             raise ValueError(f"observation is {shown(observation)}: it must hold arrays by name")
         arrays: dict[str, Any] = {}
         for name, wanted in self.functions.observation.items():
-            if observation.get(name) is None:
+            if name not in observation:
                 raise ValueError(f"observation holds {sorted(map(str, observation))}: it lacks {name!r}")
             arrays[name] = observation[name]
             with suppress(ValueError):  # of nested lists of different lengths

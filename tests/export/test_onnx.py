@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from robopolicy.bundles.graph_cache import fetch, store
+from robopolicy.bundles.graph_cache import ROOMS, _code, cache_path, fetch, store
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.policies.base import flatten, unflatten, with_normaliser
 from robopolicy.policies.iap import iap
@@ -101,6 +101,16 @@ def test_parameters_may_be_baked_in_and_bytes_are_reproduced(tmp_path):
     for scene in scenes(5):
         np.testing.assert_allclose(baked.run(scene)["scores"], fed.run(scene)["scores"], atol=1e-6)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.onnx", "open.onnx", "two.onnx"]
+
+
+def test_code_that_determines_a_graph_is_part_of_its_name_in_the_cache(monkeypatch):
+    before = cache_path({}, {})
+    assert cache_path({}, {}) == before
+    for room in ROOMS:
+        monkeypatch.setattr("robopolicy.bundles.graph_cache.ROOMS", tuple(r for r in ROOMS if r != room))
+        _code.cache_clear()
+        assert cache_path({}, {}) != before, room
+    _code.cache_clear()
 
 
 def test_a_damaged_cached_graph_is_not_used(tmp_path):

@@ -103,10 +103,12 @@ def test_a_policy_reads_what_it_needs_of_an_observation_and_refuses_what_is_wron
             r"camera is float32.*: it must be uint8\[16, 24, 3\]",
         ),
         ({"joints": np.zeros(5, np.float32)}, r"joints is float32\[5\]: it must be float32\[6\]"),
-        ({"joints": None}, "it lacks 'joints'"),
+        ({"joints": None}, r"joints is object\[\]: it must be float32\[6\]"),
     ):
         with pytest.raises(ValueError, match=words):
             policy.act({**seen, **changed})
+    with pytest.raises(ValueError, match="observation holds \\['joints'\\]: it lacks 'camera'"):
+        policy.act({"joints": seen["joints"]})
     with pytest.raises(ValueError, match=r"parameters is float32\[3\]: it must be float32\["):
         replace(policy, parameters=np.zeros(3, np.float32))
 
@@ -258,6 +260,21 @@ def reader(*outputs, **settings):
         (lambda: {"cameras": (Camera("eye", 8, 8, 2),)}, "channels of camera 'eye' is 2: it must be 1 or 3"),
         (lambda: {"cameras": (Camera("eye", 8, 8, 3, 1.0, True),)}, "reference of camera 'eye' is True"),
         (lambda: {"cameras": (Camera("_eye", 8, 8),)}, "the name of a camera is '_eye'"),
+        (lambda: {"cameras": (CAMERA, CAMERA)}, "cameras and vectors have the name 'eye' twice"),
+        (lambda: {"cameras": (Camera("eye", -8, 8),)}, "rows of camera 'eye' is -8: it must be a whole"),
+        (lambda: {"cameras": (Camera(None, 8, 8),)}, "Camera name is None: it must be of type str"),
+        (
+            lambda: {"cameras": np.zeros((2, 30))},
+            r"cameras is array\(.* of type tuple\[Camera, ...\]$",
+        ),
+        (lambda: {"cameras": ({"name": "eye", "rows": 8, "columns": 8},)}, "IAPConfig cameras is"),
+        (lambda: {"attention": None}, "IAPConfig attention is None: it must be of type str"),
+        (lambda: {"actions": "xy"}, "IAPConfig actions is 'xy': it must be of type tuple"),
+        (lambda: {"patch": np.int64(2)}, r"IAPConfig patch is np.int64\(2\): it must be of type int"),
+        (lambda: {"vectors": (Vector("joints", np.array(["a"])),)}, "Vector entries is array"),
+        (lambda: {"readers": reader(Output(None))}, "Output actions is None"),
+        (lambda: {"readers": reader(Output(("x", "y")), views=(View("eye", cells=8),))}, "View cells is 8"),
+        (lambda: {"readers": reader(Output(("x", "y")), views=("eye",))}, r"Reader views is \('eye',\)"),
     ],
 )
 def test_settings_that_make_no_policy_are_refused_in_one_line(changed, words):
@@ -279,6 +296,70 @@ def test_settings_that_make_no_policy_are_refused_in_one_line(changed, words):
 def test_a_description_that_is_wrong_inside_is_refused_where_it_is_wrong(changed, words):
     with pytest.raises(ValueError, match=words):
         restore({**describe(config_of()), **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"hiden": 3}, "setting is 'hiden': it must be one of .*; did you mean 'hidden'"),
+        ({"cameras": ()}, "setting is 'cameras': it must be one of lateral_inputs, "),
+        ({"shapes": None}, "shapes is None: it must be a mapping"),
+        ({"shapes": {"eye": None}}, "observation 'eye' has shape None"),
+        ({"actions": "turn"}, "actions is 'turn': it must be a sequence of names"),
+        ({"entries": {"joints": 2}}, "entries of 'joints' is 2: it must be a sequence of names"),
+        ({"variant": "trans", "patch": 0}, "patch is 0: it must be a whole number from 1 to 2048"),
+        ({"attention": None}, "IAPConfig attention is None: it must be of type str"),
+    ],
+)
+def test_arguments_that_make_no_default_policy_are_refused(changed, words):
+    with pytest.raises(ValueError, match=words):
+        default_iap(**{"attention": "softmax", "shapes": SHAPES, "actions": ACTIONS, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"config": None}, "config is None: it must be of type IAPConfig or VisionPerformerConfig"),
+        ({"constants": None}, "level is of type NoneType: it must hold arrays by name"),
+        ({"constants": {"eye": "deep"}}, r"level 'eye' must be an array of numbers \[8, 8\]"),
+        ({"constants": {"eye": np.zeros((8, 4))}}, r"level 'eye' has shape \[8, 4\]: it must be \[8, 8\]"),
+        ({"seed": "one"}, "seed is 'one': it must be a whole number from 0 to 4294967295"),
+        ({"seed": -1}, "seed is -1"),
+        ({"name": None}, "name is None: it must be text"),
+    ],
+)
+def test_arguments_that_create_no_policy_are_refused(changed, words):
+    config = config_of(cameras=(Camera("eye", 8, 8, reference=True),))
+    with pytest.raises(ValueError, match=words):
+        Policy.create(**{"config": config, "constants": {"eye": np.zeros((8, 8))}, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"parameters": None}, r"parameters is None: it must be float32\["),
+        ({"parameters": [0.0]}, "parameters is of type list"),
+        ({"features": None}, "features must hold 'draws' and 'level'"),
+    ],
+)
+def test_a_policy_of_other_parts_is_refused(changed, words):
+    policy = Policy.create(config_of(), {})
+    with pytest.raises(ValueError, match=words):
+        replace(policy, **changed)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (None, "observation is None: it must hold arrays by name"),
+        ("eye", "observation is 'eye'"),
+        ({"eye": [[1], [1, 2]]}, r"eye is of type list: it must be uint8\[8, 8, 3\]"),
+        ({"eye": "red"}, r"eye is <U3\[\]: it must be uint8"),
+    ],
+)
+def test_an_observation_of_another_type_is_refused(seen, words):
+    with pytest.raises(ValueError, match=words):
+        Policy.create(config_of(), {}).act(seen)
 
 
 @pytest.mark.parametrize(

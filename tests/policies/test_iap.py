@@ -232,6 +232,10 @@ def test_features_are_drawn_by_key_and_are_no_parameters():
         ({"spread": -1.0}, "spread is -1.0"),
         ({"calm": float("nan")}, "calm is nan"),
         ({"calm": 10**400}, "calm is 1000"),
+        ({"hiden": 4}, "setting is 'hiden': it must be one of .*; did you mean 'hidden'"),
+        ({"lateral_inputs": ("pitch",)}, "setting is 'lateral_inputs': it must be one of image, "),
+        ({"leg_inputs": None}, "quadruped leg_inputs is None: it must be of type tuple"),
+        ({"image": 24}, "quadruped image is 24: it must be of type tuple"),
         ({"leg_inputs": ("{leg:>4000000000}",)}, "an input .* is '{leg:>4000000000}': it must be one of"),
         (
             {"leg_inputs": ("nominal_landing_{0.__class__}",)},

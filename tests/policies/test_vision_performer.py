@@ -281,6 +281,11 @@ def test_presets_fit_their_images(preset):
         ({"head": "softmax"}, "head is 'softmax'"),
         ({"qk_norm": "none"}, "qk_norm is 'none'"),
         ({"attention": "attention"}, "attention"),
+        ({"attention": None}, "VisionPerformerConfig attention is None: it must be of type str"),
+        ({"images": np.zeros((24, 24, 3))}, "VisionPerformerConfig images is array"),
+        ({"images": ("image",)}, r"images is \('image',\): it must be of type tuple\[ImageInput, ...\]"),
+        ({"width": -8}, "width is -8: it must be a whole number from 1 to 2048"),
+        ({"width": "8"}, "VisionPerformerConfig width is '8': it must be of type int"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings, words):
@@ -357,6 +362,20 @@ def test_two_images_and_two_vectors_are_learnt_from():
 def test_observations_that_do_not_fit_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         replace(SMALL, **settings)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (lambda: ImageInput("image", None, 24), "ImageInput rows is None: it must be of type int"),
+        (lambda: ImageInput("image", 24, -1), "columns of image 'image' is -1"),
+        (lambda: ImageInput(3, 24, 24), "ImageInput name is 3: it must be of type str"),
+        (lambda: VectorInput("poses", "14"), "VectorInput size is '14': it must be of type int"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(part, words):
+    with pytest.raises(ValueError, match=words):
+        part()
 
 
 def test_statistics_that_are_missing_are_refused():

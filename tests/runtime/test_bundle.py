@@ -139,10 +139,20 @@ def test_an_invalid_manifest_is_refused(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", "null", "NaN", '{"schema": NaN}', "[" * 100_000, '{"schema": 1' + "0" * 5000 + "}"],
+    [
+        b"\xff{}",
+        "",
+        "[]",
+        "{",
+        "null",
+        "NaN",
+        '{"schema": NaN}',
+        "[" * 100_000,
+        '{"schema": 1' + "0" * 5000 + "}",
+    ],
 )
 def test_a_manifest_that_is_not_a_json_object_is_refused(bundle, text):
-    (bundle / "manifest.json").write_text(text)
+    (bundle / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     resum(bundle)
     assert "manifest.json" in refused(bundle)
 

@@ -25,15 +25,15 @@ def from_json(where: str, declared: Any, settings: Any) -> Any:
     if settings.keys() != known:
         missing, unknown = sorted(known - settings.keys()), sorted(settings.keys() - known)
         raise ValueError(f"{where} lacks the settings {missing} and has unknown ones {unknown}")
-    made = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     for name, annotation in _types(declared).items():
         parts = get_args(annotation)
-        if get_origin(annotation) is tuple and is_dataclass(parts[0]) and isinstance(made[name], tuple):
-            made[name] = tuple(
-                from_json(f"{where} {name} {i}", parts[0], one) for i, one in enumerate(made[name])
+        if get_origin(annotation) is tuple and is_dataclass(parts[0]) and isinstance(values[name], tuple):
+            values[name] = tuple(
+                from_json(f"{where} {name} {i}", parts[0], one) for i, one in enumerate(values[name])
             )
-    check_types(where, made, declared)
-    return declared(**made)
+    check_types(where, values, declared)
+    return declared(**values)
 
 
 def check_fields(settings: Any) -> None:

@@ -50,9 +50,9 @@ def convert(folder: Path, out: Path) -> None:
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         observation = dict(zip(inputs, arrays, strict=True))
-        given = {name: observation.pop(name) for name in vectors}
-        frozen = with_normaliser(policy, features, given.get("normaliser"))
-        parameters = inverse(given["parameters"]) if vector is None else constant
+        extra = {name: observation.pop(name) for name in vectors}
+        frozen = with_normaliser(policy, features, extra.get("normaliser"))
+        parameters = inverse(extra["parameters"]) if vector is None else constant
         results = compute(parameters, frozen, observation)
         return tuple(results[name] for name in names)
 

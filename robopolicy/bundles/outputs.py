@@ -43,8 +43,8 @@ def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observ
             name: jnp.clip(array, *units.clips[name]) if name in units.clips else array
             for name, array in readings.items()
         }
-        seen = policy.inspect(parameters, features, clipped)
-        action = jnp.clip(seen["action"], -1.0, 1.0)
-        return {"command": action * scale, "action": action, "scores": seen["scores"]}
+        results = policy.inspect(parameters, features, clipped)
+        action = jnp.clip(results["action"], -1.0, 1.0)
+        return {"command": action * scale, "action": action, "scores": results["scores"]}
 
     return compute

@@ -22,8 +22,8 @@ def stablehlo(policy: PolicyFunctions, parameters: Any, features: Any, units: Un
     compute = outputs(policy, units)
 
     def run(*readings: Array) -> tuple[Array, ...]:
-        made = compute(parameters, features, dict(zip(names, readings, strict=True)))
-        return tuple(made[name] for name in OUTPUTS)
+        results = compute(parameters, features, dict(zip(names, readings, strict=True)))
+        return tuple(results[name] for name in OUTPUTS)
 
     # The paths of source files would change the bytes.
     limit = "jax_traceback_in_locations_limit"

@@ -161,9 +161,9 @@ def autoregressive(config: HeadConfig) -> Head:
     earlier = jnp.tril(jnp.ones((config.actions, config.actions)), -1)
     here = jnp.eye(config.actions)
 
-    def candidates_at(known: Array, place: Array, values: Array) -> Array:
-        """Actions [N, A]: the `known` entries of one, and each of values [N] at `place` (one-hot [A])."""
-        return known + place * values[:, None]
+    def candidates_at(before: Array, place: Array, values: Array) -> Array:
+        """Actions [N, A]: the entries `before` a place, and each of values [N] at `place` (one-hot [A])."""
+        return before + place * values[:, None]
 
     def loss(module: Any, encoding: Array, action: Array, key: Array, negatives: int) -> Array:
         others = jax.random.uniform(key, (config.actions, negatives), minval=-1.0, maxval=1.0)
@@ -175,13 +175,13 @@ def autoregressive(config: HeadConfig) -> Head:
     def choose(module: Any, draws: Any, encoding: Array) -> tuple[Array, Array]:
         graph, parameters = nnx.split(module.dimensions)
 
-        def dimension(known: Array, row: Any) -> tuple[Array, Array]:
+        def dimension(before: Array, row: Any) -> tuple[Array, Array]:
             parameters, place = row
             score = nnx.merge(graph, parameters)
             value, highest = _highest(
-                lambda c: score(encoding, candidates_at(known, place, c)), config.samples
+                lambda c: score(encoding, candidates_at(before, place, c)), config.samples
             )
-            return known + place * value, highest
+            return before + place * value, highest
 
         return jax.lax.scan(dimension, jnp.zeros(config.actions), (parameters, here))
 

@@ -202,7 +202,7 @@ def _seen(config: IAPConfig, view: View, read: Array, mirrored: bool) -> Array:
         image = joined(read, config.camera(view.camera).shape, config.patch)
     else:
         image = read.reshape(*config.grid(view), -1)
-    (first, last), columns = config.region(view), image.shape[1]
+    (first, last), columns = config.region(view, config.patch), image.shape[1]
     part = image[:, columns - last : columns - first] if mirrored else image[:, first:last]
     if view.cells is None:
         return jnp.mean(part, axis=1)

@@ -196,10 +196,6 @@ class IAPConfig:
         """Number of tokens that `mask` and `rank` keep."""
         return max(1, round(self.keep * self.token_count(view)))
 
-    def region(self, view: View) -> tuple[int, int]:
-        """The columns [first, last) that are read: of pixels for `mask`, of tokens for `trans`."""
-        return self._region(view, self.patch)
-
     def encoded(self, reader: Reader) -> int:
         """Number of values that a reader reads of its cameras."""
         return sum(map(self._encoded, reader.views)) if self.sees else 0
@@ -211,13 +207,14 @@ class IAPConfig:
         cells = view.cells or (self._part(view, self.patch)[0], 1)
         return prod(cells) * (self.head_dim if self.variant == "trans" else channels)
 
-    def _region(self, view: View, patch: int) -> tuple[int, int]:
+    def region(self, view: View, patch: int) -> tuple[int, int]:
+        """The columns [first, last) that are read: of pixels for `mask`, of tokens for `trans`."""
         first, last = view.columns or (0, self.camera(view.camera).columns)
         return (first // patch, -(-last // patch)) if self.variant == "trans" else (first, last)
 
     def _part(self, view: View, patch: int) -> tuple[int, int]:
         """Rows and columns that are read, of pixels or of tokens."""
-        first, last = self._region(view, patch)
+        first, last = self.region(view, patch)
         rows = self.camera(view.camera).rows
         return rows // patch if self.variant == "trans" else rows, last - first
 

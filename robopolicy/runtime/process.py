@@ -29,7 +29,7 @@ def policy_process(
     with listen() as server:
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
-        process = subprocess.Popen([*runtime, "serve", str(folder), "--port", str(_port(server))])
+        process = subprocess.Popen([*runtime, "serve", str(folder), "--port", str(server.getsockname()[1])])
         try:
             with _connected(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
                 yield link
@@ -56,7 +56,7 @@ def remote_policy(
     policy connects within `patience` seconds.
     """
     with listen(host, port) as server:
-        on_listening(_port(server))
+        on_listening(server.getsockname()[1])
         with _connected(server, manifest, patience, on_refused) as link:
             yield link
 
@@ -68,8 +68,3 @@ def _connected(server: socket, *settings: Any) -> Iterator[Link]:
         server.close()
         yield link
         link.close("the drive has ended")
-
-
-def _port(server: socket) -> int:
-    port: int = server.getsockname()[1]
-    return port

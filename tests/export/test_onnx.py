@@ -48,7 +48,7 @@ def made(spec, **settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_graph_is_the_policy(tmp_path, spec):
+def test_the_graph_equals_the_policy(tmp_path, spec):
     config, policy, parameters, features = made(spec)
     export_policy(config, features, tmp_path / "policy.onnx")
     graph = OnnxPolicy(tmp_path / "policy.onnx", parameters)
@@ -137,7 +137,7 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_conversion_that_fails_says_so_and_leaves_nothing(tmp_path):
+def test_a_conversion_that_fails_raises_and_leaves_nothing(tmp_path):
     config, _, _, features = made(SPECS[0])
     with pytest.raises(RuntimeError, match="conversion to ONNX failed"):
         export_policy(config, features, tmp_path / "policy.onnx", np.zeros(3))

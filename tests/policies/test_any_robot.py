@@ -83,7 +83,7 @@ def test_an_arm_with_a_colour_camera_acts(variant, head):
     assert "other" not in count_step(blank_policy(config)).by_component
 
 
-def test_a_policy_is_the_same_for_the_same_seed_and_after_being_written_down():
+def test_a_policy_is_the_same_for_the_same_seed_and_description():
     policy = Policy.create(ARM, {}, seed=3)
     again = Policy.create(restore(json.loads(json.dumps(describe(ARM)))), {}, seed=3)
     assert again.config == ARM
@@ -93,7 +93,7 @@ def test_a_policy_is_the_same_for_the_same_seed_and_after_being_written_down():
     np.testing.assert_array_equal(policy.parameters, flatten(iap(ARM, {}).init(start)))
 
 
-def test_a_policy_reads_what_it_needs_of_an_observation_and_refuses_what_is_wrong():
+def test_a_policy_ignores_other_observations_and_refuses_wrong_ones():
     policy, seen = noisy(Policy.create(ARM, {})), observation()
     np.testing.assert_array_equal(policy.act({**seen, "more": np.zeros(3)}), policy.act(seen))
     np.testing.assert_array_equal(policy.inspect(seen)["action"], policy.act(seen))
@@ -119,7 +119,7 @@ def mirrored(seen):
 
 
 @pytest.mark.parametrize("variant", ["mask", "trans"])
-def test_a_mirrored_output_does_in_a_mirror_what_the_other_does(variant):
+def test_a_mirrored_output_equals_the_other_output_in_a_mirror(variant):
     policy = noisy(Policy.create(replace(SIDES, variant=variant), {}))
     index = {name: SIDES.actions.index(name) for name in SIDES.actions}
     for seed in range(3):
@@ -131,7 +131,7 @@ def test_a_mirrored_output_does_in_a_mirror_what_the_other_does(variant):
             assert abs(here[one] - sign * here[other]) > 1e-3
 
 
-def test_an_action_depends_on_what_its_reader_reads_and_on_nothing_else():
+def test_an_action_depends_only_on_what_its_reader_reads():
     policy = noisy(Policy.create(SIDES, {}))
     before = policy.act(of_sides())
     for name, moved in (
@@ -151,12 +151,12 @@ def test_a_camera_that_two_readers_read_shows_what_either_keeps():
     assert 38 <= kept[0] <= 76  # of 96 pixels, 40% by each reader
     assert kept[1] == 10
     tree = unflatten(policy.functions)(policy.parameters)
-    ranked = policy.functions.ranked(tree, policy.features, of_sides())
+    ranked = jax.jit(policy.functions.ranked)(tree, policy.features, of_sides())
     assert {name: rank.shape for name, rank in ranked.items()} == {"colours": (8, 12), "depths": (6, 4)}
-    assert len(policy.functions.attended(tree, policy.features, of_sides())) == 3
+    assert len(jax.eval_shape(policy.functions.attended, tree, policy.features, of_sides())) == 3
 
 
-def test_images_alone_or_vectors_alone_are_enough():
+def test_a_policy_may_read_images_alone_or_vectors_alone():
     images = default_iap("softmax", {"depth": (6, 8)}, ("turn",))
     vectors = default_iap(
         "none", {"joints": (4,)}, ("turn",), {"joints": ("a", "b", "c", "d")}, normalise=True
@@ -171,7 +171,7 @@ def test_images_alone_or_vectors_alone_are_enough():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [ARM, SIDES], ids=["arm", "sides"])
-def test_the_exported_graph_does_the_same(config, tmp_path):
+def test_the_exported_graph_equals_the_policy(config, tmp_path):
     policy = noisy(Policy.create(config, {}))
     export_policy(config, policy.features, tmp_path / "policy.onnx", policy.parameters)
     graph = OnnxPolicy(tmp_path / "policy.onnx")
@@ -277,7 +277,7 @@ def reader(*outputs, **settings):
         (lambda: {"readers": reader(Output(("x", "y")), views=("eye",))}, r"Reader views is \('eye',\)"),
     ],
 )
-def test_settings_that_make_no_policy_are_refused_in_one_line(changed, words):
+def test_settings_that_do_not_fit_are_refused_in_one_line(changed, words):
     with pytest.raises(ValueError, match=words) as refused:
         config_of(**changed())
     assert "\n" not in str(refused.value)
@@ -293,7 +293,7 @@ def test_settings_that_make_no_policy_are_refused_in_one_line(changed, words):
         ({"readers": [{"name": "one", "views": [], "outputs": [[]]}]}, "readers 0 outputs 0 is"),
     ],
 )
-def test_a_description_that_is_wrong_inside_is_refused_where_it_is_wrong(changed, words):
+def test_an_error_inside_a_description_names_its_place(changed, words):
     with pytest.raises(ValueError, match=words):
         restore({**describe(config_of()), **changed})
 

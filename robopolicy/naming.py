@@ -1,19 +1,49 @@
 """Checks of names, and messages in one line. Every room may import this module."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 LONGEST_WORD, LONGEST_MESSAGE = 200, 1000  # characters
+NAME = re.compile(r"[^_{}\x00-\x1f\x7f][^{}\x00-\x1f\x7f]{0,99}")
 
 
-def one_of(argument: str, value: str, allowed: Iterable[str]) -> str:
+def one_of(argument: str, value: Any, allowed: Iterable[str]) -> str:
     """Return `value` if it is allowed. Otherwise raise ValueError with `argument` and the closest name."""
     names = list(allowed)
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         close = difflib.get_close_matches(str(value), names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{argument} is {value!r}: it must be one of {', '.join(names)}{hint}")
+        raise ValueError(f"{argument} is {shown(value)}: it must be one of {', '.join(names)}{hint}")
     return value
+
+
+def check_name(what: str, name: Any) -> None:
+    """Raise ValueError unless `name` can be part of the path of a parameter and of a file's content."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        allowed = "1 to 100 characters, no braces, and no _ in front"
+        raise ValueError(f"the name of {what} is {shown(name)}: it must be {allowed}")
+
+
+def check_distinct(what: str, names: Iterable[str]) -> None:
+    """Raise ValueError naming the first of `names` that occurs twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} have the name {name!r} twice: each name must occur once")
+        seen.add(name)
+
+
+def check_settings(settings: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    """Raise ValueError naming the first of `settings` that is not allowed, and the closest name that is."""
+    for name in settings:
+        one_of("setting", name, allowed)
+
+
+def shown(value: Any) -> str:
+    """The value as Python writes it, in one line."""
+    return one_line(repr(value))
 
 
 def one_line(message: str) -> str:

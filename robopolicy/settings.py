@@ -1,85 +1,108 @@
 """Checks of settings, which raise ValueError in one line. Every room may import this module."""
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from robopolicy.naming import shown
 
-def from_json(where: str, declared: type, settings: Any) -> Any:
-    """The dataclass `declared` from what JSON holds of it; tuples of dataclasses in it are made as well.
+
+def from_json(where: str, declared: Any, settings: Any) -> Any:
+    """The dataclass `declared` from its JSON object, with the dataclasses in its tuples.
 
     Raises ValueError, beginning with `where`, for a setting that is missing, unknown or of another type, and
-    what the dataclass raises.
+    as the dataclass does.
     """
     if not isinstance(settings, Mapping):
-        raise ValueError(f"{where} is {settings!r}: it must be settings by name")
+        raise ValueError(f"{where} is {shown(settings)}: it must be settings by name")
     known = {field.name for field in fields(declared)}
     if settings.keys() != known:
-        lacking, odd = sorted(known - settings.keys()), sorted(settings.keys() - known)
-        raise ValueError(f"{where} lacks the settings {lacking} and has unknown ones {odd}")
-    made = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    for name, wanted in get_type_hints(declared).items():
-        inner = get_args(wanted)
-        if get_origin(wanted) is tuple and is_dataclass(inner[0]) and isinstance(made[name], tuple):
-            part: Any = inner[0]
-            made[name] = tuple(
-                from_json(f"{where} {name} {index}", part, one) for index, one in enumerate(made[name])
+        missing, unknown = sorted(known - settings.keys()), sorted(settings.keys() - known)
+        raise ValueError(f"{where} lacks the settings {missing} and has unknown ones {unknown}")
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    for name, annotation in _types(declared).items():
+        parts = get_args(annotation)
+        if get_origin(annotation) is tuple and is_dataclass(parts[0]) and isinstance(values[name], tuple):
+            values[name] = tuple(
+                from_json(f"{where} {name} {i}", parts[0], one) for i, one in enumerate(values[name])
             )
-    check_types(where, made, declared)
-    return declared(**made)
+    check_types(where, values, declared)
+    return declared(**values)
 
 
-def check_types(where: str, settings: Mapping[str, Any], declared: type) -> None:
-    """Raise ValueError if a setting does not have the type that the class `declared` annotates.
+def check_fields(settings: Any) -> None:
+    """Raise ValueError, beginning with the class's name, if a field of a dataclass has the wrong type."""
+    kind = type(settings)
+    _check(kind.__name__, vars(settings), kind, from_json=False)
 
-    A list is accepted for a tuple, and an int for a float, since the settings may come from JSON. Names
-    without an annotation are ignored. `where` begins the message.
+
+def check_types(where: str, settings: Mapping[str, Any], declared: Any) -> None:
+    """Raise ValueError if a setting does not have the type that the class or function `declared` annotates.
+
+    The settings may come from JSON: a list is accepted for a tuple, an int for a float, and an object for a
+    dataclass. Names without an annotation are ignored. `where` begins the message.
     """
-    for name, annotation in get_type_hints(declared).items():
-        if name in settings and not _matches(settings[name], annotation):
-            spelled = annotation.__name__ if isinstance(annotation, type) else annotation
-            raise ValueError(f"{where} {name} is {settings[name]!r}: it must be of type {spelled}")
+    _check(where, settings, declared, from_json=True)
 
 
-def _matches(value: Any, annotation: Any) -> bool:
+def _check(where: str, settings: Mapping[str, Any], declared: Any, from_json: bool) -> None:
+    for name, annotation in _types(declared).items():
+        if name in settings and not _matches(settings[name], annotation, from_json):
+            spelled = annotation.__name__ if type(annotation) is type else str(annotation)
+            short = re.sub(r"(\w+\.)+(?=\w)", "", spelled)  # without the names of modules
+            raise ValueError(f"{where} {name} is {shown(settings[name])}: it must be of type {short}")
+
+
+@cache
+def _types(declared: Any) -> dict[str, Any]:
+    return get_type_hints(declared)
+
+
+def _matches(value: Any, annotation: Any, from_json: bool) -> bool:
     arguments = get_args(annotation)
     if isinstance(annotation, UnionType):
-        return any(_matches(value, one) for one in arguments)
+        return any(_matches(value, one, from_json) for one in arguments)
     if get_origin(annotation) is tuple:
         if not isinstance(value, list | tuple):
             return False
         each = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        return len(value) == len(each) and all(map(_matches, value, each))
-    if is_dataclass(annotation) and isinstance(value, Mapping):
+        return len(value) == len(each) and all(
+            _matches(one, wanted, from_json) for one, wanted in zip(value, each, strict=True)
+        )
+    if from_json and is_dataclass(annotation) and isinstance(value, Mapping):
         types = get_type_hints(annotation)
-        return value.keys() == types.keys() and all(_matches(value[name], types[name]) for name in types)
+        return value.keys() == types.keys() and all(
+            _matches(value[name], types[name], from_json) for name in types
+        )
     if isinstance(value, bool):
         return annotation is bool
     return isinstance(value, int | float if annotation is float else annotation)
 
 
-def check_count(name: str, value: int, low: int, high: int) -> None:
+def check_count(name: str, value: Any, low: int, high: int) -> None:
     """Raise ValueError unless `value` is a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= high:
-        raise ValueError(f"{name} is {value!r}: it must be a whole number from {low} to {high}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
+        raise ValueError(f"{name} is {shown(value)}: it must be a whole number from {low} to {high}")
 
 
-def check_number(name: str, value: float, low: float, high: float = math.inf) -> None:
+def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
     """Raise ValueError unless `value` is a finite number in [low, high]."""
     if not (is_finite(value) and low <= value <= high):
-        raise ValueError(f"{name} is {value!r}: it must be a number {_between(low, high)}")
+        raise ValueError(f"{name} is {shown(value)}: it must be a number {_between(low, high)}")
 
 
-def check_interval(name: str, value: tuple[float, float], low: float, high: float = math.inf) -> None:
+def check_interval(name: str, value: Any, low: float, high: float = math.inf) -> None:
     """Raise ValueError unless `value` holds two finite numbers in [low, high], the smaller one first."""
     ends = tuple(value) if isinstance(value, tuple | list) else ()
     if not (len(ends) == 2 and all(map(is_finite, ends)) and low <= ends[0] <= ends[1] <= high):
         raise ValueError(
-            f"{name} is {value!r}: it must be two numbers {_between(low, high)}, the smaller one first"
+            f"{name} is {shown(value)}: it must be two numbers {_between(low, high)}, the smaller one first"
         )
 
 
@@ -89,6 +112,15 @@ def is_finite(value: Any) -> bool:
         return False
     # math.isfinite raises OverflowError for an int that is too large for a float.
     return abs(value) <= sys.float_info.max if isinstance(value, int) else math.isfinite(value)
+
+
+def check_array(name: str, array: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise ValueError unless `array` has this shape and dtype."""
+    is_array = hasattr(array, "shape") and hasattr(array, "dtype")
+    if not is_array or array.shape != shape or array.dtype != dtype:
+        other = None if array is None else f"of type {type(array).__name__}"
+        actual = f"{array.dtype}{list(array.shape)}" if is_array else other
+        raise ValueError(f"{name} is {actual}: it must be {dtype}{list(shape)}")
 
 
 def _between(low: float, high: float) -> str:

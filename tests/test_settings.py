@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from robopolicy.naming import shown
 from robopolicy.settings import check_count, check_interval, check_number, check_types
 
 
@@ -71,6 +72,6 @@ def test_a_value_of_another_type_is_refused_by_name(name, value, annotation):
     ],
 )
 def test_a_number_out_of_its_range_is_refused_with_the_range(check, value, limits, allowed):
-    with pytest.raises(ValueError, match=f"^depth is {re.escape(repr(value))}: it must be {allowed}$"):
+    with pytest.raises(ValueError, match=f"^depth is {re.escape(shown(value))}: it must be {allowed}$"):
         check("depth", value, *limits)
     check("depth", {check_count: 9, check_number: 2, check_interval: (0, 2)}[check], *limits)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.bundles.onnx import export_with_units
+from robopolicy.bundles.onnx import conversion
 from robopolicy.bundles.outputs import OUTPUTS, Units, outputs, units_of
 from robopolicy.bundles.readme import readme
 from robopolicy.bundles.stablehlo import stablehlo
@@ -21,7 +21,7 @@ from robopolicy.costs.flops import check_summary, count_step
 from robopolicy.policies.base import KEY, parameter_count, unflatten
 from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
-from robopolicy.reading_json import read_json
+from robopolicy.reading_json import read_object
 from robopolicy.runtime.bundle import (
     FILES,
     GOLDEN,
@@ -38,14 +38,14 @@ from robopolicy.runtime.manifest import SCHEMA, parse
 from robopolicy.runtime.policy import BundlePolicy
 from robopolicy.writing import whole
 
-# Scores grow with training and carry the rounding of the whole ranking; a wrong graph is off by far more.
+# Scores grow with training and contain the rounding of the whole ranking; a wrong graph differs by far more.
 TOLERANCES = {"command": 1e-5, "action": 1e-5, "scores": 1e-4}
 LEAST_ONNXRUNTIME = "1.20"
 ANY = 1e30  # scores have no limits
 
 
 class Recording(NamedTuple):
-    """Observations [N, ...] and the JAX policy's outputs [N, ...] by name, and how they were recorded."""
+    """Observations [N, ...] and the JAX policy's outputs [N, ...] by name, and the recording's settings."""
 
     observations: dict[str, NDArray[Any]]
     outputs: dict[str, NDArray[np.float32]]
@@ -75,7 +75,7 @@ def write_bundle(
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole(out) as partial:
         partial.mkdir()
-        with export_with_units(source.config, source.features, partial / GRAPH, source.parameters, units):
+        with conversion(source.config, source.features, partial / GRAPH, source.parameters, units):
             tree = unflatten(policy)(source.parameters)
             (partial / STABLEHLO).write_bytes(stablehlo(policy, tree, source.features, units))
             recording = record(units)
@@ -99,8 +99,10 @@ def _parity(folder: Path, manifest: Mapping[str, Any], recording: Recording) -> 
     content = json.dumps({**manifest, "files": {}}).encode()
     graph = BundlePolicy(Bundle(folder, parse(content), (folder / GRAPH).read_bytes()))
     count = len(recording.outputs["action"])
-    pairs = ((_row(recording.observations, i), _row(recording.outputs, i)) for i in range(count))
-    largest = largest_differences(graph.run, pairs)
+    inputs, results = (
+        [{name: array[i] for name, array in arrays.items()} for i in range(count)] for arrays in recording[:2]
+    )
+    largest = largest_differences(graph.run, zip(inputs, results, strict=True))
     for name, tolerance in TOLERANCES.items():
         if not largest[name] <= tolerance:
             raise ArithmeticError(
@@ -108,10 +110,6 @@ def _parity(folder: Path, manifest: Mapping[str, Any], recording: Recording) -> 
                 f"it must be at most {tolerance:.0e}"
             )
     return {"observations": count, **{f"{name}_difference": largest[name] for name in OUTPUTS}}
-
-
-def _row(arrays: Mapping[str, NDArray[Any]], index: int) -> dict[str, NDArray[Any]]:
-    return {name: array[index] for name, array in arrays.items()}
 
 
 def _manifest(
@@ -174,17 +172,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raises ValueError, in one line, if it is damaged or lacks an entry, FileNotFoundError if it is missing.
     """
     path = folder / MANIFEST
-    manifest = read_json(path)
-    parts = ("policy", "flops", "run") if isinstance(manifest, dict) else ()
-    missing = [part for part in parts if not isinstance(manifest.get(part), dict)]
-    if not parts or missing:
-        raise ValueError(
-            f"{str(path)!r} lacks {missing[0] if missing else 'everything'}: it was written by an older or "
-            "another program, so export the run again"
-        )
+    manifest = read_object(path)
+    for part in ("policy", "flops", "run"):
+        if not isinstance(manifest.get(part), dict):
+            raise ValueError(f"{str(path)!r} lacks {part}: another version wrote it, so export the run again")
     try:
         check_summary(manifest["flops"])
     except ValueError as error:
         raise ValueError(f"flops in {str(path)!r}: {error}") from error
-    written: dict[str, Any] = manifest
-    return written
+    return manifest

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robopolicy.bundles.kept import fetch, keep, place_of
+from robopolicy.bundles.graph_cache import cache_path, fetch, store
 from robopolicy.bundles.outputs import Units
 from robopolicy.policies.catalogue import PolicyConfig, by_path, describe
 from robopolicy.runtime.graph import OnnxPolicy
@@ -28,21 +28,21 @@ PARAMETERS = ".parameters"  # among the arrays, whose other names are paths of f
 def export_policy(
     config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike | None = None
 ) -> None:
-    """Write the policy of `config` to `path`, whole or not at all, as rollout workers run it.
+    """Write the policy of `config` to `path`, atomically, as rollout workers run it.
 
-    Its outputs are `action` [A] and `scores`, what the action was chosen by. `features` are baked in. So is
-    the flat vector `parameters` [P] where it is given. Otherwise it becomes the input `parameters`, and what
-    `policies.base.with_normaliser` reads the input `normaliser` [2K], if the policy normalises anything.
+    Its outputs are `action` [A] and the `scores` that determine it. `features` and the flat vector
+    `parameters` [P] become constants. Without `parameters` they become the input `parameters` [P], and the
+    statistics of observations, if the policy normalises any, the input `normaliser` [2K].
 
-    Raises RuntimeError with the converter's last words where it fails, FileNotFoundError where the folder of
-    `path` does not exist.
+    Raises RuntimeError with the converter's last line if it fails, FileNotFoundError if the folder of `path`
+    does not exist.
     """
-    with _conversion(config, features, path, parameters, None):
+    with conversion(config, features, path, parameters, None):
         pass
 
 
 def worker_graph(config: PolicyConfig, features: Any) -> bytes:
-    """The graph that evaluators hand to their workers, as `export_policy` writes it without parameters."""
+    """The graph that evaluators send to their workers, as `export_policy` writes it without parameters."""
     with scratch() as folder:
         path = folder / "policy.onnx"
         export_policy(config, features, path)
@@ -50,26 +50,13 @@ def worker_graph(config: PolicyConfig, features: Any) -> bytes:
 
 
 @contextmanager
-def export_with_units(
-    config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike, units: Units
-) -> Iterator[None]:
-    """Write the policy of `config` to `path`, as robots run it: from raw readings to commands in `units`.
-
-    It is converted while the block runs, and is there after its end. Its outputs are those of
-    `export.outputs`. Raises what `export_policy` raises.
-    """
-    with _conversion(config, features, path, parameters, units):
-        yield
-
-
-@contextmanager
-def _conversion(
+def conversion(
     config: PolicyConfig, features: Any, path: Path, parameters: ArrayLike | None, units: Units | None
 ) -> Iterator[None]:
-    """Write the graph to `path`: the one that an earlier conversion kept, or a new one.
+    """Write the graph of `export_policy` to `path`, from the cache or by a conversion while the block runs.
 
-    The converter runs while the block runs, and an error in the block ends it. It has a process of its own,
-    since it alters JAX in the one that it runs in.
+    With `units` it computes `bundles.outputs.OUTPUTS` from raw readings, as robots run it. An error in the
+    block ends the converter, which has a process of its own, since it alters JAX. Raises as `export_policy`.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} for {path.name} does not exist")
@@ -77,39 +64,38 @@ def _conversion(
     arrays: dict[str, Any] = by_path(features)
     if parameters is not None:
         arrays[PARAMETERS] = np.asarray(parameters, np.float32)
-    kept = place_of(described, arrays)
+    cached = cache_path(described, arrays)
     with whole(path) as partial:
-        if fetch(kept, partial):
+        if fetch(cached, partial):
             yield
             return
-        with scratch() as given:
-            (given / DESCRIPTION).write_text(json.dumps(described))
-            np.savez(given / ARRAYS, **arrays)
-            process = _converter(given, partial)
+        with scratch() as folder:
+            (folder / DESCRIPTION).write_text(json.dumps(described))
+            np.savez(folder / ARRAYS, **arrays)
+            process = _converter(folder, partial)
             try:
                 yield
-                _, complaint = process.communicate()
+                _, stderr = process.communicate()
             finally:
                 process.kill()
                 process.wait()
         if process.returncode:
-            said = re.findall(r"^\w[\w.]*(?:Error|Exception)\b.*", complaint, re.MULTILINE)
-            raise RuntimeError(f"conversion to ONNX failed: {said[-1] if said else 'it said nothing'}")
+            errors = re.findall(r"^\w[\w.]*(?:Error|Exception)\b.*", stderr, re.MULTILINE)
+            raise RuntimeError(f"conversion to ONNX failed: {errors[-1] if errors else 'without a message'}")
         try:
             OnnxPolicy(partial, np.zeros(0, np.float32))
         except ValueError as error:
             raise ValueError(
                 f"attention is {config.attention!r}: its graph is {error}; fewer vectors may do"
             ) from error
-        keep(partial, kept)
+        store(partial, cached)
 
 
-def _converter(given: Path, out: Path) -> subprocess.Popen[str]:
-    # The conversion needs no accelerator, and must not take memory from one; what it compiles on the way runs
-    # once.
+def _converter(folder: Path, out: Path) -> subprocess.Popen[str]:
+    # The conversion needs no accelerator, and must not take memory from one. It compiles code that runs once.
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
     return subprocess.Popen(
-        [sys.executable, "-m", "robopolicy.bundles.convert", str(given), str(out)],
+        [sys.executable, "-m", "robopolicy.bundles.convert", str(folder), str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

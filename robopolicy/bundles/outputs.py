@@ -1,4 +1,4 @@
-"""What a bundle's graphs compute: from raw readings to commands in physical units."""
+"""The computation of a bundle's graph: from raw readings to commands in physical units."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ OUTPUTS = ("command", "action", "scores")
 
 
 class Units(NamedTuple):
-    """How readings come in and commands go out.
+    """Physical units of readings and commands.
 
     Attributes:
-      clips: for some inputs, what their readings are clipped to, as they are in training.
-      scale: [A], physical units of an action of one.
+      clips: for some inputs the limits to which the graph clips readings, as training does.
+      scale: [A], the command of an action of one.
     """
 
     clips: Mapping[str, tuple[float, float]]
@@ -27,14 +27,14 @@ class Units(NamedTuple):
 
 def units_of(description: Mapping[str, Any]) -> Units:
     """The units in a task's description."""
-    clips = {name: tuple(told["clip"]) for name, told in description["inputs"].items() if "clip" in told}
+    clips = {name: tuple(value["clip"]) for name, value in description["inputs"].items() if "clip" in value}
     return Units(clips, tuple(description["outputs"]["command"]["scale"]))
 
 
 def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observation], dict[str, Array]]:
     """(parameters, features, readings) -> `OUTPUTS` by name; pure, and can be compiled.
 
-    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` are what it was chosen by.
+    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` determine it.
     """
     scale = jnp.asarray(units.scale, jnp.float32)
 
@@ -43,8 +43,8 @@ def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observ
             name: jnp.clip(array, *units.clips[name]) if name in units.clips else array
             for name, array in readings.items()
         }
-        seen = policy.inspect(parameters, features, clipped)
-        action = jnp.clip(seen["action"], -1.0, 1.0)
-        return {"command": action * scale, "action": action, "scores": seen["scores"]}
+        results = policy.inspect(parameters, features, clipped)
+        action = jnp.clip(results["action"], -1.0, 1.0)
+        return {"command": action * scale, "action": action, "scores": results["scores"]}
 
     return compute

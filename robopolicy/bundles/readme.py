@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from robopolicy.runtime.bundle import GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
+from robopolicy.settings import is_finite
 
 
 def readme(manifest: Mapping[str, Any]) -> str:
@@ -52,42 +53,38 @@ def readme(manifest: Mapping[str, Any]) -> str:
 
 def _robot(robot: Mapping[str, Any]) -> str:
     """Joints and low level, as far as the task describes them."""
-    parts = []
+    parts, pose = [], robot.get("default_pose")
     if "joint_order" in robot:
         parts.append(f"Joint order: {', '.join(f'`{name}`' for name in robot['joint_order'])}.")
-    if "default_pose" in robot:
-        pose = robot["default_pose"]
+    if pose:
         angles = ", ".join(f"{angle:.4f}" for angle in pose["joints"])
         parts.append(f"Default pose ({pose['unit']}, in that order): {angles}.")
     if "model" in robot:
         parts.append(f"Joint angles are those of {robot['model']}.")
     if "joint_control" in robot:
         parts.append(f"{_sentence(robot['joint_control']['about'])} Their gains, the low level and")
-    parts.append(f"the cameras' intrinsics and poses are in {MANIFEST}.")
-    text = " ".join(parts)
+    text = " ".join([*parts, f"the cameras' intrinsics and poses are in {MANIFEST}."])
     return f"{text[0].upper()}{text[1:]}"
 
 
 def _values(values: Mapping[str, Any]) -> list[str]:
     parts = []
     for name, value in values.items():
-        shape = " x ".join(map(str, value["shape"]))
-        clip = ""
-        if "clip" in value:
-            clip = f" The graph clips it to [{value['clip'][0]:g}, {value['clip'][1]:g}]."
+        shape, clip = " x ".join(map(str, value["shape"])), value.get("clip")
         about = f" {_sentence(value['about'])}" if "about" in value else ""
-        head = f"### `{name}`\n\n{value['dtype']}, {shape}.{about}{clip}"
-        if "entries" not in value:
+        clipped = f" The graph clips it to [{clip[0]:g}, {clip[1]:g}]." if clip else ""
+        head = f"### `{name}`\n\n{value['dtype']}, {shape}.{about}{clipped}"
+        if "entries" in value:
+            rows = ["| | name | unit | from | to | |", "|---|---|---|---|---|---|"]
+            for index, e in enumerate(value["entries"]):
+                limits = f"{e['low']:g} | {e['high']:g}"
+                rows.append(f"| {index} | `{e['name']}` | {e['unit']} | {limits} | {e.get('about', '')} |")
+            parts.append(head + "\n\n" + "\n".join(rows))
+        elif abs(value["low"]) < 1e30:
             unit = "" if value["unit"] == "1" else f" {value['unit']}"
-            limits = f" From {value['low']:g} to {value['high']:g}{unit}." if abs(value["low"]) < 1e30 else ""
-            parts.append(f"{head}{limits}")
-            continue
-        rows = [
-            f"| {index} | `{e['name']}` | {e['unit']} | {e['low']:g} | {e['high']:g} | {e.get('about', '')} |"
-            for index, e in enumerate(value["entries"])
-        ]
-        table = "\n".join(["| | name | unit | from | to | |", "|---|---|---|---|---|---|", *rows])
-        parts.append(f"{head}\n\n{table}")
+            parts.append(f"{head} From {value['low']:g} to {value['high']:g}{unit}.")
+        else:
+            parts.append(head)
     return parts
 
 
@@ -116,7 +113,7 @@ def _results(manifest: Mapping[str, Any]) -> str:
     training = manifest["training"]
     if training["records"]:
         numbers = ", ".join(
-            f"{name} {value:.4g}" for name, value in training["last"].items() if _is_number(value)
+            f"{name} {value:.4g}" for name, value in training["last"].items() if is_finite(value)
         )
         lines.append(f"- The last of {training['records']} lines of the training log: {numbers}.")
     for engine, results in manifest["evaluation"].items():
@@ -129,10 +126,6 @@ def _results(manifest: Mapping[str, Any]) -> str:
     if not manifest["evaluation"]:
         lines.append("- The run holds no evaluation on unseen episodes.")
     return "\n".join(lines)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A bundle's policy as StableHLO, for those who run it by XLA."""
+"""A bundle's policy as StableHLO, for programs that run it with XLA."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ PLATFORMS = ("cpu", "cuda")
 
 
 def stablehlo(policy: PolicyFunctions, parameters: Any, features: Any, units: Units) -> bytes:
-    """What `jax.export.deserialize(...).call(*readings)` runs, readings in the order of their names.
+    """The bytes for `jax.export.deserialize(...).call(*readings)`, readings in the order of their names.
 
-    It returns the outputs of `outputs` in turn. JAX reads it for six months at least; ONNX is what lasts.
+    The call returns `OUTPUTS` in turn. JAX guarantees to read it for six months; ONNX stays readable.
     """
     names = sorted(policy.observation)
     compute = outputs(policy, units)
 
     def run(*readings: Array) -> tuple[Array, ...]:
-        made = compute(parameters, features, dict(zip(names, readings, strict=True)))
-        return tuple(made[name] for name in OUTPUTS)
+        results = compute(parameters, features, dict(zip(names, readings, strict=True)))
+        return tuple(results[name] for name in OUTPUTS)
 
-    # Where on this machine the code lies is nobody else's business, and would change the bytes.
+    # The paths of source files would change the bytes.
     limit = "jax_traceback_in_locations_limit"
     before = jax.config.values[limit]
     jax.config.update(limit, 0)

@@ -2,18 +2,16 @@
 
     python -m robopolicy.doctor.checkups SERIES
 
-prints a line of JSON after each check: `name`, the result `told`, and the error `wrong` or "".
+prints a line of JSON after each check: `name`, `result`, and the error `wrong` or "".
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -53,30 +51,26 @@ def step(engine: str, task: str) -> str:
 
 
 def draw(engine: str) -> str:
-    """Draw the stepping stones. Returns the name of the renderer."""
+    """Draw the stepping stones. Returns the name of the renderer, with OpenGL's device or program."""
     import gymnasium
 
     from robopolicy.envs.physics import renderer
 
     name = f"robopolicy:robopolicy/{TASKS['stepping stones']}"
     env = gymnasium.make(name, engine=engine, render_mode="rgb_array", render_size=(240, 240))
+    device = None
     try:
         env.reset(seed=0)
         picture: Any = env.render()
-        backend = _gl_renderer() if engine == "mujoco" else ""
+        if engine == "mujoco":
+            from OpenGL import GL
+
+            device = GL.glGetString(GL.GL_RENDERER)
     finally:
         env.close()
     if picture.max() == picture.min():
         raise RuntimeError("the picture is empty")
-    return renderer(engine) + backend
-
-
-def _gl_renderer() -> str:
-    """The renderer of OpenGL: a device, or a program such as llvmpipe."""
-    from OpenGL import GL
-
-    name = GL.glGetString(GL.GL_RENDERER)
-    return f", {name.decode()}" if name else ""
+    return renderer(engine) + (f", {device.decode()}" if device else "")
 
 
 def devices() -> str:
@@ -98,18 +92,18 @@ def act() -> str:
     """Load a shipped policy and compute one action."""
     from importlib.resources import files
 
-    import jax
     import numpy as np
 
-    from robopolicy.policies.base import unflatten
     from robopolicy.policies.catalogue import policy_of, restore
+    from robopolicy.policies.policy import Policy
     from robopolicy.training.checkpoint import RunFolder, load_policy
 
     run = Path(str(files("robopolicy.assets"))) / "policies" / SHIPPED
+    config = restore(RunFolder(run).config()["policy"])
     parameters, arrays = load_policy(run)
-    policy, features = policy_of(restore(RunFolder(run).config()["policy"]), arrays)
-    observation = {name: np.zeros(shape, np.float32) for name, shape in policy.observation_shapes.items()}
-    action = np.asarray(jax.jit(policy.act)(unflatten(policy)(parameters), features, observation))
+    policy = Policy(config, parameters, policy_of(config, arrays)[1], SHIPPED)
+    shapes = policy.functions.observation_shapes
+    action = policy.act({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
     if not np.isfinite(action).all():
         raise RuntimeError(f"its action is {action.tolist()}")
     return f"{SHIPPED} acts"
@@ -141,18 +135,13 @@ def series(name: str) -> dict[str, Check]:
     return {"jax": {"devices": devices, "policy": act}, "ffmpeg": {"video": film}}[kind]
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[io.TextIOWrapper]:
-    """A copy of standard output. Everything else that is printed, also from C, goes to standard error."""
-    results = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    with results:
-        yield results
-
-
 def main(name: str) -> None:
-    """Run the checks of a series and print their results."""
-    with _quiet() as results:
+    """Run the checks of a series and print their results.
+
+    Everything else that is printed, also from C, goes to standard error.
+    """
+    with os.fdopen(os.dup(1), "w") as results:
+        os.dup2(2, 1)
         for title, check in series(name).items():
             result = wrong = ""
             try:
@@ -160,7 +149,7 @@ def main(name: str) -> None:
             except BaseException as error:  # any failure is a finding
                 first = next((line for line in str(error).splitlines() if line.strip()), "")
                 wrong = f"{type(error).__name__}: {first}".rstrip(": ")
-            results.write(json.dumps({"name": title, "told": result, "wrong": wrong}) + "\n")
+            results.write(json.dumps({"name": title, "result": result, "wrong": wrong}) + "\n")
             results.flush()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robopolicy.doctor.checkups import ENGINES, MODULE_NAMES, series
-from robopolicy.reading_json import parse_json
+from robopolicy.reading_json import parse_json_lines
 
 OK, ABSENT, WRONG = "ok", "absent", "wrong"
 WORKSTATION = ("sim", "train", "tools")  # extras that are installed together
@@ -67,7 +67,8 @@ def examine() -> Iterator[Finding]:
     """Run all checks."""
     yield Finding("machine", "python", OK, f"{platform.python_version()} at {sys.executable}")
     yield from machine(Path.cwd())
-    packages = list(packages_of(_requirements(), installed_version))
+    requirements = requires("robopolicy") if installed_version("robopolicy") else None
+    packages = list(packages_of(requirements or [], installed_version))
     missing = {one.name for one in packages if one.state != OK}
     importable = [one.name for one in packages if one.state == OK and one.area != "extras"]
     names = [f"imports={','.join(importable)}", "jax", *ENGINES, "ffmpeg"]
@@ -77,17 +78,16 @@ def examine() -> Iterator[Finding]:
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
         results = dict(zip(names, pool.map(run_series, names), strict=True))
     broken = {one.name: one for one in results.pop(names[0]) if one.state == WRONG}
-    yield from (_with_import(one, broken.get(one.name)) for one in packages)
+    for one in packages:
+        if one.name in broken:
+            error = broken[one.name].detail
+            fix = _fix_for(error, f"pip install --force-reinstall {one.name}")
+            detail = f"{one.detail}, and cannot be imported: {error}"
+            yield one._replace(state=WRONG, detail=detail, fix=fix)
+        else:
+            yield one
     for findings in results.values():
         yield from findings
-
-
-def _requirements() -> list[str]:
-    """The requirements of the installed robopolicy; none if it runs from a folder without installation."""
-    try:
-        return requires("robopolicy") or []
-    except PackageNotFoundError:
-        return []
 
 
 def machine(folder: Path) -> Iterator[Finding]:
@@ -99,23 +99,20 @@ def machine(folder: Path) -> Iterator[Finding]:
         yield _space("memory", pages * size, LEAST_MEMORY, "end other programs, or use fewer --workers")
     except (ValueError, OSError):  # a system without these names
         yield Finding("machine", "memory", OK, "unknown on this system")
-    yield _disk("disk", folder)
-    try:
-        yield _disk("temporary", Path(tempfile.gettempdir()))
-    except FileNotFoundError as error:
-        fix = "set TMPDIR to a folder that can be written to"
-        yield Finding("machine", "temporary", WRONG, error.strerror or str(error), fix)
-
-
-def _disk(name: str, where: Path) -> Finding:
-    free = shutil.disk_usage(where).free
-    return _space(name, free, LEAST_DISK, f"free some space on the disk of {where}", f" at {where}")
+    for name, find in (("disk", lambda: str(folder)), ("temporary", tempfile.gettempdir)):
+        try:
+            where = find()
+        except FileNotFoundError as error:
+            fix = "set TMPDIR to a folder that can be written to"
+            yield Finding("machine", name, WRONG, error.strerror or str(error), fix)
+        else:
+            fix = f"free some space on the disk of {where}"
+            yield _space(name, shutil.disk_usage(where).free, LEAST_DISK, fix, f" at {where}")
 
 
 def _space(name: str, free: float, least: float, fix: str, where: str = "") -> Finding:
-    enough = free >= least
     detail = f"{free / 1e9:.1f} GB free{where}"
-    return Finding("machine", name, OK if enough else WRONG, detail, "" if enough else fix)
+    return Finding("machine", name, *((OK, detail, "") if free >= least else (WRONG, detail, fix)))
 
 
 def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Finding]:
@@ -172,15 +169,6 @@ def _package(requirement: Any, installed: Versions) -> Finding:
     return Finding("packages", requirement.name, OK, current)
 
 
-def _with_import(package: Finding, broken: Finding | None) -> Finding:
-    """The finding of an installed package, joined with the error of its import, if any."""
-    if broken is None:
-        return package
-    detail = f"{package.detail}, and cannot be imported: {broken.detail}"
-    fix = _fix_for(broken.detail, f"pip install --force-reinstall {package.name}")
-    return package._replace(state=WRONG, detail=detail, fix=fix)
-
-
 def _fix_for(error: str, default: str) -> str:
     """The command that reinstalls the package that an error names as missing, or `default`."""
     match = re.search(r"No module named '(\w+)|needs the package (\w+)", error)
@@ -196,23 +184,20 @@ def run_series(name: str) -> list[Finding]:
     area = name.partition("=")[0]
     command = [sys.executable, "-m", "robopolicy.doctor.checkups", name]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
-        out, reason = run.stdout, _exit_reason(run.returncode, run.stderr)
+        run = subprocess.run(command, capture_output=True, timeout=TIMEOUT)
+        out, reason = run.stdout, _exit_reason(run.returncode, run.stderr.decode(errors="replace"))
     except subprocess.TimeoutExpired as error:
-        out = (error.stdout or b"").decode(errors="replace")
-        reason = f"it took longer than {TIMEOUT:g} s"
-    results = {}
-    for line in out.splitlines():
-        result = parse_json(line, f"the output of the checks {name!r}")
-        results[result["name"]] = result
+        out, reason = error.stdout or b"", f"it took longer than {TIMEOUT:g} s"
+    lines = parse_json_lines(out, f"the output of the checks {name!r}")
+    results = {result["name"]: result for result in lines}
     findings = []
     for check in series(name):
-        result = results.get(check, {"told": "", "wrong": reason})
+        result = results.get(check, {"wrong": reason})
         if result["wrong"]:
             fix = _fix_for(result["wrong"], FIXES.get(f"{area} {check}", FIXES.get(area, "")))
             findings.append(Finding(area, check, WRONG, result["wrong"], fix))
         else:
-            findings.append(Finding(area, check, OK, result["told"]))
+            findings.append(Finding(area, check, OK, result["result"]))
     return findings
 
 

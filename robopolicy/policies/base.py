@@ -1,4 +1,4 @@
-"""What a policy is to everything else: pure functions of parameters, features and one observation."""
+"""The interface of policies: pure functions of parameters, features and one observation."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ Observation = Mapping[str, Array]
 
 
 class Heads(NamedTuple):
-    """Queries and keys [H, L, D] of H heads of attention, as the mechanism is given them."""
+    """Queries and keys [H, L, D] of H heads of attention, as the mechanism reads them."""
 
     q: Array
     k: Array
 
 
 class PolicyFunctions(NamedTuple):
-    """A policy; all of it is pure and can be compiled.
+    """The pure functions of a policy; all of them can be compiled.
 
     Attributes:
       init: key -> parameters, a pytree that training changes.
-      init_features: key -> features, a pytree that nothing changes after: drawn projections and constants.
+      init_features: key -> features, a pytree of constants and random projections that stay the same.
       act: (parameters, features, observation) -> action [A] in [-1, 1].
-      inspect: (parameters, features, observation) -> `action` and what led to it, by name: `scores`, and
-        for every camera `kept/CAMERA`, the pixels [H, W] that the attention kept. For pictures and checks.
-      attended: (parameters, features, observation) -> the queries and keys of all heads, in the order of a
-        step; none for a policy without attention.
-      ranked: (parameters, features, observation) -> how much each token of an image is attended to, [rows,
-        columns] of tokens by the image's name: what `Attention.rank` tells, whose mean is 1, on average over
-        heads; none for a policy without attention. For pictures.
+      inspect: (parameters, features, observation) -> by name: `action`, the `scores` that determine it, and
+        `kept/CAMERA`, the pixels [H, W] of each camera that the attention keeps.
+      attended: (parameters, features, observation) -> queries and keys of all heads, in order of computation;
+        () for a policy without attention.
+      ranked: (parameters, features, observation) -> for each image, how much its tokens are attended to,
+        [rows, columns]: `Attention.rank` with mean 1, averaged over heads; {} for a policy without attention.
       observation_shapes: shape of each observation, by name.
       action_size: A.
-      normalised: the vector observations that it normalises by running statistics, which are no parameters
-        but grow with training: features["normaliser"][name] holds their `shift` and `scale`.
-      observation_dtypes: dtype of those observations that are not float32.
+      normalised: names of the vectors that running statistics normalise, which training updates:
+        features["normaliser"][name] holds their `shift` and `scale`.
+      observation_dtypes: dtypes of those observations that are not float32.
     """
 
     init: Callable[[Array], Any]
@@ -63,13 +62,36 @@ class PolicyFunctions(NamedTuple):
         }
 
 
-KEY = jax.eval_shape(lambda: jax.random.key(0))  # the shape of a key, for what is never drawn
-CLIP = 5.0  # normalised observations lie within
+KEY = jax.eval_shape(lambda: jax.random.key(0))  # the shape of a key, to evaluate shapes
+CLIP = 5.0  # limit of normalised observations
 
 
-def identity_normaliser(policy_shapes: Mapping[str, tuple[int, ...]], names: tuple[str, ...]) -> Any:
-    """features["normaliser"] that changes nothing but what lies outside of the clip."""
-    return {n: {"shift": jnp.zeros(policy_shapes[n]), "scale": jnp.ones(policy_shapes[n])} for n in names}
+def constants_of(
+    what: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
+    """The float32 arrays of `given` that `shapes` names.
+
+    Raises ValueError, beginning with `what`, for an array that is missing or has another shape.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} is of type {type(given).__name__}: it must hold arrays by name")
+    constants = {}
+    for name, shape in shapes.items():
+        if name not in given:
+            raise ValueError(f"{what} lacks {name!r}: it must hold an array {list(shape)} of that name")
+        try:
+            constants[name] = jnp.asarray(given[name], jnp.float32)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{what} {name!r} must be an array of numbers {list(shape)}") from error
+        if constants[name].shape != shape:
+            actual = list(constants[name].shape)
+            raise ValueError(f"{what} {name!r} has shape {actual}: it must be {list(shape)}")
+    return constants
+
+
+def side_by_side(arrays: list[Array], axis: int = 0) -> Array:
+    """The arrays side by side; one array alone costs nothing."""
+    return jnp.concatenate(arrays, axis) if len(arrays) > 1 else arrays[0]
 
 
 def normalise(normaliser: Mapping[str, Array], values: Array) -> Array:
@@ -84,13 +106,13 @@ def with_normaliser(policy: PolicyFunctions, features: Any, normaliser: Array | 
     """
     if normaliser is None:
         return features
-    known, at = {}, 0
+    statistics, at = {}, 0
     for name in policy.normalised:
         (width,) = policy.observation_shapes[name]
         shift, scale = normaliser[at : at + width], normaliser[at + width : at + 2 * width]
-        known[name] = {"shift": shift, "scale": scale}
+        statistics[name] = {"shift": shift, "scale": scale}
         at += 2 * width
-    return {**features, "normaliser": known}
+    return {**features, "normaliser": statistics}
 
 
 def normaliser_size(policy: PolicyFunctions) -> int:
@@ -117,14 +139,17 @@ def unflatten(policy: PolicyFunctions) -> Callable[[Any], Any]:
     return inverse
 
 
+def leaves_by_path(tree: Any) -> dict[str, Any]:
+    """The leaves of a pytree by their path, such as `draws/front/0`, in the order of `flatten`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
 def parameter_shapes(policy: PolicyFunctions) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter by its path, in the order of the flat vector."""
-    shapes = jax.eval_shape(policy.init, KEY)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(shapes)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+    return {path: leaf.shape for path, leaf in leaves_by_path(jax.eval_shape(policy.init, KEY)).items()}
 
 
 def parameter_count(policy: PolicyFunctions) -> int:
     """Number of trainable parameters."""
-    shapes = jax.eval_shape(policy.init, KEY)
-    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(policy.init, KEY)))

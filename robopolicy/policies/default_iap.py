@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from robopolicy.policies.iap_config import IAPConfig
-from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
+from robopolicy.naming import check_settings, shown
+from robopolicy.policies.iap_config import SETTINGS, IAPConfig
+from robopolicy.policies.iap_parts import LARGEST_IMAGE, Camera, Output, Reader, Vector, View
+from robopolicy.policies.patches import divisors
+from robopolicy.settings import check_count
 
 MOST_CELLS = 8  # rows and columns of cells of an image
 
@@ -26,29 +29,42 @@ def default_iap(
       shapes: of the observations by name: [N] for a vector, [rows, columns] for depths (m),
         [rows, columns, 3] for colours.
       actions: names of an action's entries, in order.
-      entries: names of the entries of vectors, by observation; NAME_0, NAME_1 and so on where left out.
-      settings: of `IAPConfig`, where they are not to be its own; `head` is `tanh`, and `patch` the largest of
-        4, 2 and 1 that divides all images.
+      entries: names of the entries of vectors, by observation; NAME_0, NAME_1 and so on by default.
+      settings: of `IAPConfig`, in place of its defaults; here `head` is `tanh` by default, and `patch` the
+        largest of 4, 2 and 1 that divides all images.
 
-    Raises ValueError for an observation of another shape, and what `IAPConfig` raises.
+    Raises ValueError for an observation of another shape and an unknown setting, and as `IAPConfig` does.
     """
-    cameras, vectors, given = [], [], entries or {}
+    check_settings(settings, SETTINGS)
+    entries = entries or {}
+    for what, value in (("shapes", shapes), ("entries", entries)):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{what} is {shown(value)}: it must be a mapping from names of observations")
+    sequences = {"actions": actions, **{f"entries of {name!r}": entries[name] for name in entries}}
+    for what, names in sequences.items():
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise ValueError(f"{what} is {shown(names)}: it must be a sequence of names")
+    cameras, vectors = [], []
     for name, shape in shapes.items():
-        if len(shape) == 1:
-            names = given.get(name) or [f"{name}_{index}" for index in range(shape[0])]
-            if len(names) != shape[0]:
-                raise ValueError(f"entries of {name!r} are {len(names)}: the observation has {shape[0]}")
-            vectors.append(Vector(name, tuple(names)))
-        elif len(shape) == 2 or (len(shape) == 3 and shape[2] == 3):
-            cameras.append(Camera(name, shape[0], shape[1], 1 if len(shape) == 2 else 3))
-        else:
-            raise ValueError(
-                f"observation {name!r} has shape {list(shape)}: it must be [N], [rows, columns] or "
-                "[rows, columns, 3]"
-            )
-    sides = [side for camera in cameras for side in (camera.rows, camera.columns)]
-    patch = next(size for size in (4, 2, 1) if not any(side % size for side in sides))
+        match shape:
+            case [int(size)]:
+                names = entries.get(name) or [f"{name}_{index}" for index in range(size)]
+                if len(names) != size:
+                    raise ValueError(f"entries of {name!r} are {len(names)}: the observation has {size}")
+                vectors.append(Vector(name, tuple(names)))
+            case [rows, columns]:
+                cameras.append(Camera(name, rows, columns))
+            case [rows, columns, 3]:
+                cameras.append(Camera(name, rows, columns, 3))
+            case _:
+                raise ValueError(
+                    f"observation {name!r} has shape {shown(shape)}: it must be [N], [rows, columns] or "
+                    "[rows, columns, 3]"
+                )
+    fitting = divisors(side for camera in cameras for side in (camera.rows, camera.columns))
+    patch = max({1, 2, 4}.intersection(fitting), default=4)
     settings = {"head": "tanh", "patch": patch, **settings}
+    check_count("patch", settings["patch"], 1, LARGEST_IMAGE)
     unit = settings["patch"] if settings.get("variant") == "trans" else 1
     views = tuple(View(c.name, cells=(_cells(c.rows // unit), _cells(c.columns // unit))) for c in cameras)
     inputs = tuple(chain.from_iterable(vector.entries for vector in vectors))

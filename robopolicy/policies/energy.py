@@ -1,13 +1,13 @@
-"""How an action is learnt and chosen from an encoding: energies of (encoding, action), and a regression.
+"""Heads, which learn and choose an action from an encoding: energies of (encoding, action), and a regression.
 
 The energy heads are those of Implicit Behavioral Cloning (Florence et al., CoRL 2021), which HRF, Appendix
 K.2, trains with: a small network joins encoding and action late, so that the image is encoded once for all
-candidates; InfoNCE makes the demonstrated action stand out among uniform ones. What the texts call energy is
-here a score, its negative: higher is better.
+candidates; InfoNCE raises the demonstrated action above uniform ones. A score here is a negative energy:
+higher is better.
 
-Actions are scaled to [-1, 1] here. What is drawn for a search is drawn once and kept with the features, so
-that the same observation gives the same action. A search by sampling takes another way where rounding
-differs, as it does between machines; the look along a line that is the default does not.
+Actions are scaled to [-1, 1] here. The random numbers of a search are drawn once, as features, so the same
+observation gives the same action. Rounding, which differs between machines, changes the result of
+a search by sampling; it does not change that of `autoregressive`, the default.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-SPREAD, SHRINK = 0.33, 0.5  # of the search: its first standard deviation, and what a round multiplies it with
+SPREAD, SHRINK = 0.33, 0.5  # of the search: its first standard deviation, and the factor of each round
 STEP, LAST_STEP, STEP_POWER = 0.1, 1e-5, 2.0  # of Langevin dynamics, from the first to the last
 LARGEST_MOVE = 0.1  # of a candidate in one Langevin step
-WINDOW = 2.0  # steps of the first look along a line, either way of the best, that the second one takes in
+WINDOW = 2.0  # half-width of the second look along a line, in steps of the first
 SHARPNESS = 100.0  # of the mean at the end of a look along a line: an inverse temperature
 CHAIN = 25  # Langevin steps that make negatives in training
-MOST = 2**16  # candidates at a time: beyond it memory, not the search, decides
-MARGIN = 1.0  # what the largest slope of the score may be without a penalty
+MOST = 2**16  # candidates, limited by memory
+MARGIN = 1.0  # largest slope of the score without a penalty
 
 
 class HeadConfig(NamedTuple):
@@ -45,15 +45,15 @@ class Head(NamedTuple):
 
     Attributes:
       network: rngs -> module.
-      draw: key -> what searches use for chance, a pytree; () where nothing is searched.
+      draw: key -> random numbers of searches, a pytree; () without a search.
       loss: (module, encoding, action, key, negatives) -> [].
-      choose: (module, draws, encoding) -> the action, and the scores that it was chosen by.
+      choose: (module, draws, encoding) -> the action, and the scores that determine it.
     """
 
     network: Callable[[nnx.Rngs], Any]
-    draw: Callable[[Array], Any]
     loss: Callable[..., Array]
     choose: Callable[[Any, Any, Array], tuple[Array, Array]]
+    draw: Callable[[Array], Any] = lambda key: ()
 
 
 class Score(nnx.Module):
@@ -87,14 +87,14 @@ def info_nce(scores: Array) -> Array:
 def _resampled(scores: Array, places: Array) -> Array:
     """Indices [N] of candidates drawn in proportion to exp(scores) [N]; places [N] are uniform in [0, 1)."""
     cumulative = jnp.cumsum(jax.nn.softmax(scores))
-    found = jnp.sum((places[:, None] >= cumulative[None, :]).astype(jnp.int32), axis=1)
-    return jnp.minimum(found, len(scores) - 1)
+    indices = jnp.sum((places[:, None] >= cumulative[None, :]).astype(jnp.int32), axis=1)
+    return jnp.minimum(indices, len(scores) - 1)
 
 
 def _searched(score: Callable[[Array], Array], draws: Any, iterations: int) -> tuple[Array, Array]:
     """The best candidate [C] of a derivative-free search, and its score (Implicit BC, Algorithm 1).
 
-    `draws` hold the first candidates [N, C], and for every round places [N] and normal numbers [N, C].
+    `draws` holds the first candidates [N, C], and for every round places [N] and normal numbers [N, C].
     """
     candidates, spread = draws["start"], SPREAD
     scores = score(candidates)
@@ -126,11 +126,11 @@ def derivative_free(config: HeadConfig) -> Head:
         action, score = _searched(lambda c: module(encoding, c), draws, config.iterations)
         return action, score[None]
 
-    return Head(lambda rngs: Score(config, rngs), draw, loss, choose)
+    return Head(lambda rngs: Score(config, rngs), loss, choose, draw)
 
 
 class Scores(nnx.Module):
-    """A `Score` for every dimension, which sees the dimensions before it; parameters on a leading axis."""
+    """A `Score` for every dimension, which reads the dimensions before it; parameters on a leading axis."""
 
     def __init__(self, config: HeadConfig, rngs: nnx.Rngs) -> None:
         @nnx.split_rngs(splits=config.actions)
@@ -142,11 +142,10 @@ class Scores(nnx.Module):
 
 
 def _highest(score: Callable[[Array], Array], samples: int) -> tuple[Array, Array]:
-    """Where in [-1, 1] a score of values [N] is highest, [], and how high: two looks at even places.
+    """The value in [-1, 1] with the highest score, [], and that score: two looks at even places.
 
-    Where neighbours are about as high, it is their mean by exp(SHARPNESS * score), so that rounding, which
-    differs between machines, moves it as little as it moves the scores; a sampled search would take another
-    way. The places of the second look stand among those of the first, whichever of them was best.
+    The value is a mean weighted by exp(SHARPNESS * score), so that rounding, which differs between machines,
+    moves it as little as it moves the scores.
     """
     places = jnp.linspace(-1.0, 1.0, samples + 1)
     best = jnp.take(places, jnp.argmax(score(places)))
@@ -158,13 +157,13 @@ def _highest(score: Callable[[Array], Array], samples: int) -> tuple[Array, Arra
 
 
 def autoregressive(config: HeadConfig) -> Head:
-    """A score for every dimension, given those before it: each is looked along for its highest, in turn."""
+    """A score for every dimension, given those before it: each in turn takes its value of highest score."""
     earlier = jnp.tril(jnp.ones((config.actions, config.actions)), -1)
     here = jnp.eye(config.actions)
 
-    def candidates_at(known: Array, place: Array, values: Array) -> Array:
-        """Actions [N, A]: what is `known` of one, and each of values [N] in its place (a one in [A])."""
-        return known + place * values[:, None]
+    def candidates_at(before: Array, place: Array, values: Array) -> Array:
+        """Actions [N, A]: the entries `before` a place, and each of values [N] at `place` (one-hot [A])."""
+        return before + place * values[:, None]
 
     def loss(module: Any, encoding: Array, action: Array, key: Array, negatives: int) -> Array:
         others = jax.random.uniform(key, (config.actions, negatives), minval=-1.0, maxval=1.0)
@@ -176,39 +175,38 @@ def autoregressive(config: HeadConfig) -> Head:
     def choose(module: Any, draws: Any, encoding: Array) -> tuple[Array, Array]:
         graph, parameters = nnx.split(module.dimensions)
 
-        def dimension(known: Array, given: Any) -> tuple[Array, Array]:
-            parameters, place = given
+        def dimension(before: Array, row: Any) -> tuple[Array, Array]:
+            parameters, place = row
             score = nnx.merge(graph, parameters)
             value, highest = _highest(
-                lambda c: score(encoding, candidates_at(known, place, c)), config.samples
+                lambda c: score(encoding, candidates_at(before, place, c)), config.samples
             )
-            return known + place * value, highest
+            return before + place * value, highest
 
         return jax.lax.scan(dimension, jnp.zeros(config.actions), (parameters, here))
 
-    return Head(lambda rngs: Scores(config, rngs), lambda key: (), loss, choose)
-
-
-def _step_sizes(steps: int) -> Array:
-    """Polynomial decay from the first step to the last, [steps]."""
-    left = 1.0 - jnp.arange(steps) / max(steps - 1, 1)
-    return LAST_STEP + (STEP - LAST_STEP) * left**STEP_POWER
+    return Head(lambda rngs: Scores(config, rngs), loss, choose)
 
 
 def _langevin(module: Any, encoding: Array, start: Array, normal: Array) -> Array:
-    """Candidates [N, A] after a step up the score for each of normal [steps, N, A]."""
+    """Candidates [N, A] after a step up the score for each of normal [steps, N, A].
 
-    def step(candidates: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
-        size, noise = given
+    The size of steps decays as a polynomial from the first to the last.
+    """
+
+    def step(candidates: Array, row: tuple[Array, Array]) -> tuple[Array, None]:
+        size, noise = row
         move = 0.5 * module.slope(encoding, candidates) + noise
         moved = candidates + jnp.clip(size * move, -LARGEST_MOVE, LARGEST_MOVE)
         return jnp.clip(moved, -1.0, 1.0), None
 
-    return jax.lax.scan(step, start, (_step_sizes(len(normal)), normal))[0]
+    left = 1.0 - jnp.arange(len(normal)) / max(len(normal) - 1, 1)
+    sizes = LAST_STEP + (STEP - LAST_STEP) * left**STEP_POWER
+    return jax.lax.scan(step, start, (sizes, normal))[0]
 
 
 def langevin(config: HeadConfig) -> Head:
-    """One score for whole actions, climbed by Langevin dynamics; negatives come from the same climb."""
+    """One score for whole actions, climbed by Langevin dynamics, as for negatives in training."""
 
     def draw(key: Array) -> Any:
         start, normal = jax.random.split(key)
@@ -240,7 +238,7 @@ def langevin(config: HeadConfig) -> Head:
         best = jnp.argmax(scores)
         return candidates[best], scores[best][None]
 
-    return Head(lambda rngs: Score(config, rngs), draw, loss, choose)
+    return Head(lambda rngs: Score(config, rngs), loss, choose, draw)
 
 
 class Regression(nnx.Module):
@@ -256,7 +254,7 @@ class Regression(nnx.Module):
 
 
 def squared_error(config: HeadConfig) -> Head:
-    """The action itself, learnt by its squared error: the explicit baseline of the field."""
+    """The action itself, learned by its squared error: the explicit baseline of the field."""
 
     def loss(module: Any, encoding: Array, action: Array, key: Array, negatives: int) -> Array:
         return jnp.mean((module(encoding) - action) ** 2)
@@ -265,7 +263,7 @@ def squared_error(config: HeadConfig) -> Head:
         action = module(encoding)
         return jnp.clip(action, -1.0, 1.0), action
 
-    return Head(lambda rngs: Regression(config, rngs), lambda key: (), loss, choose)
+    return Head(lambda rngs: Regression(config, rngs), loss, choose)
 
 
 HEADS: dict[str, Callable[[HeadConfig], Head]] = {
@@ -274,8 +272,3 @@ HEADS: dict[str, Callable[[HeadConfig], Head]] = {
     "langevin": langevin,
     "squared_error": squared_error,
 }
-
-
-def head_of(name: str, config: HeadConfig) -> Head:
-    """The head called `name` in `HEADS`."""
-    return HEADS[name](config)

@@ -1,11 +1,14 @@
-"""Parts of an Implicit Attention Policy's settings: what is observed, and what reads it."""
+"""Parts of an Implicit Attention Policy's settings: its observations, and what reads them.
+
+Every part raises ValueError in one line for a setting of another type or out of its range.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from robopolicy.policies.names import check_distinct, check_name
-from robopolicy.settings import check_count, check_number
+from robopolicy.naming import check_distinct, check_name
+from robopolicy.settings import check_count, check_fields, check_number
 
 LARGEST_IMAGE, MOST_NAMES = 2048, 1024
 LEAST_SCALE, LARGEST_SCALE = 1e-6, 1e6
@@ -13,14 +16,14 @@ LEAST_SCALE, LARGEST_SCALE = 1e-6, 1e6
 
 @dataclass(frozen=True)
 class Camera:
-    """An image that is observed.
+    """An observed image.
 
     Attributes:
       name: of the observation.
       rows, columns: its size in pixels.
       channels: 1 for depths [rows, columns] (m, float32), 3 for colours [rows, columns, 3] (uint8).
-      scale: depth that counts as one, metres; colours run from -1 to 1 whatever it is.
-      reference: whether depths are relative to an image that is part of the features, such as level ground.
+      scale: the depth (m) that the policy reads as 1; without effect on colours, which lie in [-1, 1].
+      reference: whether depths are relative to an image in the features, such as level ground.
     """
 
     name: str
@@ -31,11 +34,12 @@ class Camera:
     reference: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_name("a camera", self.name)
         for side in ("rows", "columns"):
             check_count(f"{side} of camera {self.name!r}", getattr(self, side), 1, LARGEST_IMAGE)
         if self.channels not in (1, 3):
-            raise ValueError(f"channels of camera {self.name!r} is {self.channels!r}: it must be 1 or 3")
+            raise ValueError(f"channels of camera {self.name!r} is {self.channels}: it must be 1 or 3")
         check_number(f"scale of camera {self.name!r}", self.scale, LEAST_SCALE, LARGEST_SCALE)
         if self.reference and self.channels != 1:
             raise ValueError(f"reference of camera {self.name!r} is True: only depths may have one")
@@ -53,12 +57,13 @@ class Camera:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector that is observed: the observation's name, and the name of each of its entries."""
+    """An observed vector: the observation's name, and the name of each of its entries."""
 
     name: str
     entries: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_name("a vector", self.name)
         check_count(f"the number of entries of vector {self.name!r}", len(self.entries), 1, MOST_NAMES)
         for entry in self.entries:
@@ -71,15 +76,18 @@ class View:
 
     Attributes:
       camera: its name.
-      columns: the image columns [first, last) that are read, None for all. A mirrored output reads those as
-        far from the other side.
-      cells: rows and columns of cells that the read part is cut into; the mean of each is read. None is one
-        cell for each row: of pixels for `mask`, of tokens for `trans`.
+      columns: the image columns [first, last) that are read, None for all. A mirrored output reads those at
+        the same distance from the other side.
+      cells: rows and columns of cells of the part that is read; the mean of each is read. None is one cell
+        for each row: of pixels for `mask`, of tokens for `trans`.
     """
 
     camera: str
     columns: tuple[int, int] | None = None
     cells: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -96,14 +104,17 @@ class Output:
     inputs: tuple[str, ...] = ()
     mirrored: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True)
 class Reader:
-    """One set of weights, and all the outputs that are computed with it.
+    """One set of weights, and all outputs that are computed with it.
 
     Attributes:
       name: of its parameters.
-      outputs: as many actions and inputs each.
+      outputs: all with the same number of actions, and of inputs.
       views: what all outputs read of cameras.
     """
 
@@ -112,6 +123,7 @@ class Reader:
     views: tuple[View, ...] = ()
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_name("a reader", self.name)
         where = f"of reader {self.name!r}"
         check_count(f"the number of outputs {where}", len(self.outputs), 1, MOST_NAMES)

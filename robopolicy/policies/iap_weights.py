@@ -28,9 +28,9 @@ class Look(nnx.Module):
             self.value = linear()
 
     def _look_for_gaps(self, config: IAPConfig, rngs: nnx.Rngs) -> None:
-        """Start with keys of deep tokens along what every query asks for, and keys of level ones against it.
+        """Start with keys of deep tokens along a direction that all queries share, and level ones against it.
 
-        From random projections it is luck whether a policy sees the gaps at all.
+        With random projections only some seeds see the gaps.
         """
         direction = jax.random.normal(rngs.params(), (config.head_dim,))
         direction = direction / jnp.linalg.norm(direction)
@@ -64,5 +64,5 @@ class Weights(nnx.Module):
 
 
 def weights_of(config: IAPConfig, rngs: nnx.Rngs) -> Any:
-    """The trainable part; features are given to it at every call."""
+    """The trainable part; its calls read the features from their arguments."""
     return nnx.Dict({reader.name: Weights(config, reader, rngs) for reader in config.readers})

@@ -1,6 +1,7 @@
-"""Multi-head attention as a flax module, with any mechanism: projections are trained, features are not."""
+"""Multi-head attention as a flax module, with any mechanism: training changes projections, not features."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from robopolicy.attention import attention
 
 
 class Features(nnx.Variable):
-    """Drawn features: no nnx.Param, so that gradients, optimisers and flat vectors leave them out."""
+    """Random features: no nnx.Param, so that gradients, optimisers and flat vectors omit them."""
 
 
 def unit(tokens: Array) -> Array:
@@ -46,12 +47,12 @@ class MultiHeadAttention(nnx.Module):
 
         Args:
           spec: the mechanism, `softmax` included.
-          width: of tokens, going in and coming out.
-          heads: how many.
-          rngs: where random numbers come from.
-          head_dim: width of a head, width / heads where left out.
-          norm_fn: what is done to queries and keys [heads, tokens, head_dim], such as `unit` or `tempered`.
-          dtype: what projections are computed in; parameters and the mechanism itself stay float32.
+          width: of input and output tokens.
+          heads: their number.
+          rngs: the source of random numbers.
+          head_dim: width of a head; width / heads by default.
+          norm_fn: normalises queries and keys [heads, tokens, head_dim], such as `unit` or `tempered`.
+          dtype: of projections; parameters and the mechanism itself are float32.
 
         Raises ValueError for counts that are not positive, and for a width that heads do not divide.
         """
@@ -64,9 +65,8 @@ class MultiHeadAttention(nnx.Module):
         self.spec, self.heads, self.head_dim = spec, heads, head_dim or width // heads
         self.norm_fn = norm_fn
         inner = self.heads * self.head_dim
-        self.query = nnx.Linear(width, inner, use_bias=False, dtype=dtype, rngs=rngs)
-        self.key = nnx.Linear(width, inner, use_bias=False, dtype=dtype, rngs=rngs)
-        self.value = nnx.Linear(width, inner, use_bias=False, dtype=dtype, rngs=rngs)
+        linear = partial(nnx.Linear, width, inner, use_bias=False, dtype=dtype, rngs=rngs)
+        self.query, self.key, self.value = linear(), linear(), linear()
         self.out = nnx.Linear(inner, width, dtype=dtype, rngs=rngs)
         self.features = Features(self._draw(rngs.features()))
 
@@ -79,7 +79,7 @@ class MultiHeadAttention(nnx.Module):
         return self._attend(attention(self.spec).causal, tokens, mask)
 
     def queries_and_keys(self, tokens: Array) -> tuple[Array, Array]:
-        """What the mechanism compares of tokens [T, width]: [heads, T, head_dim] each."""
+        """The queries and keys of tokens [T, width], [heads, T, head_dim] each."""
         return self.norm_fn(self._split(self.query(tokens))), self.norm_fn(self._split(self.key(tokens)))
 
     def rank(self, tokens: Array) -> Array:
@@ -88,7 +88,7 @@ class MultiHeadAttention(nnx.Module):
         return jax.vmap(attention(self.spec).rank)(self.features.get_value(), q, k)
 
     def redraw(self, key: Array) -> None:
-        """Draw new features for all heads. What was learnt with the old ones may not hold with these."""
+        """Draw new features for all heads. Trained parameters may not suit these."""
         self.features.set_value(self._draw(key))
 
     def _attend(self, operation: Callable[..., Array], tokens: Array, mask: Array | None) -> Array:

@@ -1,4 +1,4 @@
-"""What version 0.1 wrote down of policies, as this version has it."""
+"""Policies that version 0.1 wrote, in the settings of this version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robopolicy.policies.quadruped import quadruped
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.settings import from_json
 
-IMAGE, POSES = "image", "poses"  # what each Vision-Performer observed
+IMAGE, POSES = "image", "poses"  # the observations of a Vision-Performer
 RENAMED = (
     (re.compile(r"(^|/)statistics/pose_(shift|scale)$"), rf"\1statistics/{POSES}_\2"),
     (re.compile(r"(^|/)patches/(kernel|bias)(/value)?$"), rf"\1patches/{IMAGE}/\2\3"),
@@ -21,7 +21,7 @@ RENAMED = (
 
 @dataclass(frozen=True)
 class OlderIAP:
-    """An Implicit Attention Policy, which was that of a quadruped."""
+    """An Implicit Attention Policy of a quadruped."""
 
     attention: str
     proprioception: tuple[str, ...]
@@ -41,13 +41,13 @@ class OlderIAP:
     normalise: bool
 
     def current(self) -> IAPConfig:
-        """As this version has it; raises what `quadruped` raises."""
+        """The same policy in this version. Raises as `quadruped`."""
         return quadruped(**vars(self))
 
 
 @dataclass(frozen=True)
 class OlderVisionPerformer:
-    """A Vision-Performer, which had one square image and one vector."""
+    """A Vision-Performer with one square image and one vector."""
 
     attention: str
     image: int
@@ -67,7 +67,7 @@ class OlderVisionPerformer:
     iterations: int
 
     def current(self) -> VisionPerformerConfig:
-        """As this version has it; raises what `VisionPerformerConfig` raises."""
+        """The same policy in this version. Raises as `VisionPerformerConfig`."""
         others = {name: value for name, value in vars(self).items() if name not in (IMAGE, POSES)}
         images = (ImageInput(IMAGE, self.image, self.image),)
         return VisionPerformerConfig(images=images, vectors=(VectorInput(POSES, self.poses),), **others)
@@ -80,19 +80,19 @@ OLDER = {
 
 
 def is_older(kind: str, settings: Mapping[str, Any]) -> bool:
-    """Whether `settings` of a policy have a name that only version 0.1 knew."""
+    """Whether a setting of the policy exists in version 0.1 only."""
     older, current = ({field.name for field in fields(declared)} for declared in OLDER[kind])
     return bool(settings.keys() & (older - current))
 
 
 def from_older(kind: str, settings: Mapping[str, Any]) -> IAPConfig | VisionPerformerConfig:
-    """The config of `settings` that are older. Raises ValueError for wrong ones, in one line."""
+    """The config of settings of version 0.1. Raises ValueError in one line for wrong ones."""
     older: OlderIAP | OlderVisionPerformer = from_json(f"policy, of kind {kind},", OLDER[kind][0], settings)
     return older.current()
 
 
 def current_path(path: str) -> str:
-    """The path among a policy's arrays that version 0.1 called `path`; of this version's it changes none."""
+    """The path in this version of an array that version 0.1 wrote to `path`; paths of this version stay."""
     for pattern, name in RENAMED:
         path = pattern.sub(name, path)
     return path

@@ -1,11 +1,27 @@
-"""Images as tokens: cut into patches, put together again, and where each token lies."""
+"""Patches of images as tokens: their sizes, their pixels, and their places."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
+
+
+def divisors(sides: Iterable[int]) -> list[int]:
+    """All patches, in pixels, that divide these sides of images; none without sides."""
+    lengths = list(sides)
+    return [
+        size for size in range(1, min(lengths, default=0) + 1) if not any(side % size for side in lengths)
+    ]
+
+
+def check_patch(patch: int, rows: int, columns: int, image: str) -> None:
+    """Raise ValueError unless `patch` divides both sides (pixels) of the image of that name."""
+    if rows % patch or columns % patch:
+        raise ValueError(f"patch is {patch}: it must divide the {rows} rows and {columns} columns of {image}")
 
 
 def cut(image: Array, patch: int) -> Array:
@@ -17,7 +33,7 @@ def cut(image: Array, patch: int) -> Array:
 
 
 def joined(tokens: Array, shape: tuple[int, ...], patch: int) -> Array:
-    """The image of `shape` that `cut` made `tokens` of."""
+    """The image of `shape` whose tokens `cut` returned."""
     split = tokens.reshape(shape[0] // patch, shape[1] // patch, patch, patch, *shape[2:])
     order = (0, 2, 1, 3, 4)[: split.ndim]
     return split.transpose(order).reshape(shape)

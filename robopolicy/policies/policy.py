@@ -1,8 +1,9 @@
-"""A policy with its parameters: what a run keeps, and what acts."""
+"""A policy with its parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -11,22 +12,24 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.naming import shown
 from robopolicy.policies.base import PolicyFunctions, flatten, parameter_count, unflatten
 from robopolicy.policies.catalogue import KINDS, PolicyConfig, functions_of, kind_of
+from robopolicy.settings import check_array, check_count
 
 Observed = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A policy with its parameters.
+    """A policy with its parameters. Raises ValueError for parameters or features that do not fit `config`.
 
     Attributes:
       config: its settings.
       parameters: flat, [P] float32.
-      features: what training does not change: drawn projections, and constants of its surroundings.
-      name: what people call it.
-      run: config.json of the run that it comes from; empty where there is none.
+      features: constants of its surroundings and random projections, which training does not change.
+      name: for tables and pictures.
+      run: config.json of its training run; empty without a run.
     """
 
     config: PolicyConfig
@@ -36,10 +39,12 @@ class Policy:
     run: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        size = parameter_count(self.functions)
-        shape = np.shape(self.parameters)
-        if shape != (size,):
-            raise ValueError(f"parameters have shape {list(shape)}: they must have [{size}]")
+        constants = KINDS[kind_of(self.config)].constants
+        if not isinstance(self.features, Mapping) or not {"draws", constants} <= self.features.keys():
+            raise ValueError(f"features must hold 'draws' and {constants!r}, as `init_features` returns them")
+        check_array("parameters", self.parameters, (parameter_count(self.functions),), "float32")
+        if not isinstance(self.name, str):
+            raise ValueError(f"name is {shown(self.name)}: it must be text")
 
     @classmethod
     def create(
@@ -49,11 +54,15 @@ class Policy:
 
         Args:
           config: its settings.
-          constants: what it is given of its surroundings: for an Implicit Attention Policy the level of each
-            camera that has a reference, for a Vision-Performer the statistics of the data.
-          seed: of its parameters and of its features.
-          name: what to call it.
+          constants: arrays of its surroundings by name: for an Implicit Attention Policy the level [rows,
+            columns] (m) of each camera that has a reference, for a Vision-Performer the statistics of the
+            data.
+          seed: of its parameters and of its features, 0 to 2^32 - 1.
+          name: for tables and pictures.
+
+        Raises ValueError for settings of no policy, and for constants that do not fit them.
         """
+        check_count("seed", seed, 0, 2**32 - 1)
         functions = functions_of(config, constants)
         start, draw = jax.random.split(jax.random.key(seed))
         parameters = np.asarray(flatten(functions.init(start)))
@@ -65,16 +74,16 @@ class Policy:
         return functions_of(self.config, self.features[KINDS[kind_of(self.config)].constants])
 
     def act(self, observation: Observed) -> NDArray[np.float32]:
-        """The action [A] in [-1, 1] for one observation; raises ValueError for one that is not as it must be.
+        """The action [A] in [-1, 1] for one observation. The first call compiles.
 
-        The first call compiles.
+        Raises ValueError for an observation that lacks an array, or has one of another shape or dtype.
         """
         return np.asarray(self._compiled_act(self._tree, self.features, self._read(observation)))
 
     def inspect(self, observation: Observed) -> dict[str, NDArray[Any]]:
-        """The action and what led to it by name, see `PolicyFunctions.inspect`; raises what `act` raises."""
-        found = self._compiled_inspect(self._tree, self.features, self._read(observation))
-        return {name: np.asarray(array) for name, array in found.items()}
+        """The results of `PolicyFunctions.inspect` for one observation. Raises as `act`."""
+        results = self._compiled_inspect(self._tree, self.features, self._read(observation))
+        return {name: np.asarray(array) for name, array in results.items()}
 
     @cached_property
     def _tree(self) -> Any:
@@ -89,15 +98,15 @@ class Policy:
         return jax.jit(self.functions.inspect)
 
     def _read(self, observation: Observed) -> dict[str, NDArray[Any]]:
-        """What the policy reads of an observation, which may hold more."""
-        read = {}
+        """The arrays that the policy reads of an observation, which may hold more."""
+        if not isinstance(observation, Mapping):
+            raise ValueError(f"observation is {shown(observation)}: it must hold arrays by name")
+        arrays: dict[str, Any] = {}
         for name, wanted in self.functions.observation.items():
-            found = observation.get(name)
-            if found is None:
-                raise ValueError(f"observation holds {sorted(observation)}: it lacks {name!r}")
-            given = np.asarray(found)
-            if given.shape != wanted.shape or given.dtype != wanted.dtype:
-                allowed = f"{wanted.dtype}{list(wanted.shape)}"
-                raise ValueError(f"{name} is {given.dtype}{list(given.shape)}: it must be {allowed}")
-            read[name] = given
-        return read
+            if name not in observation:
+                raise ValueError(f"observation holds {sorted(map(str, observation))}: it lacks {name!r}")
+            arrays[name] = observation[name]
+            with suppress(ValueError):  # of nested lists of different lengths
+                arrays[name] = np.asarray(arrays[name])
+            check_array(name, arrays[name], wanted.shape, wanted.dtype)
+        return arrays

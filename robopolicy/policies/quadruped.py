@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from robopolicy.policies.iap_config import IAPConfig
+from robopolicy.naming import check_settings
+from robopolicy.policies.iap_config import SETTINGS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
+from robopolicy.settings import check_types
 
 # Readers by name: their camera, and the legs that they move, those on the right in a mirror.
 READERS = {"front": ("front_depth", "FR", "FL"), "hind": ("belly_depth", "RR", "RL")}
@@ -36,10 +38,15 @@ def quadruped(
       proprioception: name of every entry of the proprioception vector, in order.
       image: rows and columns of both depth images.
       columns: the image columns [first, last) that the encoder of a left leg reads.
-      depth_scale: depth beyond level ground that counts as one, metres.
-      leg_inputs: proprioception that a leg's encoder is given; {leg} is the leg's name.
-      settings: of `IAPConfig`, where they are not to be its own.
+      depth_scale: depth (m) below level ground that the policy reads as 1.
+      leg_inputs: entries of proprioception that a leg's encoder reads; {leg} stands for the leg's name.
+      settings: of `IAPConfig`, in place of its defaults.
+
+    Raises ValueError for an unknown setting, and as `IAPConfig` does.
     """
+    own = {"image": image, "columns": columns, "depth_scale": depth_scale, "leg_inputs": leg_inputs}
+    check_settings(settings, [*own, *(name for name in SETTINGS if name != "lateral_inputs")])
+    check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
 
     def reader(name: str, camera: str, right: str, left: str) -> Reader:
         outputs = (

@@ -63,7 +63,7 @@ def read_golden(bundle: Bundle) -> Iterator[tuple[Arrays, Arrays]]:
                 if file.read(1):
                     raise ValueError(f"{name} has data after its last row")
     except DAMAGE as error:
-        raise BundleError(f"{str(path)!r} is damaged: {' '.join(str(error).split())[:200]}") from error
+        raise BundleError(f"{str(path)!r} is damaged: {error}") from error
 
 
 def largest_differences(
@@ -71,7 +71,7 @@ def largest_differences(
 ) -> dict[str, float]:
     """The largest absolute difference of every output between `run` and recorded outputs; infinite for NaN.
 
-    An action may be a choice, which hides small differences until it flips. The `scores` behind it show them.
+    An action may be a choice, which hides small differences. The `scores` behind it show them.
     """
     largest: dict[str, float] = {}
     for observation, outputs in recorded:

@@ -10,6 +10,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from robopolicy.settings import check_array
+
 Observation = Mapping[str, NDArray[Any]]
 
 DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
@@ -18,7 +20,7 @@ DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
 class OnnxPolicy:
     """Runs an ONNX graph of `robopolicy export` on one thread.
 
-    A graph may take its parameters, and the statistics of its observations, as inputs. It then reads the
+    A graph may have its parameters, and the statistics of its observations, as inputs. It then reads the
     attributes `parameters` [P] and `normaliser` [2K], which callers may change between two calls.
     """
 
@@ -42,15 +44,12 @@ class OnnxPolicy:
         self.output_dtypes = {node.name: DTYPES.get(node.type, node.type) for node in outputs}
         self._outputs = list(self.output_shapes)
         if "action" not in self._outputs:
-            raise ValueError(
-                f"the outputs of the graph are {', '.join(self._outputs)}: it must have 'action'"
-            )
+            raise ValueError(f"the graph has outputs {', '.join(self._outputs)}: it must have 'action'")
         self.parameters = parameters
         self.normaliser: NDArray[np.float32] | None = None
         if "parameters" in self.shapes and parameters is None:
-            raise ValueError(
-                f"parameters is None: this graph needs a vector {list(self.shapes['parameters'])}"
-            )
+            wanted = list(self.shapes["parameters"])
+            raise ValueError(f"parameters is None: this graph needs a vector {wanted}")
 
     def __call__(self, observation: Observation) -> NDArray[np.float32]:
         """The action [A] for one observation. Raises ValueError if names, shapes or dtypes do not match."""
@@ -59,14 +58,11 @@ class OnnxPolicy:
     def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
         """All outputs by name; observations that the graph does not read are left out. Raises ValueError."""
         vectors = {"parameters": self.parameters, "normaliser": self.normaliser}
-        feed = {**{n: v for n, v in vectors.items() if n in self.shapes}, **observation}
+        feed = {**vectors, **observation}
         missing = sorted(self.shapes.keys() - feed.keys())
         if missing:
             raise ValueError(f"observation holds {sorted(observation)}: the graph needs {missing[0]!r}, too")
         for name, shape in self.shapes.items():
-            array, dtype = feed[name], self.dtypes[name]
-            if array is None or array.shape != shape or array.dtype != dtype:
-                actual = None if array is None else f"{array.dtype}{list(array.shape)}"
-                raise ValueError(f"{name} is {actual}: it must be {dtype}{list(shape)}")
+            check_array(name, feed[name], shape, self.dtypes[name])
         inputs = {name: feed[name] for name in self.shapes}
         return dict(zip(self._outputs, self._session.run(None, inputs), strict=True))

@@ -69,9 +69,7 @@ class Link:
 
     def newest(self, message: Message) -> Message:
         """The last message that has arrived, `message` if no other has, or the first STOP among them."""
-        while message.kind is not Kind.STOP and (self._ready or self._read(0.0)):
-            if not self._ready:  # only a part of a message has arrived
-                break
+        while message.kind is not Kind.STOP and (self._ready or (self._read(0.0) and self._ready)):
             message = self._ready.popleft()
         return message
 

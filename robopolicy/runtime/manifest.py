@@ -12,32 +12,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.naming import one_line
 from robopolicy.reading_json import parse_json
+from robopolicy.settings import check_array, check_count, check_interval, check_number
 
 SCHEMA = 2
 LARGEST = 4 * 2**20  # bytes
 DTYPES = ("float32", "uint8")
 MOST_VALUES = 2**26  # of one input or output
-LONGEST_PERIOD = 60.0  # s
+SHORTEST_PERIOD, LONGEST_PERIOD = 1e-6, 60.0  # s
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
-LONGEST_VALUE, LONGEST_LINE = 60, 500  # characters of a value in a message, and of a message
 MOST_BYTES = 2**30  # of all inputs
 RANGES = {"float32": (-1e30, 1e30), "uint8": (0.0, 255.0)}
 
 
-def printable(text: str) -> str:
-    """`text` in one line, without control characters: a terminal might obey them."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    # Keeps both ends of a long message: it begins with the error and ends with what is allowed.
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 203]}...{line[-200:]}"
+printable = one_line  # the name that other rooms import
 
 
 class BundleError(ValueError):
     """A bundle is damaged, or a folder is not a bundle. The message is one line and names the place."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(one_line(message))
 
 
 class Value(NamedTuple):
@@ -89,52 +86,88 @@ class Manifest(NamedTuple):
     data: dict[str, Any]
 
 
+class Limits:
+    """Checks the arrays of one input or output."""
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+        # Rounded to the dtype of the arrays, so that the limit itself is accepted.
+        low, high = value.low.astype(value.dtype), value.high.astype(value.dtype)
+        self._low, self._high = low, high
+        dtype = np.dtype(value.dtype)
+        self._unlimited = dtype.kind == "u" and bool((low <= 0).all() and (high >= np.iinfo(dtype).max).all())
+
+    def check(self, array: Any) -> None:
+        """Raise ValueError for another shape or dtype, or naming the first number out of its limits."""
+        value = self._value
+        # Not isinstance: a subclass may hide numbers, as a masked array does.
+        if type(array) is not np.ndarray:
+            kind, allowed = type(array).__name__, f"{value.dtype}{list(value.shape)}"
+            raise ValueError(f"{value.name} is of type {kind}: it must be {allowed}")
+        check_array(value.name, array, value.shape, value.dtype)
+        if self._unlimited:
+            return
+        within = (array >= self._low) & (array <= self._high)  # False for NaN
+        if within.all():
+            return
+        at = np.argwhere(~within)[0]
+        low, high = (np.broadcast_to(end, array.shape)[tuple(at)] for end in (value.low, value.high))
+        where, unit = f"{at.tolist()}", value.units[0]
+        if value.entries:
+            where, unit = repr(value.entries[at[0]]), value.units[at[0]]
+        unit = "" if unit == "1" else f" {unit}"
+        raise ValueError(
+            f"{value.name} {where} is {array[tuple(at)]:g}{unit}: it must be a number from {low:g} to "
+            f"{high:g}"
+        )
+
+
 def parse(content: bytes, where: str = "manifest.json") -> Manifest:
     """Parse and check a manifest. Raises BundleError, in one line that begins with `where`."""
     if len(content) > LARGEST:
         raise BundleError(f"{where}: it has {len(content)} bytes, and may have {LARGEST}")
+    data = parse_json(content, where, allow_nan=False, error=BundleError)
     try:
-        return _checked(parse_json(content, where, allow_nan=False))
-    except BundleError as error:
+        return _checked(data)
+    except (ValueError, RecursionError) as error:  # nesting may be too deep for `repr` and `json.dumps`
         raise BundleError(f"{where}: {error}") from error
-    except ValueError as error:
-        raise BundleError(str(error)) from error
-    except RecursionError as error:  # parsed, but too deep for `repr` and `json.dumps`
-        raise BundleError(f"{where}: it is nested too deeply") from error
 
 
 def _checked(data: Any) -> Manifest:
     if not isinstance(data, dict):
-        raise BundleError("it must be an object")
+        raise ValueError("it must be an object")
     schema = data.get("schema")
     if schema != SCHEMA or not isinstance(schema, int):
         newer = isinstance(schema, int) and schema > SCHEMA
         advice = "a newer robopolicy reads it" if newer else "export the run again"
-        raise BundleError(f"schema is {_short(schema)}: this robopolicy reads {SCHEMA}; {advice}")
-    period = _number(data, "control_period", 0.0, LONGEST_PERIOD)
-    deadline = _number(data, "deadline", 0.0, period)
+        raise ValueError(f"schema is {schema!r}: this robopolicy reads {SCHEMA}; {advice}")
+    check_number("control_period", data.get("control_period"), SHORTEST_PERIOD, LONGEST_PERIOD)
+    check_number("deadline", data.get("deadline"), SHORTEST_PERIOD, data["control_period"])
     golden = _object(data, "golden")
-    observations = golden.get("observations")
-    if type(observations) is not int or not 1 <= observations <= 10**6:
-        raise BundleError(f"golden observations is {_short(observations)}: it must be from 1 to 1000000")
+    check_count("golden observations", golden.get("observations"), 1, 10**6)
     inputs, outputs = (_values(_object(data, part), part) for part in ("inputs", "outputs"))
     if "command" not in outputs or not outputs["command"].entries:
-        raise BundleError("outputs must have a 'command' with entries")
+        raise ValueError("outputs must have a 'command' with entries")
     shared = inputs.keys() & outputs.keys()
     if shared:
-        raise BundleError(f"{sorted(shared)[0]!r} is an input and an output")
+        raise ValueError(f"{sorted(shared)[0]!r} is an input and an output")
     if sum(value.size for value in inputs.values()) > MOST_BYTES:
-        raise BundleError(f"inputs have more than {MOST_BYTES} bytes")
-    tolerances = _object(data, "tolerances")
+        raise ValueError(f"inputs have more than {MOST_BYTES} bytes")
+    tolerances, files = _object(data, "tolerances"), _object(data, "files")
+    for name in outputs:
+        check_number(f"tolerance of {name}", tolerances.get(name), 0.0, 1.0)
+    for name, digest in files.items():
+        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+            raise ValueError(f"files {name!r} is {digest!r}: it must be a SHA-256")
     agreed = {part: data[part] for part in ("inputs", "outputs", "control_period", "deadline")}
     return Manifest(
         inputs,
         outputs,
-        period,
-        deadline,
-        observations,
-        {name: _number(tolerances, name, 0.0, 1.0) for name in outputs},
-        _files(_object(data, "files")),
+        float(data["control_period"]),
+        float(data["deadline"]),
+        golden["observations"],
+        {name: float(tolerances[name]) for name in outputs},
+        files,
         hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
         data,
     )
@@ -143,90 +176,48 @@ def _checked(data: Any) -> Manifest:
 def _object(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = data.get(name)
     if not isinstance(value, dict):
-        raise BundleError(f"{name} is {_short(value)}: it must be an object")
+        raise ValueError(f"{name} is {value!r}: it must be an object")
     return value
-
-
-def _number(data: Mapping[str, Any], name: str, low: float, high: float) -> float:
-    """The number `name` of `data`, in (low, high]."""
-    value = data.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-        raise BundleError(
-            f"{name} is {_short(value)}: it must be a number above {low:g}, and at most {high:g}"
-        )
-    return float(value)
 
 
 def _values(described: Mapping[str, Any], part: str) -> dict[str, Value]:
     if not described:
-        raise BundleError(f"{part} is empty")
-    return {name: _value(name, _object(described, name), part) for name in described}
+        raise ValueError(f"{part} is empty")
+    return {name: _value(name, _object(described, name), f"{part} {name!r}") for name in described}
 
 
-def _value(name: str, fields: Mapping[str, Any], part: str) -> Value:
-    where = f"{part} {_short(name)}"
+def _value(name: str, fields: Mapping[str, Any], where: str) -> Value:
     if not NAME.fullmatch(name):
-        raise BundleError(f"{where}: a name has letters, digits and underscores")
-    shape, dtype = fields.get("shape"), fields.get("dtype")
+        raise ValueError(f"{where}: a name has letters, digits and underscores")
+    shape, dtype, entries = (fields.get(key) for key in ("shape", "dtype", "entries"))
     if (
         not isinstance(shape, list)
         or not 1 <= len(shape) <= 4
         or not all(type(side) is int and side >= 1 for side in shape)
         or math.prod(shape) > MOST_VALUES
     ):
-        raise BundleError(f"{where}: shape is {_short(shape)}")
+        raise ValueError(f"{where}: shape is {shape!r}")
     if dtype not in DTYPES:
-        raise BundleError(f"{where}: dtype is {_short(dtype)}: it must be {' or '.join(DTYPES)}")
-    entries = fields.get("entries")
-    if entries is None:
-        described = [fields]
-    else:
-        if not isinstance(entries, list) or len(shape) != 1 or len(entries) != shape[0]:
-            raise BundleError(f"{where}: entries must be one for each of its {shape} numbers")
-        described = entries
-    names = tuple(_entry_name(entry, where) for entry in entries or ())
-    limits = [_limits(one, where, *RANGES[dtype]) for one in described]
-    low, high = (np.array([limit[end] for limit in limits]) for end in (0, 1))
+        raise ValueError(f"{where}: dtype is {dtype!r}: it must be {' or '.join(DTYPES)}")
+    parts = [fields]
+    if entries is not None:
+        is_list = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+        if not is_list or len(shape) != 1 or len(entries) != shape[0]:
+            raise ValueError(f"{where}: entries must be one object for each of its {shape} numbers")
+        parts = entries
+    names = tuple(_text(entry, "name", where) for entry in entries or ())
+    for one in parts:
+        check_interval(f"{where}: low and high", (one.get("low"), one.get("high")), *RANGES[dtype])
+    low, high = (np.array([float(one[end]) for one in parts]) for end in ("low", "high"))
     if entries is None:
         low, high = low[0], high[0]
-    units = tuple(_text(one, "unit", where) for one in described)
-    return Value(name, tuple(shape), dtype, low, high, names, units)
-
-
-def _entry_name(entry: Any, where: str) -> str:
-    if not isinstance(entry, dict):
-        raise BundleError(f"{where}: an entry is {_short(entry)}: it must be an object")
-    return _text(entry, "name", where)
-
-
-def _limits(fields: Mapping[str, Any], where: str, least: float, most: float) -> tuple[float, float]:
-    ends = fields.get("low"), fields.get("high")
-    for end in ends:
-        if isinstance(end, bool) or not isinstance(end, int | float) or not least <= end <= most:
-            raise BundleError(
-                f"{where}: low and high are {_short(ends[0])} and {_short(ends[1])}: they must be from "
-                f"{least:g} to {most:g}"
-            )
-    low, high = (float(end) for end in ends if end is not None)
-    if low > high:
-        raise BundleError(f"{where}: low is {low:g}, above high, {high:g}")
-    return low, high
+    return Value(
+        name, tuple(shape), dtype, low, high, names, tuple(_text(one, "unit", where) for one in parts)
+    )
 
 
 def _text(fields: Mapping[str, Any], name: str, where: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= 200 or not value.isprintable():
-        raise BundleError(f"{where}: {name} is {_short(value)}: it must be a text in one line")
+        raise ValueError(f"{where}: {name} is {value!r}: it must be a text in one line")
     return value
-
-
-def _files(digests: Mapping[str, Any]) -> dict[str, str]:
-    for name, digest in digests.items():
-        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-            raise BundleError(f"files {_short(name)} is {_short(digest)}: it must be a SHA-256")
-    return dict(digests)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

@@ -10,9 +10,10 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from robopolicy.naming import one_line
 from robopolicy.runtime.bundle import GRAPH, Bundle, open_bundle
 from robopolicy.runtime.graph import Observation, OnnxPolicy
-from robopolicy.runtime.manifest import BundleError, Manifest, Value, printable
+from robopolicy.runtime.manifest import BundleError, Limits, Manifest, Value
 
 
 class BundlePolicy:
@@ -24,8 +25,8 @@ class BundlePolicy:
     def __init__(self, bundle: Bundle) -> None:
         """Raises BundleError if the graph differs from the manifest, or needs a newer onnxruntime."""
         self.manifest: Manifest = bundle.manifest
-        self._inputs = {name: _Limits(value) for name, value in bundle.manifest.inputs.items()}
-        self._outputs = {name: _Limits(value) for name, value in bundle.manifest.outputs.items()}
+        self._inputs = {name: Limits(value) for name, value in bundle.manifest.inputs.items()}
+        self._outputs = {name: Limits(value) for name, value in bundle.manifest.outputs.items()}
         where = str(bundle.folder / GRAPH)
         _check_version(bundle.manifest.data.get("requires"), where)
         try:
@@ -59,49 +60,13 @@ class BundlePolicy:
         try:
             outputs = self._graph.run(observation)
         except Exception as error:  # onnxruntime's errors share no narrower base
-            raise ArithmeticError(f"the policy failed: {printable(str(error))}") from error
+            raise ArithmeticError(f"the policy failed: {one_line(str(error))}") from error
         for name, limits in self._outputs.items():
             try:
                 limits.check(outputs[name])
             except ValueError as error:
                 raise ArithmeticError(f"the policy failed: {error}") from error
         return outputs
-
-
-class _Limits:
-    """Checks the arrays of one input or output."""
-
-    def __init__(self, value: Value) -> None:
-        self._value = value
-        # Rounded to the dtype of the arrays, so that the limit itself is accepted.
-        low, high = value.low.astype(value.dtype), value.high.astype(value.dtype)
-        self._low, self._high = low, high
-        dtype = np.dtype(value.dtype)
-        self._unlimited = dtype.kind == "u" and bool((low <= 0).all() and (high >= np.iinfo(dtype).max).all())
-
-    def check(self, array: Any) -> None:
-        """Raise ValueError for another shape or dtype, or naming the first number out of its limits."""
-        value = self._value
-        # Not isinstance: a subclass may hide numbers, as a masked array does.
-        is_array = type(array) is np.ndarray
-        if not is_array or array.shape != value.shape or array.dtype != value.dtype:
-            actual = f"{array.dtype}{list(array.shape)}" if is_array else f"of type {type(array).__name__}"
-            raise ValueError(f"{value.name} is {actual}: it must be {value.dtype}{list(value.shape)}")
-        if self._unlimited:
-            return
-        within = (array >= self._low) & (array <= self._high)  # False for NaN
-        if within.all():
-            return
-        at = np.argwhere(~within)[0]
-        low, high = (np.broadcast_to(end, array.shape)[tuple(at)] for end in (value.low, value.high))
-        where, unit = f"{at.tolist()}", value.units[0]
-        if value.entries:
-            where, unit = repr(value.entries[at[0]]), value.units[at[0]]
-        unit = "" if unit == "1" else f" {unit}"
-        raise ValueError(
-            f"{value.name} {where} is {array[tuple(at)]:g}{unit}: it must be a number from {low:g} to "
-            f"{high:g}"
-        )
 
 
 def _check_same(

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import socket
+from typing import Any
 
-from robopolicy.runtime.link import LOOPBACK, PATIENCE, Link, accept, listen
+from robopolicy.runtime.link import PATIENCE, Link, accept, listen
 from robopolicy.runtime.manifest import Manifest
 
 STARTING = 3 * PATIENCE  # s, to read and check a bundle on a slow disk
@@ -24,16 +26,13 @@ def policy_process(
     The process imports the runtime only, and ends with the block. `on_refused` gets a message for every other
     peer. Raises ConnectionError if the process does not start; it prints the reason itself.
     """
-    with listen(LOOPBACK) as server:
-        port = server.getsockname()[1]
+    with listen() as server:
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
-        process = subprocess.Popen([*runtime, "serve", str(folder), "--port", str(port)])
+        process = subprocess.Popen([*runtime, "serve", str(folder), "--port", str(server.getsockname()[1])])
         try:
-            with accept(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
-                server.close()
+            with _connected(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
                 yield link
-                link.close("the drive has ended")
         finally:
             try:
                 process.wait(timeout=ENDING)
@@ -58,7 +57,14 @@ def remote_policy(
     """
     with listen(host, port) as server:
         on_listening(server.getsockname()[1])
-        with accept(server, manifest, patience, on_refused) as link:
-            server.close()
+        with _connected(server, manifest, patience, on_refused) as link:
             yield link
-            link.close("the drive has ended")
+
+
+@contextmanager
+def _connected(server: socket, *settings: Any) -> Iterator[Link]:
+    """The link that `accept` returns; the policy gets a STOP at the end of the block."""
+    with accept(server, *settings) as link:
+        server.close()
+        yield link
+        link.close("the drive has ended")

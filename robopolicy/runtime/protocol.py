@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.runtime.manifest import Value, printable
+from robopolicy.naming import one_line
+from robopolicy.runtime.manifest import Value
+from robopolicy.settings import check_array
 
 HEADER = struct.Struct("<4sBBHIIQQ")
 MAGIC, VERSION = b"RPOL", 1
@@ -59,7 +61,7 @@ class Message(NamedTuple):
     @property
     def reason(self) -> str:
         """The reason of a STOP, in one printable line."""
-        return printable(self.payload.decode("utf-8", "replace")) or "no reason given"
+        return one_line(self.payload.decode("utf-8", "replace")) or "no reason given"
 
 
 def encode(kind: Kind, sequence: int = 0, time: int = 0, payload: bytes = b"") -> bytes:
@@ -130,10 +132,8 @@ def pack(values: Mapping[str, Value], arrays: Mapping[str, NDArray[Any]]) -> byt
     parts = []
     for name in sorted(values):
         value, array = values[name], arrays.get(name)
-        if array is None or array.shape != value.shape or array.dtype != value.dtype:
-            actual = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
-            raise ValueError(f"{name} is {actual}: it must be {value.dtype}{list(value.shape)}")
-        parts.append(array.astype(np.dtype(value.dtype).newbyteorder("<"), copy=False).tobytes())
+        check_array(name, array, value.shape, value.dtype)
+        parts.append(np.asarray(array, np.dtype(value.dtype).newbyteorder("<")).tobytes())
     return b"".join(parts)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.runtime.link import Link
-from robopolicy.runtime.manifest import Manifest
+from robopolicy.runtime.manifest import Limits, Manifest
 from robopolicy.runtime.protocol import Kind, Message, ProtocolError, encode, pack, unpack
+from robopolicy.settings import check_count
 
-MISSES = 3
+MISSES, MOST_MISSES = 3, 10**9
 LATE = 0.1  # share of a control period by which a step may begin late without being counted
-SLACK = 1e-6  # of a limit, for rounding
 
 
 class Robot(Protocol):
@@ -66,20 +66,15 @@ class Record:
             "deadlines_missed": self.missed,
             "share_missed": self.missed / max(1, self.steps),
             "begun_late": self.late,
-            **{name: percentiles(seconds) for name, seconds in times.items()},
+            **{name: percentiles(seconds) if seconds else None for name, seconds in times.items()},
             "stopped": self.stopped,
         }
 
 
-def percentiles(seconds: Sequence[float] | NDArray[np.float64]) -> dict[str, float] | None:
-    """Median, 99th percentile and maximum of some times; None if there are none."""
-    if not len(seconds):
-        return None
-    return {
-        "p50": float(np.quantile(seconds, 0.5)),
-        "p99": float(np.quantile(seconds, 0.99)),
-        "max": float(np.max(seconds)),
-    }
+def percentiles(seconds: Sequence[float] | NDArray[np.float64]) -> dict[str, float]:
+    """Median, 99th percentile and maximum of one time or more."""
+    shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    return {name: float(np.quantile(seconds, share)) for name, share in shares.items()}
 
 
 class Driver:
@@ -90,9 +85,9 @@ class Driver:
     """
 
     def __init__(self, link: Link, manifest: Manifest, misses: int = MISSES) -> None:
-        if misses < 1:
-            raise ValueError(f"misses is {misses}: it must be 1 or more")
+        check_count("misses", misses, 1, MOST_MISSES)
         self._link, self._manifest, self._misses = link, manifest, misses
+        self._limits = Limits(manifest.outputs["command"])
         self._sequence = self._answered = 0
         self.record = Record()
 
@@ -164,14 +159,9 @@ class Driver:
                 return message
 
     def _checked(self, message: Message) -> NDArray[np.float32]:
-        value = self._manifest.outputs["command"]
-        command = unpack({"command": value}, message.payload)["command"]
-        slack = SLACK * np.maximum(1.0, np.abs(value.high))
-        within = (command >= value.low - slack) & (command <= value.high + slack)
-        if not within.all():
-            at = int(np.argmin(within))
-            raise ProtocolError(
-                f"the command for {value.entries[at]} is {command[at]:g} {value.units[at]}: it must be from "
-                f"{value.low[at]:g} to {value.high[at]:g}"
-            )
+        command = unpack({"command": self._manifest.outputs["command"]}, message.payload)["command"]
+        try:
+            self._limits.check(command)
+        except ValueError as error:
+            raise ProtocolError(f"the {error}") from error
         return command

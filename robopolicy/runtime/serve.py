@@ -13,8 +13,9 @@ from robopolicy.runtime.golden import read_golden
 from robopolicy.runtime.link import LOOPBACK, PATIENCE, Link, connect
 from robopolicy.runtime.policy import BundlePolicy
 from robopolicy.runtime.protocol import Kind, ProtocolError, encode, pack, unpack
+from robopolicy.settings import check_count, check_number
 
-SILENCE, LONGEST_SILENCE = 5.0, 1e6  # s
+SILENCE, SHORTEST_SILENCE, LONGEST_SILENCE = 5.0, 1e-3, 1e6  # s
 WARM_UP = 5  # calls
 
 
@@ -35,12 +36,8 @@ def serve(
     ConnectionError if the robot is lost, ProtocolError for a bad message or observation, and ArithmeticError
     if the policy fails. The robot gets the last two as a STOP.
     """
-    if not 0 < port < 2**16:
-        raise ValueError(f"port is {port}: it must be from 1 to 65535")
-    if not 0 < silence <= LONGEST_SILENCE:
-        raise ValueError(
-            f"silence is {silence}: it must be a number of seconds above 0, at most {LONGEST_SILENCE:g}"
-        )
+    check_count("port", port, 1, 2**16 - 1)
+    check_number("silence", silence, SHORTEST_SILENCE, LONGEST_SILENCE)
     on_progress(f"loading {folder}")
     bundle = open_bundle(folder)
     policy = BundlePolicy(bundle)

@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +20,11 @@ from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import largest_differences, read_golden
 from robopolicy.runtime.policy import BundlePolicy
 from robopolicy.runtime.robot import percentiles
+from robopolicy.settings import check_count
 
 CALLS, MOST_CALLS = 10_000, 10_000_000
 WARM_UP = 20
-TIMED_BYTES = (
-    4 * 2**20
-)  # of the observations that timing cycles through: more may not fit in a robot's memory
+TIMED_BYTES = 4 * 2**20  # of the observations that timing repeats; all may not fit in a robot's memory
 
 
 class Verdict(NamedTuple):
@@ -97,8 +96,7 @@ def verify(
     `on_progress` is called with a short text before each stage. Raises ValueError for `calls` out of range,
     BundleError or FileNotFoundError for a bad bundle, ArithmeticError if an output is out of its limits.
     """
-    if not 1 <= calls <= MOST_CALLS:
-        raise ValueError(f"calls is {calls}: it must be from 1 to {MOST_CALLS}")
+    check_count("calls", calls, 1, MOST_CALLS)
     bundle = open_bundle(folder)
     policy, manifest = BundlePolicy(bundle), bundle.manifest
     bundle = bundle._replace(graph=b"")  # frees a copy, which would count as memory
@@ -108,7 +106,6 @@ def verify(
     each = sum(value.size for value in manifest.inputs.values())
     some = islice(read_golden(bundle), max(1, TIMED_BYTES // each))
     latency = percentiles(_latencies(policy, [observation for observation, _ in some], calls))
-    assert latency is not None  # calls is 1 or more
     return Verdict(
         manifest.observations,
         differences,
@@ -128,15 +125,12 @@ def verify(
 
 
 def _latencies(policy: BundlePolicy, observations: list[Any], calls: int) -> NDArray[np.float64]:
-    for number in range(WARM_UP):
-        policy.act(observations[number % len(observations)])
-    seconds = np.empty(calls)
-    for number in range(calls):
-        observation = observations[number % len(observations)]
+    seconds = np.empty(WARM_UP + calls)
+    for number, observation in zip(range(len(seconds)), cycle(observations), strict=False):
         began = time.perf_counter()
         policy.act(observation)
         seconds[number] = time.perf_counter() - began
-    return seconds
+    return seconds[WARM_UP:]
 
 
 def peak_resident() -> int:

@@ -103,25 +103,31 @@ def test_the_same_run_gives_the_same_bytes(exported, monkeypatch):
 
 
 @pytest.mark.slow
-def test_its_manifest_and_page_tell_what_a_robot_needs(exported):
+def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
     task, folder = exported
-    told = json.loads((folder / "manifest.json").read_text())
+    described = json.loads((folder / "manifest.json").read_text())
     page = (folder / "README.md").read_text()
-    for part in (*told["inputs"].values(), *told["outputs"].values()):
+    for part in (*described["inputs"].values(), *described["outputs"].values()):
         for one in part.get("entries", [part]):
             assert one["low"] < one["high"]
             assert one["unit"]
             assert "entries" not in part or f"`{one['name']}`" in page
-    assert f"Robot: {told['robot']['name']}." in page
-    assert told["control_period"] == (0.05 if task == "stepping-stones" else 0.1)
-    assert len(told["robot"]["joint_order"]) == len(told["robot"]["default_pose"]["joints"])
-    assert sum(told["flops"]["by_component"].values()) == told["flops"]["total"]
-    for name in (*told["robot"]["joint_order"], told["attention"], *told["inputs"], "safe stop"):
+    assert f"Robot: {described['robot']['name']}." in page
+    assert described["control_period"] == (0.05 if task == "stepping-stones" else 0.1)
+    assert len(described["robot"]["joint_order"]) == len(described["robot"]["default_pose"]["joints"])
+    assert sum(described["flops"]["by_component"].values()) == described["flops"]["total"]
+    joints = described["robot"]["joint_order"]
+    for name in (*joints, described["attention"], *described["inputs"], "safe stop"):
+        *described["robot"]["joint_order"],
+        described["attention"],
+        *described["inputs"],
+        "safe stop",
+    ):
         assert name.lower() in page.lower()
-    assert {"robopolicy", "jax", "jax2onnx", "onnxruntime", "numpy"} <= told["versions"].keys()
-    assert told["evaluation"]["bullet"]["episodes"] >= 50
-    assert told["training"]["records"] > 1
-    assert told["run"]["git"]["commit"]
+    assert {"robopolicy", "jax", "jax2onnx", "onnxruntime", "numpy"} <= described["versions"].keys()
+    assert described["evaluation"]["bullet"]["episodes"] >= 50
+    assert described["training"]["records"] > 1
+    assert described["run"]["git"]["commit"]
 
 
 TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)
@@ -148,15 +154,15 @@ def test_the_example_of_a_robot_of_ones_own_runs(exported, request):
 
 
 @pytest.mark.parametrize("task", SHIPPED)
-def test_observations_lie_within_the_limits_that_are_told(task):
+def test_observations_lie_within_the_described_limits(task):
     env = gymnasium.make(TASKS[task])
-    told = task_of(env).describe()
-    json.dumps(told, allow_nan=False)
+    described = task_of(env).describe()
+    json.dumps(described, allow_nan=False)
     observation, _ = env.reset(seed=0)
     for _ in range(10):
-        assert told["inputs"].keys() == observation.keys()
+        assert described["inputs"].keys() == observation.keys()
         for name, array in observation.items():
-            entries = told["inputs"][name].get("entries", [told["inputs"][name]])
+            entries = described["inputs"][name].get("entries", [described["inputs"][name]])
             for number, one in enumerate(entries):
                 values = array[number] if len(entries) > 1 else array
                 assert np.all(values >= one["low"])

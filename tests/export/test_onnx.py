@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from robopolicy.bundles.kept import fetch, keep
+from robopolicy.bundles.graph_cache import ROOMS, _code, cache_path, fetch, store
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.policies.base import flatten, unflatten, with_normaliser
 from robopolicy.policies.iap import iap
@@ -48,7 +48,7 @@ def made(spec, **settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
-def test_the_graph_is_the_policy(tmp_path, spec):
+def test_the_graph_equals_the_policy(tmp_path, spec):
     config, policy, parameters, features = made(spec)
     export_policy(config, features, tmp_path / "policy.onnx")
     graph = OnnxPolicy(tmp_path / "policy.onnx", parameters)
@@ -103,20 +103,30 @@ def test_parameters_may_be_baked_in_and_bytes_are_reproduced(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.onnx", "open.onnx", "two.onnx"]
 
 
-def test_a_kept_graph_that_is_damaged_is_not_used(tmp_path):
-    path, kept, out = (tmp_path / name for name in ("policy.onnx", "kept.onnx", "out.onnx"))
+def test_code_that_determines_a_graph_is_part_of_its_name_in_the_cache(monkeypatch):
+    before = cache_path({}, {})
+    assert cache_path({}, {}) == before
+    for room in ROOMS:
+        monkeypatch.setattr("robopolicy.bundles.graph_cache.ROOMS", tuple(r for r in ROOMS if r != room))
+        _code.cache_clear()
+        assert cache_path({}, {}) != before, room
+    _code.cache_clear()
+
+
+def test_a_damaged_cached_graph_is_not_used(tmp_path):
+    path, cached, out = (tmp_path / name for name in ("policy.onnx", "cached.onnx", "out.onnx"))
     path.write_bytes(b"a graph")
-    keep(path, kept)
-    assert fetch(kept, out)
+    store(path, cached)
+    assert fetch(cached, out)
     assert out.read_bytes() == b"a graph"
     out.unlink()
-    content = kept.read_bytes()
+    content = cached.read_bytes()
     for damaged in (b"", content[:-1], content + b"x", b"a graph"):
-        kept.write_bytes(damaged)
-        assert not fetch(kept, out)
-    kept.unlink()
-    kept.mkdir()
-    assert not fetch(kept, out)
+        cached.write_bytes(damaged)
+        assert not fetch(cached, out)
+    cached.unlink()
+    cached.mkdir()
+    assert not fetch(cached, out)
     assert not out.exists()
 
 
@@ -127,7 +137,7 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_conversion_that_fails_says_so_and_leaves_nothing(tmp_path):
+def test_a_conversion_that_fails_raises_and_leaves_nothing(tmp_path):
     config, _, _, features = made(SPECS[0])
     with pytest.raises(RuntimeError, match="conversion to ONNX failed"):
         export_policy(config, features, tmp_path / "policy.onnx", np.zeros(3))

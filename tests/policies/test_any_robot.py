@@ -83,7 +83,7 @@ def test_an_arm_with_a_colour_camera_acts(variant, head):
     assert "other" not in count_step(blank_policy(config)).by_component
 
 
-def test_a_policy_is_the_same_for_the_same_seed_and_after_being_written_down():
+def test_a_policy_is_the_same_for_the_same_seed_and_description():
     policy = Policy.create(ARM, {}, seed=3)
     again = Policy.create(restore(json.loads(json.dumps(describe(ARM)))), {}, seed=3)
     assert again.config == ARM
@@ -93,7 +93,7 @@ def test_a_policy_is_the_same_for_the_same_seed_and_after_being_written_down():
     np.testing.assert_array_equal(policy.parameters, flatten(iap(ARM, {}).init(start)))
 
 
-def test_a_policy_reads_what_it_needs_of_an_observation_and_refuses_what_is_wrong():
+def test_a_policy_ignores_other_observations_and_refuses_wrong_ones():
     policy, seen = noisy(Policy.create(ARM, {})), observation()
     np.testing.assert_array_equal(policy.act({**seen, "more": np.zeros(3)}), policy.act(seen))
     np.testing.assert_array_equal(policy.inspect(seen)["action"], policy.act(seen))
@@ -103,11 +103,13 @@ def test_a_policy_reads_what_it_needs_of_an_observation_and_refuses_what_is_wron
             r"camera is float32.*: it must be uint8\[16, 24, 3\]",
         ),
         ({"joints": np.zeros(5, np.float32)}, r"joints is float32\[5\]: it must be float32\[6\]"),
-        ({"joints": None}, "it lacks 'joints'"),
+        ({"joints": None}, r"joints is object\[\]: it must be float32\[6\]"),
     ):
         with pytest.raises(ValueError, match=words):
             policy.act({**seen, **changed})
-    with pytest.raises(ValueError, match=r"parameters have shape \[3\]: they must have \["):
+    with pytest.raises(ValueError, match="observation holds \\['joints'\\]: it lacks 'camera'"):
+        policy.act({"joints": seen["joints"]})
+    with pytest.raises(ValueError, match=r"parameters is float32\[3\]: it must be float32\["):
         replace(policy, parameters=np.zeros(3, np.float32))
 
 
@@ -117,7 +119,7 @@ def mirrored(seen):
 
 
 @pytest.mark.parametrize("variant", ["mask", "trans"])
-def test_a_mirrored_output_does_in_a_mirror_what_the_other_does(variant):
+def test_a_mirrored_output_equals_the_other_output_in_a_mirror(variant):
     policy = noisy(Policy.create(replace(SIDES, variant=variant), {}))
     index = {name: SIDES.actions.index(name) for name in SIDES.actions}
     for seed in range(3):
@@ -129,7 +131,7 @@ def test_a_mirrored_output_does_in_a_mirror_what_the_other_does(variant):
             assert abs(here[one] - sign * here[other]) > 1e-3
 
 
-def test_an_action_depends_on_what_its_reader_reads_and_on_nothing_else():
+def test_an_action_depends_only_on_what_its_reader_reads():
     policy = noisy(Policy.create(SIDES, {}))
     before = policy.act(of_sides())
     for name, moved in (
@@ -149,12 +151,12 @@ def test_a_camera_that_two_readers_read_shows_what_either_keeps():
     assert 38 <= kept[0] <= 76  # of 96 pixels, 40% by each reader
     assert kept[1] == 10
     tree = unflatten(policy.functions)(policy.parameters)
-    ranked = policy.functions.ranked(tree, policy.features, of_sides())
+    ranked = jax.jit(policy.functions.ranked)(tree, policy.features, of_sides())
     assert {name: rank.shape for name, rank in ranked.items()} == {"colours": (8, 12), "depths": (6, 4)}
-    assert len(policy.functions.attended(tree, policy.features, of_sides())) == 3
+    assert len(jax.eval_shape(policy.functions.attended, tree, policy.features, of_sides())) == 3
 
 
-def test_images_alone_or_vectors_alone_are_enough():
+def test_a_policy_may_read_images_alone_or_vectors_alone():
     images = default_iap("softmax", {"depth": (6, 8)}, ("turn",))
     vectors = default_iap(
         "none", {"joints": (4,)}, ("turn",), {"joints": ("a", "b", "c", "d")}, normalise=True
@@ -169,7 +171,7 @@ def test_images_alone_or_vectors_alone_are_enough():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [ARM, SIDES], ids=["arm", "sides"])
-def test_the_exported_graph_does_the_same(config, tmp_path):
+def test_the_exported_graph_equals_the_policy(config, tmp_path):
     policy = noisy(Policy.create(config, {}))
     export_policy(config, policy.features, tmp_path / "policy.onnx", policy.parameters)
     graph = OnnxPolicy(tmp_path / "policy.onnx")
@@ -221,7 +223,7 @@ def reader(*outputs, **settings):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (lambda: {"actions": ("x", "y", "z")}, "actions has 'z': no output of a reader leads to it"),
+        (lambda: {"actions": ("x", "y", "z")}, "actions has 'z': it must be in an output of a reader"),
         (lambda: {"actions": ("x",)}, "an action of an output is 'y': it must be one of x"),
         (lambda: {"actions": ("x", "x")}, "actions have the name 'x' twice"),
         (
@@ -233,7 +235,10 @@ def reader(*outputs, **settings):
         (lambda: {"readers": reader(Output(()))}, "outputs of reader 'one' have no actions"),
         (lambda: {"readers": reader()}, "the number of outputs of reader 'one' is 0"),
         (lambda: {"readers": ()}, "the number of readers is 0"),
-        (lambda: {"readers": reader(Output(("x", "y"), ("a",)), views=())}, "cameras has 'eye': no reader"),
+        (
+            lambda: {"readers": reader(Output(("x", "y"), ("a",)), views=())},
+            "cameras has 'eye': a reader must have a view of it",
+        ),
         (
             lambda: {"readers": reader(Output(("x", "y"), ("a",)), views=(View("ear"), View("eye")))},
             "camera is 'ear': it must be one of eye",
@@ -255,9 +260,24 @@ def reader(*outputs, **settings):
         (lambda: {"cameras": (Camera("eye", 8, 8, 2),)}, "channels of camera 'eye' is 2: it must be 1 or 3"),
         (lambda: {"cameras": (Camera("eye", 8, 8, 3, 1.0, True),)}, "reference of camera 'eye' is True"),
         (lambda: {"cameras": (Camera("_eye", 8, 8),)}, "the name of a camera is '_eye'"),
+        (lambda: {"cameras": (CAMERA, CAMERA)}, "cameras and vectors have the name 'eye' twice"),
+        (lambda: {"cameras": (Camera("eye", -8, 8),)}, "rows of camera 'eye' is -8: it must be a whole"),
+        (lambda: {"cameras": (Camera(None, 8, 8),)}, "Camera name is None: it must be of type str"),
+        (
+            lambda: {"cameras": np.zeros((2, 30))},
+            r"cameras is array\(.* of type tuple\[Camera, ...\]$",
+        ),
+        (lambda: {"cameras": ({"name": "eye", "rows": 8, "columns": 8},)}, "IAPConfig cameras is"),
+        (lambda: {"attention": None}, "IAPConfig attention is None: it must be of type str"),
+        (lambda: {"actions": "xy"}, "IAPConfig actions is 'xy': it must be of type tuple"),
+        (lambda: {"patch": np.int64(2)}, r"IAPConfig patch is np.int64\(2\): it must be of type int"),
+        (lambda: {"vectors": (Vector("joints", np.array(["a"])),)}, "Vector entries is array"),
+        (lambda: {"readers": reader(Output(None))}, "Output actions is None"),
+        (lambda: {"readers": reader(Output(("x", "y")), views=(View("eye", cells=8),))}, "View cells is 8"),
+        (lambda: {"readers": reader(Output(("x", "y")), views=("eye",))}, r"Reader views is \('eye',\)"),
     ],
 )
-def test_settings_that_make_no_policy_are_refused_in_one_line(changed, words):
+def test_settings_that_do_not_fit_are_refused_in_one_line(changed, words):
     with pytest.raises(ValueError, match=words) as refused:
         config_of(**changed())
     assert "\n" not in str(refused.value)
@@ -273,15 +293,79 @@ def test_settings_that_make_no_policy_are_refused_in_one_line(changed, words):
         ({"readers": [{"name": "one", "views": [], "outputs": [[]]}]}, "readers 0 outputs 0 is"),
     ],
 )
-def test_a_description_that_is_wrong_inside_is_refused_where_it_is_wrong(changed, words):
+def test_an_error_inside_a_description_names_its_place(changed, words):
     with pytest.raises(ValueError, match=words):
         restore({**describe(config_of()), **changed})
 
 
 @pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"hiden": 3}, "setting is 'hiden': it must be one of .*; did you mean 'hidden'"),
+        ({"cameras": ()}, "setting is 'cameras': it must be one of lateral_inputs, "),
+        ({"shapes": None}, "shapes is None: it must be a mapping"),
+        ({"shapes": {"eye": None}}, "observation 'eye' has shape None"),
+        ({"actions": "turn"}, "actions is 'turn': it must be a sequence of names"),
+        ({"entries": {"joints": 2}}, "entries of 'joints' is 2: it must be a sequence of names"),
+        ({"variant": "trans", "patch": 0}, "patch is 0: it must be a whole number from 1 to 2048"),
+        ({"attention": None}, "IAPConfig attention is None: it must be of type str"),
+    ],
+)
+def test_arguments_that_make_no_default_policy_are_refused(changed, words):
+    with pytest.raises(ValueError, match=words):
+        default_iap(**{"attention": "softmax", "shapes": SHAPES, "actions": ACTIONS, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"config": None}, "config is None: it must be of type IAPConfig or VisionPerformerConfig"),
+        ({"constants": None}, "level is of type NoneType: it must hold arrays by name"),
+        ({"constants": {"eye": "deep"}}, r"level 'eye' must be an array of numbers \[8, 8\]"),
+        ({"constants": {"eye": np.zeros((8, 4))}}, r"level 'eye' has shape \[8, 4\]: it must be \[8, 8\]"),
+        ({"seed": "one"}, "seed is 'one': it must be a whole number from 0 to 4294967295"),
+        ({"seed": -1}, "seed is -1"),
+        ({"name": None}, "name is None: it must be text"),
+    ],
+)
+def test_arguments_that_create_no_policy_are_refused(changed, words):
+    config = config_of(cameras=(Camera("eye", 8, 8, reference=True),))
+    with pytest.raises(ValueError, match=words):
+        Policy.create(**{"config": config, "constants": {"eye": np.zeros((8, 8))}, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"parameters": None}, r"parameters is None: it must be float32\["),
+        ({"parameters": [0.0]}, "parameters is of type list"),
+        ({"features": None}, "features must hold 'draws' and 'level'"),
+    ],
+)
+def test_a_policy_of_other_parts_is_refused(changed, words):
+    policy = Policy.create(config_of(), {})
+    with pytest.raises(ValueError, match=words):
+        replace(policy, **changed)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (None, "observation is None: it must hold arrays by name"),
+        ("eye", "observation is 'eye'"),
+        ({"eye": [[1], [1, 2]]}, r"eye is of type list: it must be uint8\[8, 8, 3\]"),
+        ({"eye": "red"}, r"eye is <U3\[\]: it must be uint8"),
+    ],
+)
+def test_an_observation_of_another_type_is_refused(seen, words):
+    with pytest.raises(ValueError, match=words):
+        Policy.create(config_of(), {}).act(seen)
+
+
+@pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        ({"image": (8, 8, 4)}, r"observation 'image' has shape \[8, 8, 4\]"),
+        ({"image": (8, 8, 4)}, r"observation 'image' has shape \(8, 8, 4\)"),
         ({"joints": (3,)}, "entries of 'joints' are 2: the observation has 3"),
     ],
 )
@@ -292,5 +376,5 @@ def test_observations_of_no_known_shape_are_refused(shapes, words):
 
 def test_a_level_that_is_missing_is_refused():
     config = config_of(cameras=(Camera("eye", 8, 8, reference=True),))
-    with pytest.raises(ValueError, match=r"level has no image of 'eye': it must have one, \[8, 8\]"):
+    with pytest.raises(ValueError, match=r"level lacks 'eye': it must hold an array \[8, 8\] of that name"):
         iap(config, {})

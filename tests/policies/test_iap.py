@@ -107,7 +107,7 @@ def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
 
 
 @pytest.mark.parametrize("patch", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_exactly_the_asked_share_is_kept_and_the_rest_has_no_influence(patch):
+def test_exactly_the_share_keep_is_kept_and_the_rest_has_no_influence(patch):
     policy = iap(config(keep=0.5, patch=patch), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)
     inspect = jax.jit(policy.inspect)
@@ -131,23 +131,22 @@ def test_exactly_the_asked_share_is_kept_and_the_rest_has_no_influence(patch):
                 compared[influence] += 1
     assert min(compared.values()) >= 3
     seen = observation()
-    everything = iap(config(keep=1.0, patch=patch), LEVEL)
-    assert all(everything.inspect(parameters, features, seen)[f"kept/{c}"].all() for c in LEVEL)
+    everything = jax.jit(iap(config(keep=1.0, patch=patch), LEVEL).inspect)(parameters, features, seen)
+    assert all(everything[f"kept/{camera}"].all() for camera in LEVEL)
 
 
 def test_ties_are_broken_in_favour_of_the_earlier_pixel():
     policy = iap(config("softmax", keep=0.25), LEVEL)
     parameters = jax.tree.map(jnp.zeros_like, policy.init(KEY))  # all queries and keys alike
-    kept = policy.inspect(parameters, policy.init_features(KEY), observation())["kept/front_depth"]
+    kept = jax.jit(policy.inspect)(parameters, policy.init_features(KEY), observation())["kept/front_depth"]
     np.testing.assert_array_equal(np.flatnonzero(kept), np.arange(24 * 32 // 4))
 
 
 def test_at_its_start_the_policy_walks_on_and_looks_at_the_gaps():
+    policy = iap(config(), LEVEL)
+    inspect, features = jax.jit(policy.inspect), policy.init_features(KEY)
     for seed in range(5):
-        policy = iap(config(), LEVEL)
-        shown = policy.inspect(
-            policy.init(jax.random.key(seed)), policy.init_features(KEY), observation(seed)
-        )
+        shown = inspect(policy.init(jax.random.key(seed)), features, observation(seed))
         np.testing.assert_array_equal(shown["action"], 0.0)
         gap = observation(seed)["front_depth"] > 0.6
         assert np.asarray(shown["kept/front_depth"])[gap].mean() > 0.9
@@ -170,8 +169,9 @@ def test_gaps_move_the_scores_of_the_legs_that_see_them():
     policy = iap(config(), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)
     seen = observation()
-    before = policy.inspect(parameters, features, seen)["scores"]
-    after = policy.inspect(parameters, features, {**seen, "front_depth": LEVEL["front_depth"]})["scores"]
+    inspect = jax.jit(policy.inspect)
+    before = inspect(parameters, features, seen)["scores"]
+    after = inspect(parameters, features, {**seen, "front_depth": LEVEL["front_depth"]})["scores"]
     assert np.abs(after[:2] - before[:2]).max() > 1e-3
     np.testing.assert_array_equal(after[2:], before[2:])
 
@@ -220,7 +220,7 @@ def test_features_are_drawn_by_key_and_are_no_parameters():
             {"image": (10**9, 10**9)},
             "rows of camera 'front_depth' is 1000000000: .* from 1 to 2048",
         ),
-        ({"image": (True, 32), "patch": 1}, "rows of camera 'front_depth' is True"),
+        ({"image": (True, 32), "patch": 1}, r"image is \(True, 32\): it must be of type tuple\[int, int\]"),
         (
             {"columns": (16, 4)},
             r"columns of camera 'front_depth' .* is \(16, 4\): it must be a first",
@@ -232,6 +232,10 @@ def test_features_are_drawn_by_key_and_are_no_parameters():
         ({"spread": -1.0}, "spread is -1.0"),
         ({"calm": float("nan")}, "calm is nan"),
         ({"calm": 10**400}, "calm is 1000"),
+        ({"hiden": 4}, "setting is 'hiden': it must be one of .*; did you mean 'hidden'"),
+        ({"lateral_inputs": ("pitch",)}, "setting is 'lateral_inputs': it must be one of image, "),
+        ({"leg_inputs": None}, "quadruped leg_inputs is None: it must be of type tuple"),
+        ({"image": 24}, "quadruped image is 24: it must be of type tuple"),
         ({"leg_inputs": ("{leg:>4000000000}",)}, "an input .* is '{leg:>4000000000}': it must be one of"),
         (
             {"leg_inputs": ("nominal_landing_{0.__class__}",)},
@@ -259,11 +263,11 @@ def test_bad_names_are_refused(names, words):
 
 
 def test_level_depth_of_another_size_is_refused():
-    with pytest.raises(ValueError, match=r"level of belly_depth has shape \(12, 32\)"):
+    with pytest.raises(ValueError, match=r"level 'belly_depth' has shape \[12, 32\]: it must be \[24, 32\]"):
         iap(config(), {**LEVEL, "belly_depth": np.zeros((12, 32), np.float32)})
 
 
-def test_a_policy_written_down_is_the_policy_read_back():
+def test_a_policy_is_the_same_after_writing_and_reading():
     wanted = config(variant="rank", keep=0.05, hidden=3)
     assert restore(json.loads(json.dumps(describe(wanted)))) == wanted
     policy = iap(wanted, LEVEL)
@@ -277,7 +281,7 @@ def test_a_policy_written_down_is_the_policy_read_back():
     )
 
 
-def test_what_was_written_by_something_else_is_refused():
+def test_descriptions_and_arrays_of_another_policy_are_refused():
     with pytest.raises(ValueError, match="kind is 'mlp'"):
         restore({"kind": "mlp"})
     with pytest.raises(ValueError, match=r"kind is \[\]"):
@@ -303,7 +307,7 @@ def test_what_was_written_by_something_else_is_refused():
         policy_of(config(), {})
 
 
-def test_baselines_look_at_nothing():
+def test_baselines_ignore_the_observation():
     seen = observation()
     np.testing.assert_array_equal(blind(4)(seen), np.zeros(4))
     first, second, other = random(4, 1), random(4, 1), random(4, 2)
@@ -315,23 +319,25 @@ def test_baselines_look_at_nothing():
 
 
 @pytest.mark.parametrize("spec", ["angular_hybrid(m=8, n=8)", "softmax"])
-def test_what_it_tells_of_its_attention_is_what_ranks_its_tokens(spec):
+def test_the_queries_and_keys_that_attended_returns_rank_the_tokens(spec):
     policy = iap(config(spec), LEVEL)
     parameters, features, seen = trained_like(policy), policy.init_features(KEY), observation()
-    heads = policy.attended(parameters, features, seen)
-    told = policy.inspect(parameters, features, seen)
+    heads = jax.jit(policy.attended)(parameters, features, seen)
+    described = jax.jit(policy.inspect)(parameters, features, seen)
     for head, draw, camera in zip(heads, ("front", "hind"), LEVEL, strict=True):
         ranking = attention(spec).rank(features["draws"][draw], head.q[0], head.k[0])
         top = np.zeros(192, bool)
         top[np.argsort(-ranking)[:96]] = True
         by_pixel = np.kron(top.reshape(12, 16), np.ones((2, 2), bool))
-        assert np.mean(by_pixel == told[f"kept/{camera}"]) > 0.98  # but for ties at the last rank
+        assert np.mean(by_pixel == described[f"kept/{camera}"]) > 0.98  # but for ties at the last rank
         np.testing.assert_allclose(np.linalg.norm(head.q, axis=-1), 1.0, atol=1e-5)
 
 
 def test_a_policy_without_images_attends_to_nothing():
     policy = iap(config("none"), LEVEL)
-    assert policy.attended(policy.init(KEY), policy.init_features(KEY), observation()) == ()
+    arguments = policy.init(KEY), policy.init_features(KEY), observation()
+    assert policy.attended(*arguments) == ()
+    assert policy.ranked(*arguments) == {}
 
 
 def test_tokens_are_ranked_as_the_mask_keeps_them():
@@ -340,10 +346,10 @@ def test_tokens_are_ranked_as_the_mask_keeps_them():
     policy = iap(settings, LEVEL)
     parameters, features = policy.init(KEY), policy.init_features(KEY)
     seen = observation()
-    ranked, shown = policy.ranked(parameters, features, seen), policy.inspect(parameters, features, seen)
+    ranked = jax.jit(policy.ranked)(parameters, features, seen)
+    shown = jax.jit(policy.inspect)(parameters, features, seen)
     for camera in LEVEL:
         assert ranked[camera].shape == settings.grid(settings.readers[0].views[0])
         assert ranked[camera].mean() == pytest.approx(1.0, abs=1e-5)
         kept = shown[f"kept/{camera}"][::2, ::2]
         assert ranked[camera][kept].min() >= ranked[camera][~kept].max()
-    assert iap(config("none"), LEVEL).ranked(parameters, features, seen) == {}

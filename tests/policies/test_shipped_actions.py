@@ -51,7 +51,7 @@ def observation(policy, seed):
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_shipped_policy_acts_as_it_did(name):
+def test_actions_of_shipped_policies_have_not_changed(name):
     policy = load(name)
     for seed, (action, scores) in enumerate(zip(*RECORDED[name].values(), strict=True)):
         seen = policy.inspect(observation(policy, seed))
@@ -63,7 +63,7 @@ def test_a_shipped_policy_acts_as_it_did(name):
             np.testing.assert_allclose(seen["action"], action, atol=1e-4)
 
 
-def test_old_settings_are_those_of_the_quadruped_and_of_the_sweep():
+def test_old_settings_become_those_of_the_quadruped_and_of_the_sweep():
     given = {n: tuple(v) if isinstance(v, list) else v for n, v in OLD_IAP.items()}
     assert restore({"kind": "iap", **OLD_IAP}) == quadruped(**given)
     wanted = policy_config(
@@ -89,7 +89,7 @@ def test_old_settings_that_are_wrong_are_refused(kind, changed, words):
         restore({"kind": kind, **old, **changed})
 
 
-def test_an_old_policy_is_written_down_as_it_is_now():
+def test_arrays_of_an_old_policy_have_current_paths():
     paths = set(by_path(load("bimanual-sweep-angular").features))
     assert {"statistics/poses_shift", "statistics/poses_scale"} <= paths
     assert not paths & {"statistics/pose_shift", "statistics/pose_scale"}

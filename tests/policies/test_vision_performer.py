@@ -1,6 +1,7 @@
 """The Vision-Performer as trainers and robots see it: prices, heads, features, bad settings."""
 
 from dataclasses import replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ KNOWN = {
 }
 
 
+@cache
 def made(config=SMALL, seed=0):
     learner = vision_performer(config, KNOWN)
     start, draw = jax.random.split(jax.random.key(seed))
@@ -117,7 +119,7 @@ def price_of(config):
     return count(policy.act, *shapes, policy.observation)
 
 
-def test_the_price_of_a_step_tells_its_parts():
+def test_the_flops_of_a_step_are_counted_by_component():
     parts = price_of(SMALL).by_component
     assert set(parts) == {
         "patches", "projections", "query map", "key map", "contraction", "encoder", "head"
@@ -166,7 +168,7 @@ def test_actions_are_within_their_range_and_the_same_every_time(head):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
-def test_the_exported_graph_does_the_same(head, tmp_path):
+def test_the_exported_graph_equals_the_policy(head, tmp_path):
     config = replace(SMALL, head=head)
     learner, parameters, features = made(config)
     export_policy(config, features, tmp_path / "policy.onnx")
@@ -179,7 +181,7 @@ def test_the_exported_graph_does_the_same(head, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_graph_says_which_dtype_it_wants(tmp_path):
+def test_the_graph_refuses_another_dtype(tmp_path):
     config = replace(SMALL, head="squared_error", attention="softmax")
     _, parameters, features = made(config)
     export_policy(config, features, tmp_path / "policy.onnx", flatten(parameters))
@@ -202,7 +204,7 @@ def test_features_are_drawn_once_and_are_no_parameters():
     assert all(not np.array_equal(array[0], array[1]) for array in drawn.values() if array.dtype.kind == "f")
 
 
-def test_a_policy_comes_back_from_what_is_written_of_it():
+def test_a_policy_is_restored_from_its_description():
     learner, parameters, features = made()
     config = restore(describe(SMALL))
     policy, back = policy_of(config, by_path(features))
@@ -214,18 +216,22 @@ def test_a_policy_comes_back_from_what_is_written_of_it():
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_it_sees_where_things_are():
+def test_actions_depend_on_places_in_the_image():
     learner, parameters, features = made(replace(SMALL, head="squared_error"))
     here, there = np.zeros((2, 24, 24, 3), np.uint8)
     here[:6, :6], there[-6:, -6:] = 255, 255
     poses = np.zeros(14, np.float32)
-    acts = [learner.policy.act(parameters, features, {"image": i, "poses": poses}) for i in (here, there)]
+    act = jax.jit(learner.policy.act)
+    acts = [act(parameters, features, {"image": image, "poses": poses}) for image in (here, there)]
     assert np.abs(acts[0] - acts[1]).max() > 1e-4
 
 
-def test_layers_are_told_in_order_and_end_with_the_head():
+def test_layers_come_in_order_and_end_with_the_head():
     learner, parameters, features = made()
-    names = list(learner.layers(parameters, features, observation()))
+    names = []
+    jax.eval_shape(
+        lambda *arguments: names.extend(learner.layers(*arguments)), parameters, features, observation()
+    )
     assert names == [
         "patches", "block 0, attention", "block 0, mlp", "block 1, attention", "block 1, mlp", "readout",
         "encoding", "head",
@@ -249,8 +255,8 @@ def test_the_slope_of_a_score_is_its_derivative():
         jax.random.normal(jax.random.key(1), (10,)),
         jax.random.normal(jax.random.key(2), (5, 12)),
     )
-    wanted = jax.grad(lambda c: jnp.sum(score(encoding, c)))(candidates)
-    np.testing.assert_allclose(score.slope(encoding, candidates), wanted, atol=1e-6)
+    wanted = jax.jit(jax.grad(lambda c: jnp.sum(score(encoding, c))))(candidates)
+    np.testing.assert_allclose(jax.jit(score.slope)(encoding, candidates), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -270,7 +276,7 @@ def test_presets_fit_their_images(preset):
         ({"samples": 0}, "samples is 0: it must be a whole number from 1 to 65536"),
         ({"samples": 10**13}, "samples is 10000000000000: it must be a whole number from 1 to 65536"),
         ({"iterations": 0}, "iterations is 0: it must be a whole number from 1 to 1000"),
-        ({"iterations": True}, "iterations is True: it must be a whole number from 1 to 1000"),
+        ({"iterations": True}, "iterations is True: it must be of type int"),
         ({"depth": 10**9}, "depth is 1000000000: it must be a whole number from 1 to 16"),
         ({"depth": 16, "width": 64, "heads": 64}, "depth times heads is 1024: .* from 1 to 192"),
         (
@@ -281,6 +287,11 @@ def test_presets_fit_their_images(preset):
         ({"head": "softmax"}, "head is 'softmax'"),
         ({"qk_norm": "none"}, "qk_norm is 'none'"),
         ({"attention": "attention"}, "attention"),
+        ({"attention": None}, "VisionPerformerConfig attention is None: it must be of type str"),
+        ({"images": np.zeros((24, 24, 3))}, "VisionPerformerConfig images is array"),
+        ({"images": ("image",)}, r"images is \('image',\): it must be of type tuple\[ImageInput, ...\]"),
+        ({"width": -8}, "width is -8: it must be a whole number from 1 to 2048"),
+        ({"width": "8"}, "VisionPerformerConfig width is '8': it must be of type int"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings, words):
@@ -288,20 +299,21 @@ def test_bad_settings_are_refused_by_name(settings, words):
         replace(SMALL, **settings)
 
 
-def test_no_patch_is_looked_for_in_images_of_a_size_that_cannot_be():
+def test_default_patch_refuses_images_that_are_too_large():
     with pytest.raises(ValueError, match="image is 1000000000000: it must be a whole number from 1 to 4096"):
         default_patch(10**12)
 
 
 def test_statistics_of_another_size_are_refused():
-    with pytest.raises(ValueError, match=r"statistics poses_shift has shape \(7,\): it must be \(14,\)"):
+    with pytest.raises(ValueError, match=r"statistics 'poses_shift' has shape \[7\]: it must be \[14\]"):
         vision_performer(SMALL, {**KNOWN, "poses_shift": np.zeros(7)})
 
 
 @pytest.mark.parametrize("norm", ["unit", "tempered"])
-def test_it_tells_the_queries_and_keys_of_every_block(norm):
+def test_attended_returns_the_queries_and_keys_of_every_block(norm):
     learner, parameters, features = made(replace(SMALL, qk_norm=norm))
-    heads = learner.policy.attended(parameters, features, observation())
+    attended = jax.jit(learner.policy.attended)
+    heads = attended(parameters, features, observation())
     assert len(heads) == SMALL.depth
     for head in heads:
         for tokens in head:
@@ -309,7 +321,7 @@ def test_it_tells_the_queries_and_keys_of_every_block(norm):
             lengths = np.linalg.norm(tokens, axis=-1)
             assert np.allclose(lengths, 1.0, atol=1e-3) == (norm == "unit")
     # The second block reads what the first one made of the image.
-    other = learner.policy.attended(parameters, features, observation(1))
+    other = attended(parameters, features, observation(1))
     assert not np.allclose(heads[1].q, other[1].q, atol=1e-3)
 
 
@@ -317,13 +329,12 @@ def test_two_images_and_two_vectors_are_learnt_from():
     images = (ImageInput("left", 12, 24), ImageInput("wrist", 18, 6))
     vectors = (VectorInput("joints", 3), VectorInput("force", 2))
     config = replace(SMALL, images=images, vectors=vectors, actions=2, head="squared_error", depth=1)
+    config = replace(config, attention="positive(m=4)")
     known = {name: np.full(shape, 0.5) for name, shape in statistics_shapes(config).items()}
     known |= {"action_low": np.full(2, -1.0), "action_high": np.full(2, 1.0)}
     learner = vision_performer(config, known)
-    parameters, features = (
-        learner.policy.init(jax.random.key(0)),
-        learner.policy.init_features(jax.random.key(2)),
-    )
+    parameters = learner.policy.init(jax.random.key(0))
+    features = learner.policy.init_features(jax.random.key(2))
     rng = np.random.default_rng(0)
     seen = {i.name: rng.integers(0, 256, (i.rows, i.columns, 3), np.uint8) for i in images}
     seen |= {v.name: rng.normal(size=v.size).astype(np.float32) for v in vectors}
@@ -342,7 +353,7 @@ def test_two_images_and_two_vectors_are_learnt_from():
     for name, value in seen.items():
         changed = {**seen, name: (value // 2) if value.dtype == np.uint8 else value + 1}
         assert (np.asarray(act(parameters, features, changed)) != before).any(), name
-    ranked = learner.policy.ranked(parameters, features, seen)
+    ranked = jax.jit(learner.policy.ranked)(parameters, features, seen)
     assert {name: rank.shape for name, rank in ranked.items()} == {"left": (2, 4), "wrist": (3, 1)}
 
 
@@ -359,6 +370,22 @@ def test_observations_that_do_not_fit_are_refused(settings, words):
         replace(SMALL, **settings)
 
 
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (lambda: ImageInput("image", None, 24), "ImageInput rows is None: it must be of type int"),
+        (lambda: ImageInput("image", 24, -1), "columns of image 'image' is -1"),
+        (lambda: ImageInput(3, 24, 24), "ImageInput name is 3: it must be of type str"),
+        (lambda: VectorInput("poses", "14"), "VectorInput size is '14': it must be of type int"),
+    ],
+)
+def test_an_input_that_cannot_be_is_refused(part, words):
+    with pytest.raises(ValueError, match=words):
+        part()
+
+
 def test_statistics_that_are_missing_are_refused():
-    with pytest.raises(ValueError, match=r"statistics lack poses_scale: it must be there, of shape \(14,\)"):
+    with pytest.raises(
+        ValueError, match=r"statistics lacks 'poses_scale': it must hold an array \[14\] of that name"
+    ):
         vision_performer(SMALL, {name: value for name, value in KNOWN.items() if name != "poses_scale"})

@@ -112,7 +112,7 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
         ({"deadline": 1.0}, "deadline is 1.0"),
         ({"golden": {"observations": -1}}, "observations is -1"),
         ({"golden": {"observations": 7}}, "golden.npz"),
-        ({"tolerances": {"command": 1e-5}}, "action is None"),
+        ({"tolerances": {"command": 1e-5}}, "tolerance of action is None"),
         ({"requires": {"onnxruntime": "99.0"}}, "it requires onnxruntime 99.0"),
         ({"requires": None}, "which onnxruntime"),
         ({"outputs": {**manifest()["outputs"], "felt": manifest()["inputs"]["felt"]}}, "input and an output"),
@@ -123,7 +123,7 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
                     "more": {"shape": [9], "dtype": "uint8", "low": -1, "high": 9},
                 }
             },
-            "they must be from 0 to 255",
+            "it must be two numbers from 0 to 255",
         ),
         ({"inputs": {}}, "inputs is empty"),
         ({"inputs": {**manifest()["inputs"], "more": {"shape": [1]}}}, "dtype is None"),
@@ -139,10 +139,20 @@ def test_an_invalid_manifest_is_refused(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", "null", "NaN", '{"schema": NaN}', "[" * 100_000, '{"schema": 1' + "0" * 5000 + "}"],
+    [
+        b"\xff{}",
+        "",
+        "[]",
+        "{",
+        "null",
+        "NaN",
+        '{"schema": NaN}',
+        "[" * 100_000,
+        '{"schema": 1' + "0" * 5000 + "}",
+    ],
 )
 def test_a_manifest_that_is_not_a_json_object_is_refused(bundle, text):
-    (bundle / "manifest.json").write_text(text)
+    (bundle / "manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     resum(bundle)
     assert "manifest.json" in refused(bundle)
 

@@ -133,10 +133,10 @@ def flood(sock, sequence):
         (half, "no command came in time, 3 times in a row"),
         (lambda s: answers(s, count=3), "the peer has closed the connection"),
         (lambda s: s.sendall(b"\x17\x03 garbage, longer than a header"), "does not use this protocol"),
-        (lambda s: answers(s, command=(0.1, np.nan)), "the command for right is nan m"),
+        (lambda s: answers(s, command=(0.1, np.nan)), "the command 'right' is nan m"),
         (
             lambda s: answers(s, command=(9.0, 0.0)),
-            "left is 9 m: it must be from -0.3 to 0.3",
+            "the command 'left' is 9 m: it must be a number from -0.3 to 0.3",
         ),
         (lambda s: answers(s, command=(0.0, 0.0, 0.0)), "a COMMAND has 12 bytes: it must have 8"),
         (lambda s: answers(s, sequence=lambda n: n + 1), "a command for observation 2 came"),
@@ -160,7 +160,7 @@ def test_a_bad_policy_makes_the_robot_stop_safely(bundle, peer, message):
 def test_the_robot_holds_while_a_command_is_late(bundle):
     def late_once(sock):
         answers(sock, count=5)
-        time.sleep(0.05)  # two periods and a half
+        time.sleep(0.2)  # ten periods
         answers(sock, first=None)
 
     robot, record, reason = drive(bundle, late_once, ToyRobot(30), misses=20)

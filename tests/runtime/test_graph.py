@@ -43,7 +43,7 @@ def test_an_invalid_observation_is_refused_by_name(observation, message):
         OnnxPolicy(graph(), TWO)(observation)
 
 
-def test_what_a_graph_does_not_read_makes_no_difference():
+def test_observations_that_a_graph_does_not_read_change_nothing():
     action = OnnxPolicy(graph(), TWO)({"point": POINT, "colour": POINT})
     np.testing.assert_array_equal(action, 2 * POINT)
 

@@ -59,7 +59,7 @@ def test_unpack_restores_what_pack_packed():
     assert payload[:8] == arrays["felt"].astype("<f4").tobytes()  # sorted by name
     for name, array in unpack(inputs(), payload).items():
         np.testing.assert_array_equal(array, arrays[name])
-    with pytest.raises(ValueError, match="felt is missing"):
+    with pytest.raises(ValueError, match=r"felt is None: it must be float32\[2\]"):
         pack(inputs(), {"image": arrays["image"]})
     with pytest.raises(ValueError, match=r"felt is float64\[2\]"):
         pack(inputs(), {**arrays, "felt": arrays["felt"].astype(float)})
@@ -94,7 +94,7 @@ def test_invalid_bytes_are_refused_before_the_payload_arrives(data, message):
 def test_a_reason_is_one_printable_line():
     assert Message(Kind.STOP, 0, 0, b"\xff\x00a\nb\x1b[31m").reason.isprintable()
     assert Message(Kind.STOP, 0, 0, b"").reason == "no reason given"
-    assert Decoder(LENGTHS).feed(stop("x" * 1000))[0].reason == "x" * 500
+    assert Decoder(LENGTHS).feed(stop("x" * 1000))[0].payload == b"x" * 500
 
 
 def test_ten_thousand_corrupted_streams_give_valid_messages_or_are_refused():

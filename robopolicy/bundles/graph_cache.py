@@ -1,4 +1,4 @@
-"""Converted policies, kept in the user's cache folder, since a conversion takes seconds."""
+"""A cache of converted policies in the user's cache folder, since a conversion takes seconds."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from robopolicy.writing import whole
 
 DIGEST = hashlib.sha256().digest_size
-MOST = 200  # graphs, the least recently used of which goes
+MOST = 200  # graphs; the least recently used are removed
 CONVERTERS = ("jax", "jax2onnx", "onnx")
-ROOMS = ("attention", "policies", "export")  # whose code decides what a graph is
+ROOMS = ("attention", "policies", "bundles")  # whose code determines a graph
 
 
-def place_of(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Path:
-    """Where the graph of what was given to the converter is kept: a name of its contents and of all code."""
+def cache_path(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Path:
+    """The cached file of the converter's input: its name is a digest of the input and of all code."""
     digest = hashlib.sha256(_code())
     digest.update(json.dumps(description, sort_keys=True, default=str).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if not os.path.isabs(folder):  # there is no home: nothing can be kept below this
+    if not os.path.isabs(folder):  # there is no home, and no file below this can exist
         folder = os.devnull
     return Path(folder) / "robopolicy" / "onnx" / f"{digest.hexdigest()}.onnx"
 
@@ -44,14 +44,14 @@ def _code() -> bytes:
     return digest.digest()
 
 
-def fetch(kept: Path, path: Path) -> bool:
-    """Copy a graph that is kept to `path`; whether there was one that is not damaged."""
+def fetch(cached: Path, path: Path) -> bool:
+    """Copy a cached graph to `path`. Returns whether there is one that is not damaged."""
     try:
-        content = kept.read_bytes()
+        content = cached.read_bytes()
     except OSError:
         return False
     with contextlib.suppress(OSError):  # of a cache that is read only
-        os.utime(kept)
+        os.utime(cached)
     digest, graph = content[:DIGEST], content[DIGEST:]
     if hashlib.sha256(graph).digest() != digest:
         return False
@@ -59,13 +59,13 @@ def fetch(kept: Path, path: Path) -> bool:
     return True
 
 
-def keep(path: Path, kept: Path) -> None:
-    """Keep the graph at `path` behind its checksum. A cache that cannot be written only costs time."""
+def store(path: Path, cached: Path) -> None:
+    """Store the graph at `path` behind its checksum. A cache that cannot be written only costs time."""
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        cached.parent.mkdir(parents=True, exist_ok=True)
         graph = path.read_bytes()
-        with whole(kept) as partial:
+        with whole(cached) as partial:
             partial.write_bytes(hashlib.sha256(graph).digest() + graph)
-        used = sorted(kept.parent.glob("*.onnx"), key=lambda file: file.stat().st_mtime)
+        used = sorted(cached.parent.glob("*.onnx"), key=lambda file: file.stat().st_mtime)
         for old in used[:-MOST]:
             old.unlink()

@@ -95,12 +95,6 @@ class Physics(Protocol):
     def step(self) -> None:
         """Advance by one control period, in the configured number of physics steps."""
 
-    def foot_contacts(self) -> NDArray[np.bool_]:
-        """Whether each foot touches the terrain, [4]."""
-
-    def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
-        """Distance [N] (m), at most `reach`, to the terrain from `origins` along unit `directions` [N, 3]."""
-
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         """A picture [height, width, 3] of the robot and its world."""
 
@@ -109,21 +103,6 @@ class Physics(Protocol):
 
         They exclude the payload.
         """
-
-    def mass_matrix(self) -> Array:
-        """Joint-space inertia [18, 18]; the order is base linear, base angular (world), joints."""
-
-    def gravity_torques(self) -> Array:
-        """Generalised force [18] that balances gravity, in the order of `mass_matrix`."""
-
-    def foot_positions(self) -> Array:
-        """Centres of the toes, [4, 3] (m, world)."""
-
-    def foot_jacobians(self) -> Array:
-        """Jacobian of each toe's centre (world) for the generalised velocity, [4, 3, 18]."""
-
-    def contact_forces(self) -> Array:
-        """Force of the terrain on each foot in the last physics step, [4, 3] (N, world)."""
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

@@ -219,7 +219,8 @@ class MujocoPhysics(MujocoWorld):
         model.actuator_biasprm[:, 2] = -config.damping * held
 
     def state(self) -> BodyState:
-        return BodyState(*_state(self.data.qpos, self.data.qvel))
+        state: BodyState = _state(self.data.qpos, self.data.qvel)
+        return state
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
         if position_controlled.tobytes() != self._held:
@@ -261,8 +262,7 @@ class MujocoPhysics(MujocoWorld):
 
 
 @numba.njit(cache=True)
-def _state(qpos: Array, qvel: Array) -> tuple[Array, ...]:
-    """The entries of a `BodyState`."""
+def _state(qpos: Array, qvel: Array) -> BodyState:
     w, x, y, z = qpos[3:7]
     rotation = np.array(
         [
@@ -274,7 +274,7 @@ def _state(qpos: Array, qvel: Array) -> tuple[Array, ...]:
     angular = np.empty(3)  # MuJoCo gives a floating body's angular velocity in body axes
     for axis in range(3):
         angular[axis] = (rotation[axis] * qvel[3:6]).sum()
-    return qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:].copy(), qvel[6:].copy()
+    return BodyState(qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:].copy(), qvel[6:].copy())
 
 
 @numba.njit(cache=True)

@@ -13,9 +13,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.checks import LONGEST_EPISODE, check_pictures
 from robopolicy.envs.described import Description
-from robopolicy.envs.physics import ENGINES, default_engine, make_physics
+from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import Physics, View
 from robopolicy.envs.quadruped import description, drawn, oracle
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
@@ -26,7 +25,8 @@ from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 from robopolicy.envs.shapes import Shape
-from robopolicy.envs.task import Curriculum, Outcome, Task
+from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
+from robopolicy.envs.task import Curriculum, Outcome
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
@@ -98,7 +98,7 @@ PRESETS = {
 }
 
 
-class SteppingStones(Task):
+class SteppingStones(SimulatedTask):
     """Observation: two depth images (m) and proprioception, named by `PROPRIOCEPTION`. Action: [4] floats.
 
     The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; a foot
@@ -132,31 +132,24 @@ class SteppingStones(Task):
         render_size: tuple[int, int] = (960, 540),
         config: SteppingStonesConfig | None = None,
     ) -> None:
-        """`config` takes the place of the one that `preset` names; `render_size` is (width, height)."""
+        """`config` replaces the one that `preset` names; `render_size` is (width, height)."""
+        super().__init__(engine, render_mode, render_size)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
-        check_pictures(render_mode, self.metadata["render_modes"], render_size)
         self.config = config
-        self.render_mode = render_mode
-        self._render_size = render_size
-        self.physics: Physics = make_physics(engine, visible=render_mode is not None)
+        self.physics: Physics = make_physics(self.engine, visible=render_mode is not None)
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset)
         self.ticks = config.ticks
-        self._running = False
         images = {
             name: gymnasium.spaces.Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
             for name, camera in CAMERAS.items()
         }
-        size = (len(PROPRIOCEPTION),)
-        proprioception = gymnasium.spaces.Box(-BOUND, BOUND, size, np.float32)
-        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(
-            {**images, "proprioception": proprioception}
-        )
+        proprioception = gymnasium.spaces.Box(-BOUND, BOUND, (len(PROPRIOCEPTION),), np.float32)
+        self.observation_space = gymnasium.spaces.Dict({**images, "proprioception": proprioception})
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(LEGS),), np.float32)
 
     @property
@@ -176,7 +169,7 @@ class SteppingStones(Task):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Draw a terrain and put the robot at its start. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
@@ -195,15 +188,12 @@ class SteppingStones(Task):
         self._previous = np.zeros(len(LEGS), np.float32)
         self._steps = 0
         self._running = True
-        return self._observation(), self._info("")
+        return self.observation(), self.info("")
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[dict[str, NDArray[np.float32]], float, bool, bool, dict[str, Any]]:
+    def step(self, action: NDArray[np.float32]) -> Step:
         """Advance by one policy period."""
-        if not self._running:
-            raise RuntimeError("step called before reset, or after the end of an episode: call reset")
-        action = self._checked(action)
+        self.check_running("step")
+        action = self.checked(action)
         config, walker = self.config, self.walker
         before = walker.reading.position[0]
         walker.offsets = config.largest_offset * action.astype(float)
@@ -228,20 +218,11 @@ class SteppingStones(Task):
         self._previous = action
         self._steps += 1
         reward += config.reward.progress * float(walker.reading.position[0] - before)
-        truncated = not cause and self._steps * config.policy_period >= config.episode_seconds - 1e-9
         if cause and cause != "goal":
             reward -= config.reward.fall
-        self._running = not (cause or truncated)
-        info = self._info(cause or ("time" if truncated else ""))
-        return self._observation(), float(reward), bool(cause), bool(truncated), info
-
-    def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        array = np.asarray(action)
-        if array.shape != self.action_space.shape or not np.issubdtype(array.dtype, np.floating):
-            raise ValueError(f"action has shape {array.shape} and dtype {array.dtype}: it must be [4] floats")
-        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
-            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
-        return array.astype(np.float32)
+        return self.stepped(
+            reward, cause, self._steps * config.policy_period >= config.episode_seconds - 1e-9
+        )
 
     def _end(self) -> str:
         config, reading = self.config, self.walker.reading
@@ -256,16 +237,16 @@ class SteppingStones(Task):
             return "drift"
         return "goal" if x >= config.terrain.goal else ""
 
-    def _info(self, cause: str) -> dict[str, Any]:
+    def info(self, cause: str) -> dict[str, Any]:
         return {
             "distance": float(self.walker.reading.position[0]),
             "success": cause == "goal",
             "cause": cause,
         }
 
-    def _observation(self) -> dict[str, NDArray[np.float32]]:
+    def observation(self) -> Observation:
         walker, reading = self.walker, self.walker.reading
-        phase = 2 * np.pi * walker.time / walker.trot.period
+        phase = 2 * np.pi * walker.time / self.config.walker.gait.period
         proprioception = np.concatenate(
             [
                 reading.attitude[:2],
@@ -302,10 +283,6 @@ class SteppingStones(Task):
         # Square to the row: PyBullet's software renderer garbles what reaches behind the eye.
         return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
-        return None if self.render_mode is None else self.physics.render(self.view(), *self._render_size)
-
     def marks(self) -> NDArray[np.float64]:
         """Where the feet that are in the air are going to land, [N, 3] (m, world)."""
         return self.walker.landings[self.walker.swinging]
@@ -323,8 +300,3 @@ class SteppingStones(Task):
     def robot(self) -> Description:
         """The Laikago and its low level."""
         return description.robot(self.config.walker, self.physics)
-
-    def close(self) -> None:
-        """Release the engine; a second call does nothing."""
-        self._running = False
-        self.physics.close()

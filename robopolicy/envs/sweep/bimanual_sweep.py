@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.checks import LONGEST_EPISODE, check_pictures
 from robopolicy.envs.described import Description
-from robopolicy.envs.physics import ENGINES, default_engine, make_arms
+from robopolicy.envs.physics import make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
 from robopolicy.envs.shapes import Balls, Shape
+from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
 from robopolicy.envs.sweep import description, drawn, kinematics, mirror
 from robopolicy.envs.sweep.demonstrator import Demonstrator
 from robopolicy.envs.sweep.description import ACTION, ARMS
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
-from robopolicy.envs.task import Mirror, Outcome, Task
+from robopolicy.envs.task import Mirror, Outcome
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
@@ -86,7 +86,7 @@ PRESETS = {
 }
 
 
-class BimanualSweep(Task):
+class BimanualSweep(SimulatedTask):
     """Observation: `image` [S, S, 3] uint8 and `poses` [14] of the spatulas. Action: [12], named by `ACTION`.
 
     `poses` are position (m) and quaternion (w, x, y, z; w >= 0) of the left and the right spatula in the
@@ -103,7 +103,7 @@ class BimanualSweep(Task):
     angles that this asks of the arms' joints.
     """
 
-    rate = round(1 / PERIOD)
+    rate = 10
     actions = description.moves(BimanualSweepConfig.largest_move, BimanualSweepConfig.largest_turn)
     vectors = {"poses": description.poses()}  # noqa: RUF012
     outcomes = (
@@ -137,24 +137,20 @@ class BimanualSweep(Task):
 
         `image_size` None leaves out the image, which is most of a step's time, for policies that do not look.
         """
+        super().__init__(engine, render_mode, render_size)
         if config is None:
             config = replace(PRESETS[one_of("preset", preset, PRESETS)], image_size=image_size)
             if balls is not None:
                 config = replace(config, balls=balls)
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
-        check_pictures(render_mode, self.metadata["render_modes"], render_size)
         self.config = config
-        self.render_mode = render_mode
-        self._render_size = render_size
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
-        self.physics: ArmsPhysics = make_arms(engine, kinematics.TOOL)
+        self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL)
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
             self.cameras = {"image": description.camera(config.image_size, CAMERA)}
-        self._running = False
         self._oracle: Demonstrator | None = None
         bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
         spaces: dict[str, gymnasium.Space[Any]] = {
@@ -165,13 +161,8 @@ class BimanualSweep(Task):
             spaces["image"] = gymnasium.spaces.Box(0, 255, shape, np.uint8)
         if config.ball_positions:
             spaces["balls"] = gymnasium.spaces.Box(-2.0, 2.0, (config.balls, 3), np.float32)
-        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(spaces)
+        self.observation_space = gymnasium.spaces.Dict(spaces)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(ACTION),), np.float32)
-
-    @property
-    def control_period(self) -> float:
-        """See `Task`."""
-        return PERIOD
 
     @classmethod
     def settings_for(cls, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -180,7 +171,7 @@ class BimanualSweep(Task):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Scatter the balls. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
@@ -201,7 +192,7 @@ class BimanualSweep(Task):
         self._clipped: list[str] = []
         self._read()
         self._running = True
-        return self._observation(), self._info("")
+        return self.observation(), self.info("")
 
     def start(self) -> Target:
         """Where the spatulas are told to be at first."""
@@ -225,14 +216,11 @@ class BimanualSweep(Task):
             )
         return np.column_stack([places, np.full(config.balls, config.ball_radius)])
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
+    def step(self, action: NDArray[np.float32]) -> Step:
         """Advance by one control period."""
-        if not self._running:
-            raise RuntimeError("step called before reset, or after the end of an episode: call reset")
+        self.check_running("step")
         config = self.config
-        each = self._checked(action).astype(float).reshape(2, 2, 3)
+        each = self.checked(action).astype(float).reshape(2, 2, 3)
         self._steer(config.largest_move * each[:, 0], config.largest_turn * each[:, 1])
         self.physics.command(self.joint_targets)
         self.physics.step()
@@ -242,11 +230,8 @@ class BimanualSweep(Task):
         fraction = self._in_bowls.sum() / config.balls
         left = config.balls - self._in_bowls.sum() - self._spilled
         cause = "" if left else ("all balls in bowls" if fraction == 1 else "no ball left on the table")
-        truncated = not cause and self._steps >= last
         reward = fraction * (1 + (last - self._steps if cause else 0))
-        self._running = not (cause or truncated)
-        info = self._info(cause or ("time" if truncated else ""))
-        return self._observation(), float(reward), bool(cause), bool(truncated), info
+        return self.stepped(reward, cause, self._steps >= last)
 
     def _steer(self, moves: NDArray[np.float64], turns: NDArray[np.float64]) -> None:
         """Move the target, each arm's as far as it reaches."""
@@ -267,16 +252,6 @@ class BimanualSweep(Task):
         self._steer(np.zeros((2, 3)), np.zeros((2, 3)))
         self.physics.command(self.joint_targets)
 
-    def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        array = np.asarray(action)
-        if array.shape != self.action_space.shape or not np.issubdtype(array.dtype, np.floating):
-            raise ValueError(
-                f"action has shape {array.shape} and dtype {array.dtype}: it must be [12] floats"
-            )
-        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
-            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
-        return array.astype(np.float32)
-
     def _read(self) -> None:
         config = self.config
         self.balls = self.physics.balls()
@@ -289,7 +264,7 @@ class BimanualSweep(Task):
         self._in_bowls = self.held.sum(axis=0)
         self._spilled = int((self.balls[:, 2] < FALLEN).sum())
 
-    def _info(self, cause: str) -> dict[str, Any]:
+    def info(self, cause: str) -> dict[str, Any]:
         fraction = float(self._in_bowls.sum() / self.config.balls)
         return {
             "in_bowls": [int(count) for count in self._in_bowls],
@@ -300,10 +275,10 @@ class BimanualSweep(Task):
             "cause": cause,
         }
 
-    def _observation(self) -> dict[str, NDArray[Any]]:
+    def observation(self) -> Observation:
         positions, rotations = self.physics.tools()
         quaternions = Rotation.from_matrix(rotations).as_quat(canonical=True, scalar_first=True)
-        out: dict[str, NDArray[Any]] = {
+        out: Observation = {
             "poses": np.concatenate([positions, quaternions], axis=1).astype(np.float32).ravel()
         }
         if self.config.image_size is not None:
@@ -314,8 +289,7 @@ class BimanualSweep(Task):
 
     def demonstrator(self, seed: int = 0, noise: float = 0.0) -> Demonstrator:
         """What plays the episode that `reset` has begun, told where the balls are; see `Demonstrator`."""
-        if not self._running:
-            raise RuntimeError("demonstrator called before reset, or after the end of an episode: call reset")
+        self.check_running("demonstrator")
         return Demonstrator(self, seed, noise)
 
     def oracle_action(self) -> NDArray[np.float32]:
@@ -342,15 +316,6 @@ class BimanualSweep(Task):
             physics.tools(),
         )
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """A picture [height, width, 3] from the camera; None without a render mode."""
-        return None if self.render_mode is None else self.physics.render(CAMERA, *self._render_size)
-
     def robot(self) -> Description:
         """Both arms and their low level."""
         return description.robot(self, LEAD)
-
-    def close(self) -> None:
-        """Release the engine; a second call does nothing."""
-        self._running = False
-        self.physics.close()

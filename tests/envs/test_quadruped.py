@@ -10,10 +10,9 @@ from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.gait import TrotConfig, path
 from robopolicy.envs.quadruped.gait import standing as gait_stands
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
-from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
 from robopolicy.envs.quadruped.reading import read
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, Plan, StanceConfig
-from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+from robopolicy.envs.quadruped.terrain import MARGIN, Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 
 
@@ -250,9 +249,9 @@ def test_oracle_moves_a_landing_just_inside_the_nearest_stone():
     terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
     edge, far = terrain.ends[0], terrain.starts[1]
     nominal = np.array([edge - 0.2, edge - 0.02, edge + 0.01, far - 0.01])
-    moved = nominal + foothold_offsets(terrain, ahead(nominal), 0.3)
+    moved = nominal + terrain.foothold_offsets(ahead(nominal), 0.3)
     np.testing.assert_allclose(moved, [nominal[0], edge - MARGIN, edge - MARGIN, far + MARGIN])
-    assert np.abs(foothold_offsets(terrain, ahead(nominal), 0.05)).max() <= 0.05
+    assert np.abs(terrain.foothold_offsets(ahead(nominal), 0.05)).max() <= 0.05
 
 
 def test_walker_trots_straight_at_its_speed_on_level_ground(physics):

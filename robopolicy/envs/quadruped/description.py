@@ -6,13 +6,13 @@ from dataclasses import asdict
 
 import numpy as np
 
-from robopolicy.envs.described import Description, measured, pinhole
+from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import Physics
 from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
 from robopolicy.envs.quadruped.gait import OFFSETS
 from robopolicy.envs.quadruped.kinematics import LEGS
 from robopolicy.envs.quadruped.walker import WalkerConfig, standing_joints
-from robopolicy.envs.task import Camera, Quantity
+from robopolicy.envs.simulated import measured, pinhole
 
 FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
 # By the beginning of its name: unit, largest absolute value of a sound reading, and what it is.

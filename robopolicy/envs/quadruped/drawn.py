@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from robopolicy.envs.members import Balls, Boxes, Lines, Shape
 from robopolicy.envs.physics.base import Array, BodyState
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, leg_lines
 from robopolicy.envs.quadruped.terrain import Terrain
-from robopolicy.envs.shapes import Balls, Boxes, Lines, Shape
 
 TRUNK = (0.25, 0.085, 0.06)  # half its sides, m
 LIMB = 0.02  # m

@@ -13,10 +13,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.described import Description
+from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
 from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import Physics, View
-from robopolicy.envs.quadruped import description, drawn, oracle
+from robopolicy.envs.quadruped import description, drawn
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
 from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
@@ -24,9 +24,7 @@ from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
-from robopolicy.envs.shapes import Shape
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
-from robopolicy.envs.task import Curriculum, Outcome
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
@@ -269,7 +267,8 @@ class SteppingStones(SimulatedTask):
         """The action of a policy that is told where the stones are, [4]."""
         nominal = self.walker.hips_world()[:, :2]
         nominal[:, 0] += self.walker.nominal_landings()
-        return oracle.act(self.terrain, nominal, self.config.largest_offset)
+        largest = self.config.largest_offset
+        return (self.terrain.foothold_offsets(nominal, largest) / largest).astype(np.float32)
 
     players = {"oracle": oracle_action}  # noqa: RUF012
 

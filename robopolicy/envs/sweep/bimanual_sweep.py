@@ -15,17 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.described import Description
+from robopolicy.envs.members import Balls, Description, Mirror, Outcome, Shape
 from robopolicy.envs.physics import make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
-from robopolicy.envs.shapes import Balls, Shape
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
 from robopolicy.envs.sweep import description, drawn, kinematics, mirror
 from robopolicy.envs.sweep.demonstrator import Demonstrator
 from robopolicy.envs.sweep.description import ACTION, ARMS
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
-from robopolicy.envs.task import Mirror, Outcome
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robopolicy.envs.described import Description, measured, pinhole
+from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import View
+from robopolicy.envs.simulated import measured, pinhole
 from robopolicy.envs.sweep import kinematics
-from robopolicy.envs.task import Camera, Quantity
 
 if TYPE_CHECKING:
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep

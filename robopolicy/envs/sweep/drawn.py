@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from robopolicy.envs.members import Balls, Boxes, Lines, Shape
 from robopolicy.envs.physics.arms import Bowl
 from robopolicy.envs.physics.base import Array
-from robopolicy.envs.shapes import Balls, Boxes, Lines, Shape
 from robopolicy.envs.sweep import kinematics
 
 BLADE = ((0.03, 0.0, 0.0175), (0.03, 0.065, 0.0175))  # middle and half extents of a spatula's blade, m

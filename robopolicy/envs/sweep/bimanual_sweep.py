@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.members import Balls, Description, Mirror, Outcome, Shape
+from robopolicy.envs.members import Description, Mirror, Outcome, Shape
 from robopolicy.envs.physics import make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
@@ -304,15 +304,7 @@ class BimanualSweep(SimulatedTask):
 
     def shapes(self) -> dict[str, Shape]:
         """Table, bowls, balls and arms as they are now, by name, for whoever draws them."""
-        physics, config = self.physics, self.config
-        return drawn.shapes(
-            config.table,
-            config.bowls,
-            Balls(self.balls, config.ball_radius),
-            self.workspace.bases,
-            physics.joints(),
-            physics.tools(),
-        )
+        return drawn.shapes(self)
 
     def robot(self) -> Description:
         """Both arms and their low level."""

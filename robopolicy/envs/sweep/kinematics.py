@@ -59,10 +59,9 @@ TOOL = frame((0.0, np.pi, 0.0), (-OFFSET, 0.0, FLANGE + HANDLE))
 
 
 class Solution(NamedTuple):
-    """Joints [7] (rad), the tool's pose [4, 4] with them, and whether it is the pose that was asked for."""
+    """Joints [7] (rad) of the nearest pose in reach, and whether it is the target."""
 
     joints: Array
-    pose: Array
     reached: bool
 
 
@@ -90,15 +89,14 @@ def inverse(target: Array, start: Array, farthest: float = np.inf, tolerance: fl
     """Joints that put the tool at `target` [4, 4], near `start` [7], within limits and drawn to `REST`.
 
     Damped least squares; the motion that leaves the tool in place pulls towards `REST`, so that the joints
-    for a pose do not depend for long on how the arm came there. Where the pose is out of reach (more than
-    `tolerance`, m and rad, away), the nearest that was found is returned. A pose for which some joint would
-    have to move by more than `farthest` (rad) counts as out of reach, too: it is one for another branch.
+    for a pose do not depend for long on the path to it. A pose is out of reach if the error stays above
+    `tolerance` (m and rad), or if some joint would move by more than `farthest` (rad), to another branch.
     """
-    joints, pose, error = _inverse(
+    joints, error = _inverse(
         np.asarray(target, float), np.asarray(start, float), _LINKS, TOOL, REST, LOWER, UPPER
     )
     near = np.abs(joints - start).max() <= farthest
-    return Solution(joints, pose, bool(error <= tolerance and near))
+    return Solution(joints, bool(error <= tolerance and near))
 
 
 @numba.njit(cache=True)
@@ -143,12 +141,12 @@ def _error(target: Array, pose: Array) -> Array:
 @numba.njit(cache=True)
 def _inverse(
     target: Array, start: Array, links: Array, tool: Array, rest: Array, lower: Array, upper: Array
-) -> tuple[Array, Array, float]:
+) -> tuple[Array, float]:
     joints = start.copy()
     pose, moves = _forward(joints, links, tool)
     error = _error(target, pose)
     size = np.sqrt(np.sum(error**2))
-    best, best_pose, best_size = joints, pose, size
+    best, best_size = joints, size
     for _ in range(STEPS):
         square = moves @ moves.T + DAMPING**2 * min(1.0, size) * np.eye(6)
         step = moves.T @ np.linalg.solve(square, error)
@@ -162,5 +160,5 @@ def _inverse(
         error = _error(target, pose)
         size = np.sqrt(np.sum(error**2))
         if size < best_size or size < CLOSE:
-            best, best_pose, best_size = joints, pose, size
-    return best, best_pose, best_size
+            best, best_size = joints, size
+    return best, best_size

@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
+from robopolicy.envs.members import Balls, Boxes, Curriculum, Description, Lines, Outcome, Shape
 from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import Physics, View
-from robopolicy.envs.quadruped import description, drawn
+from robopolicy.envs.quadruped import description
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
-from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
-from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
+from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
+from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_lines
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
@@ -29,6 +29,8 @@ from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
 ROBOT_MASS = 25.6  # kg, for the size of pushes
+TRUNK = (0.25, 0.085, 0.06)  # m, half its sides in recordings
+LIMB = 0.02  # m, the radius of a limb there
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
 
 
@@ -101,8 +103,8 @@ class SteppingStones(SimulatedTask):
 
     The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; a foot
     takes the action of the step in which it lifts off and keeps it for that swing. `info` holds `distance`
-    (m), `success` and `cause`, the reason why the episode ended ("" while it runs). `on_tick`, where it is
-    set, is called after each control period, of which a step has several.
+    (m), `success` and `cause`, the reason for the end of the episode ("" while it runs). A step calls
+    `on_tick`, if it is set, after each of its control periods.
     """
 
     rate: float = 20
@@ -143,12 +145,12 @@ class SteppingStones(SimulatedTask):
         self.actions = description.footholds(config.largest_offset)
         self.ticks = config.ticks
         images = {
-            name: gymnasium.spaces.Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
+            name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
             for name, camera in CAMERAS.items()
         }
-        proprioception = gymnasium.spaces.Box(-BOUND, BOUND, (len(PROPRIOCEPTION),), np.float32)
-        self.observation_space = gymnasium.spaces.Dict({**images, "proprioception": proprioception})
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(LEGS),), np.float32)
+        proprioception = Box(-BOUND, BOUND, (len(PROPRIOCEPTION),), np.float32)
+        self.observation_space = Dict({**images, "proprioception": proprioception})
+        self.action_space = Box(-1.0, 1.0, (len(LEGS),), np.float32)
 
     @property
     def control_period(self) -> float:
@@ -225,7 +227,7 @@ class SteppingStones(SimulatedTask):
     def _end(self) -> str:
         config, reading = self.config, self.walker.reading
         x, y, z = reading.position.tolist()
-        # Written so that a robot that is nowhere, for the engine has diverged, has fallen too.
+        # After a divergence of the engine, comparisons with NaN are false: the robot has fallen, too.
         upright = z - self.walker.ground >= config.lowest_base and reading.tilt <= config.largest_tilt
         if not upright:
             return "fall"
@@ -264,7 +266,7 @@ class SteppingStones(SimulatedTask):
         self.sensors.see(reading.position, float(reading.attitude[2]))
 
     def oracle_action(self) -> NDArray[np.float32]:
-        """The action of a policy that is told where the stones are, [4]."""
+        """The action of a policy that reads the places of the stones, [4]."""
         nominal = self.walker.hips_world()[:, :2]
         nominal[:, 0] += self.walker.nominal_landings()
         largest = self.config.largest_offset
@@ -273,7 +275,7 @@ class SteppingStones(SimulatedTask):
     players = {"oracle": oracle_action}  # noqa: RUF012
 
     def halt(self) -> None:
-        """The safe stop: from now on no further foot lifts off, whatever the actions; the robot stands."""
+        """The safe stop: no further foot lifts off, whatever the actions, and the robot stands."""
         self.walker.halt()
 
     def view(self) -> View:
@@ -283,15 +285,27 @@ class SteppingStones(SimulatedTask):
         return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
 
     def marks(self) -> NDArray[np.float64]:
-        """Where the feet that are in the air are going to land, [N, 3] (m, world)."""
+        """Landing points of the feet in the air, [N, 3] (m, world)."""
         return self.walker.landings[self.walker.swinging]
 
     def shapes(self) -> dict[str, Shape]:
-        """Stones, robot and footholds as they are now, by name, for whoever draws them."""
-        return drawn.shapes(self.terrain, self.physics.state(), self.marks())
+        """Stones, robot and footholds now, by name."""
+        solids, state = self.terrain.solids(), self.physics.state()
+        legs = state.position + leg_lines(state.joint_positions.reshape(4, 3)) @ state.rotation.T
+        return {
+            "stones": Boxes(
+                np.array([box.center for box in solids]),
+                np.array([box.half for box in solids]),
+                Rotation.from_euler("z", [[box.yaw] for box in solids]).as_matrix(),
+            ),
+            "robot/trunk": Boxes(state.position[None], np.array([TRUNK]), state.rotation[None]),
+            "robot/legs": Lines(legs, LIMB),
+            "robot/feet": Balls(legs[:, -1], FOOT_RADIUS),
+            "footholds": Balls(self.marks(), LIMB),
+        }
 
     def caption(self, action: NDArray[np.float32]) -> list[str]:
-        """Where each foot is to land."""
+        """The commanded footholds."""
         offsets = 100 * self.config.largest_offset * action
         feet = "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in zip(LEGS, offsets, strict=True))
         return [f"footholds of feet that lift off now  {feet}    ringed: where those in the air land"]

@@ -65,11 +65,6 @@ class Solution(NamedTuple):
     reached: bool
 
 
-def forward(joints: Array) -> Array:
-    """The tool's pose [4, 4]."""
-    return np.asarray(_forward(joints, _LINKS, TOOL)[0])
-
-
 def line(joints: Array) -> Array:
     """The arm from its base over its seven joints to the tool, [9, 3] (m)."""
     pose, points = np.eye(4), [np.zeros(3)]
@@ -80,11 +75,6 @@ def line(joints: Array) -> Array:
     return np.stack([*points, (pose @ TOOL)[:3, 3]])
 
 
-def jacobian(joints: Array) -> Array:
-    """Linear (m/s) and angular (rad/s) velocity of the tool for each joint velocity, [6, 7]."""
-    return np.asarray(_forward(joints, _LINKS, TOOL)[1])
-
-
 def inverse(target: Array, start: Array, farthest: float = np.inf, tolerance: float = 1e-3) -> Solution:
     """Joints that put the tool at `target` [4, 4], near `start` [7], within limits and drawn to `REST`.
 
@@ -92,25 +82,27 @@ def inverse(target: Array, start: Array, farthest: float = np.inf, tolerance: fl
     for a pose do not depend for long on the path to it. A pose is out of reach if the error stays above
     `tolerance` (m and rad), or if some joint would move by more than `farthest` (rad), to another branch.
     """
-    joints, error = _inverse(
-        np.asarray(target, float), np.asarray(start, float), _LINKS, TOOL, REST, LOWER, UPPER
-    )
+    joints, error = _inverse(np.asarray(target, float), np.asarray(start, float))
     near = np.abs(joints - start).max() <= farthest
     return Solution(joints, bool(error <= tolerance and near))
 
 
 @numba.njit(cache=True)
-def _forward(joints: Array, links: Array, tool: Array) -> tuple[Array, Array]:
+def forward(joints: Array) -> tuple[Array, Array]:
+    """The tool's pose [4, 4], and its Jacobian [6, 7].
+
+    The Jacobian is the linear (m/s) and angular (rad/s) velocity of the tool for each joint velocity.
+    """
     pose = np.eye(4)
     axes, origins = np.empty((7, 3)), np.empty((7, 3))
     turn = np.eye(4)
     for j in range(7):
-        pose = pose @ links[j]
+        pose = pose @ _LINKS[j]
         axes[j], origins[j] = pose[:3, 2], pose[:3, 3]
         c, s = np.cos(joints[j]), np.sin(joints[j])
         turn[0, 0], turn[0, 1], turn[1, 0], turn[1, 1] = c, -s, s, c
         pose = pose @ turn
-    pose = pose @ tool
+    pose = pose @ TOOL
     out = np.empty((6, 7))
     for j in range(7):
         out[:3, j] = np.cross(axes[j], pose[:3, 3] - origins[j])
@@ -139,24 +131,22 @@ def _error(target: Array, pose: Array) -> Array:
 
 
 @numba.njit(cache=True)
-def _inverse(
-    target: Array, start: Array, links: Array, tool: Array, rest: Array, lower: Array, upper: Array
-) -> tuple[Array, float]:
+def _inverse(target: Array, start: Array) -> tuple[Array, float]:
     joints = start.copy()
-    pose, moves = _forward(joints, links, tool)
+    pose, moves = forward(joints)
     error = _error(target, pose)
     size = np.sqrt(np.sum(error**2))
     best, best_size = joints, size
     for _ in range(STEPS):
         square = moves @ moves.T + DAMPING**2 * min(1.0, size) * np.eye(6)
         step = moves.T @ np.linalg.solve(square, error)
-        spare = 0.1 * (rest - joints)
+        spare = 0.1 * (REST - joints)
         step = step + spare - moves.T @ np.linalg.solve(square, moves @ spare)
         largest = np.abs(step).max()
         if largest > LARGEST_STEP:
             step *= LARGEST_STEP / largest
-        joints = np.minimum(np.maximum(joints + step, lower), upper)
-        pose, moves = _forward(joints, links, tool)
+        joints = np.minimum(np.maximum(joints + step, LOWER), UPPER)
+        pose, moves = forward(joints)
         error = _error(target, pose)
         size = np.sqrt(np.sum(error**2))
         if size < best_size or size < CLOSE:

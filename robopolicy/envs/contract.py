@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from robopolicy.envs.members import Camera, Curriculum, Mirror, Outcome, Quantity
 from robopolicy.settings import is_finite
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # of an observation, as manifests have it
@@ -25,122 +25,78 @@ ENDING: dict[str, tuple[str, Any, str]] = {
     "success": ("whether the episode succeeded", bool | np.bool_, "True or False"),
     "cause": ("why the episode ended, in a few words", str, "text"),
 }
-METHODS = (
-    *("settings_for", "images", "camera", "privileged_action", "halt", "shapes", "reference_images"),
-    *("marks", "view", "caption", "robot", "describe"),
-)
 RESERVED = ("return", "steps", "seed", *ENDING)  # names that results of an episode have besides outcomes
 
 
-def _is_tuple(value: Any, is_right: Callable[[Any], bool]) -> bool:
-    # A set has no order, and a text is a sequence of letters.
-    return isinstance(value, tuple | list) and all(map(is_right, value))
-
-
-def _is_mapping(value: Any, is_right: Callable[[Any], bool] = lambda entry: True) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(n, str) and is_right(v) for n, v in value.items())
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _is_positive(value: Any) -> bool:
-    return is_finite(value) and value > 0
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_interval(value: Any) -> bool:
-    return _is_tuple(value, is_finite) and len(value) == 2 and value[0] <= value[1]
-
-
-def _is_note(value: Any) -> bool:
-    return _is_mapping(value) and ("clip" not in value or _is_interval(value["clip"]))
-
-
-def _is_camera(value: Any) -> bool:
-    if not isinstance(value, Camera) or not _is_interval((value.low, value.high)):
+def matches(value: Any, annotation: Any) -> bool:
+    """Whether `value` has the type that a member of `Task` is annotated with; numbers must be finite."""
+    kind, arguments = get_origin(annotation) or annotation, get_args(annotation)
+    if kind is Any:
+        return True
+    if kind is UnionType:
+        return any(matches(value, one) for one in arguments)
+    if kind is tuple:
+        if not isinstance(value, tuple | list):  # a set has no order, and a text is a sequence of letters
+            return False
+        each = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return len(value) == len(each) and all(map(matches, value, each))
+    if kind is Mapping:
+        if not isinstance(value, Mapping):
+            return False
+        return all(matches(n, arguments[0]) and matches(entry, arguments[1]) for n, entry in value.items())
+    if kind is Callable:
+        return callable(value)
+    if kind is float:
+        return is_finite(value)
+    if kind is int and isinstance(value, bool):
         return False
-    clips = value.clip is None or _is_interval(value.clip)
-    return clips and (value.pinhole is None or _is_mapping(value.pinhole))
+    fields = get_type_hints(kind) if issubclass(kind, tuple) else {}  # of a NamedTuple
+    return isinstance(value, kind) and all(matches(getattr(value, name), of) for name, of in fields.items())
 
 
-def _is_outcome(value: Any) -> bool:
-    if not isinstance(value, Outcome) or not _is_text(value.name) or value.name in RESERVED:
-        return False
+def _are_sound(quantities: Any) -> bool:
+    names = {quantity.name for quantity in quantities}
+    return len(names) == len(quantities) and "" not in names and all(q.low <= q.high for q in quantities)
+
+
+def _are_formats(outcomes: Any) -> bool:
+    names = {outcome.name for outcome in outcomes}
     try:
-        return all(text.format(1.0) for text in (value.title, value.shown, value.said))
-    except (AttributeError, LookupError, TypeError, ValueError):
+        texts = [text.format(1.0) for outcome in outcomes for text in (outcome.shown, outcome.said)]
+    except (LookupError, TypeError, ValueError):
         return False
+    return all(texts) and len(names) == len(outcomes) and not names & {"", *RESERVED}
 
 
-def _is_quantity(value: Any) -> bool:
-    return isinstance(value, Quantity) and _is_text(value.name) and _is_interval((value.low, value.high))
-
-
-def _is_curriculum(value: Any) -> bool:
-    return (
-        isinstance(value, Curriculum)
-        and _is_tuple(value.presets, _is_text)
-        and _is_tuple(value.advance_at, is_finite)
-        and _is_tuple(value.episodes, _is_count)
-    )
-
-
-def _differ(value: Any, is_right: Callable[[Any], bool]) -> bool:
-    """Whether `value` is a tuple of right entries with different names."""
-    return _is_tuple(value, is_right) and len({getattr(v, "name", v) for v in value}) == len(value)
-
-
-def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_right(value)
-
-
-MEMBERS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "rate": (_is_positive, "a number of actions a second above 0"),
-    "control_period": (_is_positive, "a number of seconds above 0"),
-    "deadline": (_is_positive, "a number of seconds above 0"),
-    "actions": (
-        lambda value: _differ(value, _is_quantity),
-        "a tuple of Quantities with different names and finite limits",
-    ),
+# What a member must be besides its type.
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "rate": (lambda value: value > 0, "a number of actions a second above 0"),
+    "control_period": (lambda value: value > 0, "a number of seconds above 0"),
+    "deadline": (lambda value: value > 0, "a number of seconds above 0"),
+    "actions": (_are_sound, "a tuple of Quantities with different names and finite limits"),
     "vectors": (
-        lambda value: _is_mapping(value, lambda v: _differ(v, _is_quantity)),
+        lambda value: all(map(_are_sound, value.values())),
         "tuples of Quantities with different names and finite limits, by the names of vectors",
     ),
     "outcomes": (
-        lambda value: _differ(value, _is_outcome),
+        _are_formats,
         "a tuple of Outcomes that format a number, each with its own name, not called " + ", ".join(RESERVED),
     ),
-    "cameras": (lambda value: _is_mapping(value, _is_camera), "Cameras with finite limits, by name"),
-    "notes": (lambda value: _is_mapping(value, _is_note), "notes with a clip of two numbers, by name"),
-    "feedback": (lambda value: _is_tuple(value, _is_mapping), "a tuple of entries by name"),
-    "players": (lambda value: _is_mapping(value, callable), "functions by name"),
-    "presets": (lambda value: _differ(value, _is_text), "a tuple of different names"),
-    "curriculum": (_or_none(_is_curriculum), "a Curriculum of names, numbers and counts, or None"),
-    "policy_settings": (_is_mapping, "settings by name"),
-    "demonstrator": (_or_none(callable), "a function or None"),
-    "demo_settings": (_is_mapping, "settings by name"),
-    "mirror": (
-        _or_none(lambda value: isinstance(value, Mirror) and all(map(callable, value))),
-        "a Mirror of three functions or None",
+    "cameras": (
+        lambda value: all(camera.low < camera.high for camera in value.values()),
+        "Cameras with finite limits, by name",
     ),
-    "holds_last_action": (lambda value: isinstance(value, bool), "True or False"),
-    "ticks": (_is_count, "a whole number of 1 or more"),
-    "on_tick": (_or_none(callable), "a function or None"),
-    **dict.fromkeys(METHODS, (callable, "a method")),
+    "notes": (
+        lambda value: all(matches(note.get("clip", (0, 0)), tuple[float, float]) for note in value.values()),
+        "notes with a clip of two numbers, by name",
+    ),
+    "presets": (lambda value: len({*value} - {""}) == len(value), "a tuple of different names"),
+    "curriculum": (
+        lambda value: value is None or all(episodes >= 1 for episodes in value.episodes),
+        "a Curriculum of tuples of names, numbers and counts, or None",
+    ),
+    "ticks": (lambda value: value >= 1, "a whole number of 1 or more"),
 }
-
-
-def wrong_members(owner: Any) -> Iterator[tuple[str, str]]:
-    """Each member of a task or of its class that is wrong by itself, and what it must be."""
-    for member, (is_right, words) in MEMBERS.items():
-        value = getattr(owner, member, property())
-        if not isinstance(value, property) and not is_right(value):
-            yield member, f"it must be {words}"
 
 
 def wrong_spaces(task: Any) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ defaults. `check_task` refuses an environment by the name of the first member th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import get_annotations
 from numbers import Real
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
 
-from robopolicy.envs.contract import ENDING, REQUIRED, wrong_members, wrong_pairs, wrong_spaces
+from robopolicy.envs.contract import ENDING, REQUIRED, RULES, matches, wrong_pairs, wrong_spaces
 from robopolicy.envs.members import Camera, Curriculum, Description, Mirror, Outcome, Quantity, Shape
 from robopolicy.envs.physics.base import View
 from robopolicy.naming import one_line
@@ -201,7 +202,7 @@ def check_task(env: gymnasium.Env[Any, Any], name: str | None = None) -> None:
     if isinstance(env, gymnasium.Wrapper):
         raise ValueError(f"{where} is wrapped: give its env.unwrapped")
     _check_present(where, type(env), {*vars(env)}, tuple(REQUIRED))
-    for wrong in (wrong_members, wrong_spaces, wrong_pairs):
+    for wrong in (_wrong_members, wrong_spaces, wrong_pairs):
         _refuse(where, env, wrong(env))
 
 
@@ -212,7 +213,7 @@ def check_class(found: type, name: str) -> None:
     """
     where = f"environment {name!r}"
     _check_present(where, found, {"observation_space", "action_space"}, ("rate",))
-    _refuse(where, found, wrong_members(found))
+    _refuse(where, found, _wrong_members(found))
 
 
 def check_ending(task: Task, info: Mapping[str, Any]) -> None:
@@ -226,6 +227,21 @@ def check_ending(task: Task, info: Mapping[str, Any]) -> None:
         if not isinstance(info[member], kind):
             value = f"{member!r} as {info[member]!r}"
             raise ValueError(one_line(f"environment {named(task)!r} has {value} {where}; it must be {words}"))
+
+
+def _wrong_members(owner: Any) -> Iterator[tuple[str, str]]:
+    """Each member of a task or of its class that is wrong by itself, and what it must be."""
+    types = get_annotations(Task, eval_str=True) | {"control_period": float, "deadline": float}
+    for member, annotation in types.items():
+        value = getattr(owner, member, property())
+        if isinstance(value, property):  # of a class whose environments have the member
+            continue
+        is_right, words = RULES.get(member, (None, f"of type {Task.__annotations__.get(member)}"))
+        if not matches(value, annotation) or (is_right is not None and not is_right(value)):
+            yield member, f"it must be {words}"
+    for member in vars(Task).keys() - types.keys():
+        if not member.startswith("_") and not callable(getattr(owner, member)):
+            yield member, "it must be a method"
 
 
 def _refuse(where: str, owner: Any, wrong: Iterator[tuple[str, str]]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.members import Description
 from robopolicy.envs.physics import ENGINES, default_engine
-from robopolicy.envs.physics.base import Array
+from robopolicy.envs.physics.base import Array, Engine
 from robopolicy.envs.task import Task
 from robopolicy.naming import one_of
 
@@ -24,7 +24,7 @@ Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 class SimulatedTask(Task):
     """A task in one of `ENGINES`, whose subclass makes `physics` and observes it."""
 
-    physics: Any
+    physics: Engine
 
     def __init__(self, engine: str | None, render_mode: str | None, render_size: tuple[int, int]) -> None:
         """`render_size` is (width, height). Raises ValueError, in one line, for any bad argument."""
@@ -72,10 +72,10 @@ class SimulatedTask(Task):
 
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] from the camera of `view`; None without a render mode."""
-        if self.render_mode is None:
+        view = self.view()
+        if self.render_mode is None or view is None:
             return None
-        picture: NDArray[np.uint8] = self.physics.render(self.view(), *self._render_size)
-        return picture
+        return self.physics.render(view, *self._render_size)
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

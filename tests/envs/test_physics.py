@@ -9,7 +9,7 @@ import pytest
 from engine_readings import readings
 
 from robopolicy.envs.physics import ENGINES, make_arms, make_physics
-from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions
+from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions, Start
 from robopolicy.envs.quadruped.kinematics import foot_positions
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.envs.sweep.kinematics import TOOL
@@ -34,7 +34,7 @@ def physics(request, engines):
 
 
 def start(physics, height, joints=STANDING, boxes=GROUND, quaternion=UPRIGHT, **conditions) -> None:
-    physics.reset(boxes, np.array([0.0, 0.0, height]), joints, Conditions(**conditions), quaternion)
+    physics.reset(Start(boxes, np.array([0.0, 0.0, height]), joints, Conditions(**conditions), quaternion))
 
 
 def run(physics, periods: int, positions=STANDING, torques=NO_TORQUE, held=HELD) -> None:
@@ -222,7 +222,7 @@ def test_engines_agree_on_where_rays_end(engines):
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     distances = []
     for physics in engines.values():
-        physics.reset(boxes, np.array([0.0, 50.0, 5.0]), STANDING, Conditions())
+        physics.reset(Start(boxes, np.array([0.0, 50.0, 5.0]), STANDING))
         distances.append(readings(physics).ray_distances(origins, directions, 3.0))
     assert 100 < np.sum(distances[0] < 3.0) < 395
     # A ray that grazes an edge may hit or miss it: one in a hundred.
@@ -232,12 +232,13 @@ def test_engines_agree_on_where_rays_end(engines):
 DIGEST = """
 import sys, numpy as np
 from robopolicy.envs.physics import make_physics
-from robopolicy.envs.physics.base import Box, Conditions
+from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.quadruped.walker import standing_joints
 physics = make_physics(sys.argv[1], visible=False)
 for count, friction in eval(sys.argv[2]):
     boxes = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))] * count
-    physics.reset(boxes, np.array([0.0, 0.0, 0.5]), standing_joints(0.42), Conditions(friction=friction))
+    place, conditions = np.array([0.0, 0.0, 0.5]), Conditions(friction=friction)
+    physics.reset(Start(boxes, place, standing_joints(0.42), conditions))
     for tick in range(50):
         physics.command(standing_joints(0.42) + 0.1 * np.sin(tick), np.zeros(12), np.ones(12, bool))
         physics.step()

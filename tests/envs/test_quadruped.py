@@ -5,7 +5,7 @@ import pytest
 from engine_readings import readings
 
 from robopolicy.envs.physics import ENGINES, make_physics
-from robopolicy.envs.physics.base import BodyState, Conditions
+from robopolicy.envs.physics.base import BodyState, Start
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.gait import TrotConfig, path
 from robopolicy.envs.quadruped.gait import standing as gait_stands
@@ -40,7 +40,7 @@ def random_joints(count: int) -> np.ndarray:
 def test_forward_kinematics_equal_the_engines(physics):
     terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
     for joints in random_joints(4):
-        physics.reset(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel(), Conditions())
+        physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel()))
         expected = readings(physics).foot_positions() - [0.0, 0.0, 3.0]
         np.testing.assert_allclose(foot_positions(joints), expected, atol=1e-5)
 
@@ -216,7 +216,7 @@ def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
         terrain = Terrain(config, np.random.default_rng(seed))
         base, yaw = np.array([rng.uniform(0, 7), rng.uniform(-0.1, 0.1), 0.42]), rng.uniform(-0.2, 0.2)
         # The robot is far away, since the engine's rays would hit its legs.
-        physics.reset(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12), Conditions())
+        physics.reset(Start(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12)))
         eye, rays = camera.pose(base, yaw)
         length = np.linalg.norm(rays, axis=1)
         reach = camera.config.reach * length.max()
@@ -257,7 +257,7 @@ def test_oracle_moves_a_landing_just_inside_the_nearest_stone():
 def test_walker_trots_straight_at_its_speed_on_level_ground(physics):
     terrain = Terrain(TerrainConfig(painted=True), np.random.default_rng(0))
     walker = Walker(WalkerConfig())
-    physics.reset(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42), Conditions())
+    physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42)))
     walker.reset(physics)
     for _ in range(400):
         walker.advance()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditions, View
+from robopolicy.envs.physics.base import Array, BodyState, Conditions, Start, View
 
 
 @contextlib.contextmanager
@@ -128,17 +128,10 @@ class BulletPhysics(BulletWorld):
         self.robot = -1
         self._conditions = Conditions()
 
-    def reset(
-        self,
-        boxes: list[Box],
-        position: Array,
-        joint_positions: Array,
-        conditions: Conditions,
-        quaternion: tuple[float, float, float, float] = UPRIGHT,
-    ) -> None:
+    def reset(self, start: Start) -> None:
         bullet = self.clear()
-        self._conditions = conditions
-        for box in boxes:
+        self._conditions = conditions = start.conditions
+        for box in start.boxes:
             shape = bullet.createCollisionShape(bullet.GEOM_BOX, halfExtents=box.half)
             visual = bullet.createVisualShape(
                 bullet.GEOM_BOX, halfExtents=box.half, rgbaColor=(box.shade, box.shade, box.shade, 1.0)
@@ -148,8 +141,8 @@ class BulletPhysics(BulletWorld):
             bullet.changeDynamics(body, -1, lateralFriction=1.0)  # Bullet multiplies it by the toes'
         self.robot = bullet.loadURDF(
             "laikago/laikago_toes_zup_lores.urdf",
-            position,
-            (*quaternion[1:], quaternion[0]),
+            start.position,
+            (*start.quaternion[1:], start.quaternion[0]),
             flags=bullet.URDF_USE_INERTIA_FROM_FILE
             | (0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES),
         )
@@ -172,7 +165,7 @@ class BulletPhysics(BulletWorld):
             bullet.changeDynamics(
                 self.robot, -1, mass=self._base_mass + conditions.payload, localInertiaDiagonal=inertia
             )
-        for joint, angle in zip(JOINTS, joint_positions, strict=True):
+        for joint, angle in zip(JOINTS, start.joint_positions, strict=True):
             bullet.resetJointState(self.robot, joint, angle, 0.0)
 
     def state(self) -> BodyState:

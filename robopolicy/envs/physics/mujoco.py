@@ -18,7 +18,7 @@ if "DISPLAY" not in os.environ and ctypes.util.find_library("EGL"):
     os.environ.setdefault("MUJOCO_GL", "egl")
 import mujoco
 
-from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditions, View
+from robopolicy.envs.physics.base import Array, BodyState, Box, Start, View
 
 FEET = ("FR_toe", "FL_toe", "RR_toe", "RL_toe")
 BASE = 1  # body; 0 is the world
@@ -142,28 +142,22 @@ class MujocoPhysics(MujocoWorld):
         self.config = config or MujocoConfig()
         self._boxes = 0
 
-    def reset(
-        self,
-        boxes: list[Box],
-        position: Array,
-        joint_positions: Array,
-        conditions: Conditions,
-        quaternion: tuple[float, float, float, float] = UPRIGHT,
-    ) -> None:
+    def reset(self, start: Start) -> None:
         self.check_open()
-        if len(boxes) > self._boxes:
-            self._build(-(-len(boxes) // 16) * 16)
+        if len(start.boxes) > self._boxes:
+            self._build(-(-len(start.boxes) // 16) * 16)
+        conditions = start.conditions
         model, data, config = self.model, self.data, self.config
         self._strength = conditions.motor_strength
         model.geom_friction[self._toes, 0] = conditions.friction
         model.actuator_forcerange[:] = np.array([-1.0, 1.0]) * config.motor_torque * self._strength
         model.body_mass[BASE] = self._base_mass + conditions.payload
-        self._place(boxes)
+        self._place(start.boxes)
         mujoco.mj_setConst(model, data)
         mujoco.mj_resetData(model, data)
         self._hold(np.zeros(12, bool))
-        data.qpos[:7] = (*position, *quaternion)
-        data.qpos[7:] = joint_positions
+        data.qpos[:7] = (*start.position, *start.quaternion)
+        data.qpos[7:] = start.joint_positions
         mujoco.mj_forward(model, data)
 
     def _build(self, boxes: int) -> None:

@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.members import Balls, Boxes, Curriculum, Description, Lines, Outcome, Shape
 from robopolicy.envs.physics import make_physics
-from robopolicy.envs.physics.base import Physics, View
+from robopolicy.envs.physics.base import Physics, Start, View
 from robopolicy.envs.quadruped import description
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
@@ -181,7 +181,7 @@ class SteppingStones(SimulatedTask):
             config.disturbances, ROBOT_MASS, config.episode_seconds, self.np_random
         )
         joints = standing_joints(config.walker.height)
-        self.physics.reset(self.terrain.solids(), start, joints, self._disturbances.conditions)
+        self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
         self.walker.reset(self.physics)
         self.sensors = Sensors(CAMERAS, config.sensors, config.walker.control_period, self.np_random)
         self._look()

@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 class Curriculum(NamedTuple):
-    """What evolution strategies train on by default.
+    """The default stages of training with evolution strategies.
 
     `presets` in order, mean returns to `advance_at` from all but the last, `episodes` of a candidate on each.
     """

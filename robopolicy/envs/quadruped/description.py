@@ -1,4 +1,4 @@
-"""What whoever walks a real Laikago with a policy of the stepping stones has to know."""
+"""The description of the stepping stones for a real Laikago."""
 
 from __future__ import annotations
 

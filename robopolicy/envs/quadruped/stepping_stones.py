@@ -36,13 +36,13 @@ BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an epi
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What a step earns. Progress is in metres, so that a full crossing is worth about its length."""
+    """The reward of a step. Progress is in metres, so that a full crossing earns about its length."""
 
-    progress: float = 1.0  # for each metre ahead
-    edge: float = 0.15  # off for a touchdown over a gap; rises from 0 at `edge_margin`
+    progress: float = 1.0  # earned for each metre ahead
+    edge: float = 0.15  # lost for a touchdown over a gap; rises from 0 at `edge_margin`
     edge_margin: float = 0.03  # m
-    effort: float = 0.08  # off for each metre of foothold offset, at lift-off
-    fall: float = 3.0  # off once, if the episode ends before the goal by anything but time
+    effort: float = 0.08  # lost for each metre of foothold offset, at lift-off
+    fall: float = 3.0  # lost once, if the episode ends before the goal by anything but time
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ PRESETS = {
 class SteppingStones(SimulatedTask):
     """Observation: two depth images (m) and proprioception, named by `PROPRIOCEPTION`. Action: [4] floats.
 
-    The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; a foot
-    takes the action of the step in which it lifts off and keeps it for that swing. `info` holds `distance`
+    The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; the action
+    of the step in which a foot lifts off applies to its whole swing. `info` holds `distance`
     (m), `success` and `cause`, the reason for the end of the episode ("" while it runs). A step calls
     `on_tick`, if it is set, after each of its control periods.
     """
@@ -163,7 +163,7 @@ class SteppingStones(SimulatedTask):
         return self.config.walker.control_period
 
     def reference_images(self) -> dict[str, NDArray[np.float32]]:
-        """What each camera sees over unbroken level ground at the nominal height, [24, 32] (m) each."""
+        """The images of the cameras over unbroken level ground at the nominal height, [24, 32] (m) each."""
         height = self.config.walker.height
         return {name: DepthCamera(camera).level_image(height) for name, camera in CAMERAS.items()}
 

@@ -1,4 +1,4 @@
-"""What whoever sweeps with two real arms has to know."""
+"""The description of the sweep for two real arms."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kinematics of a KUKA iiwa with a spatula: forward, Jacobian, and an inverse that neither drifts nor flips.
 
-The chain is that of `kuka_iiwa/model.urdf` in pybullet_data; a test holds it against the engine. Frames are
+The chain is that of `kuka_iiwa/model.urdf` in pybullet_data; a test compares it with the engine. Frames are
 4 x 4 homogeneous transforms in the arm's base frame, x ahead and z up (m); joints are seven angles (rad).
 """
 
@@ -18,16 +18,15 @@ JOINTS = 7
 LIMIT = np.array(
     [2.96705972839, 2.09439510239, 2.96705972839, 2.09439510239, 2.96705972839, 2.09439510239, 3.05432619099]
 )
-MARGIN = 0.1  # rad, for what a motor overshoots
+MARGIN = 0.1  # rad, for the overshoot of a motor
 LOWER, UPPER = MARGIN - LIMIT, LIMIT - MARGIN
-UPPER[3] = -0.1  # the elbow bends one way: straight, an arm may snap through to the other
-REST = np.array([0.0, 0.5, 0.0, -1.6, 0.0, 1.04, 0.0])
-"""Elbow up, wrist down: what the arm's spare degree of freedom is pulled to."""
+UPPER[3] = -0.1  # the elbow bends one way: a straight arm may snap through to the other
+REST = np.array([0.0, 0.5, 0.0, -1.6, 0.0, 1.04, 0.0])  # elbow up, wrist down
 
-FLANGE = 0.045  # from the last joint to where a tool is screwed on
-HANDLE = 0.15  # from there down to the lower face of the spatula's lip
-OFFSET = 0.08  # from that axis ahead to the spatula's back, so that wrists stay apart where lips meet
-WRIST = FLANGE + 0.081  # from the flange up to the wrist's middle
+FLANGE = 0.045  # m, from the last joint to the tool
+HANDLE = 0.15  # m, from there down to the lower face of the spatula's lip
+OFFSET = 0.08  # m, from that axis ahead to the spatula's back, so that wrists are apart when lips meet
+WRIST = FLANGE + 0.081  # m, from the flange up to the wrist's middle
 _HALF = np.pi / 2
 _ORIGINS = (
     ((0.0, 0.0, 0.0), (0.0, 0.0, 0.1575)),
@@ -112,7 +111,7 @@ def forward(joints: Array) -> tuple[Array, Array]:
 
 @numba.njit(cache=True)
 def _error(target: Array, pose: Array) -> Array:
-    """What separates two poses: translation, and the rotation vector that leads from one to the other."""
+    """The translation (m) and the rotation vector (rad) from `pose` to `target`, [6]."""
     out = np.empty(6)
     out[:3] = target[:3, 3] - pose[:3, 3]
     turn = np.ascontiguousarray(target[:3, :3]) @ np.ascontiguousarray(pose[:3, :3].T)

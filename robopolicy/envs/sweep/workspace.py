@@ -1,4 +1,4 @@
-"""Where the spatulas may be told to go: above the table, within reach of both, and apart from each other."""
+"""The targets of the spatulas: above the table, within reach of both arms, and apart from each other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from robopolicy.envs.sweep import kinematics
 LIP, HALF_WIDTH, BACK = 0.06, 0.065, 0.07  # m, of the spatula
 FLANGE_RADIUS, WRIST_RADIUS = 0.06, 0.095  # m, of the arm's last links
 HALVINGS = 6
-FARTHEST = 0.5  # rad that a joint may move in a step: further away lies another branch
-SLACK = 0.001  # m by which a way between two targets may dip below the bounds of both
-# What must not touch table or neighbour: the corners of the lip, the top of the back, the end of the arm.
+FARTHEST = 0.5  # rad, the largest move of a joint in a step: beyond it lies another branch
+SLACK = 0.001  # m, the largest dip of a path between two targets below the bounds of both
+# Points that clear table and neighbour: the corners of the lip, the top of the back, the end of the arm.
 _CORNERS = np.array(
     [
         *((x, y, 0.0) for x in (0.0, LIP) for y in (-HALF_WIDTH, HALF_WIDTH)),
@@ -40,7 +40,7 @@ class WorkspaceConfig:
 
 
 class Target(NamedTuple):
-    """Where the spatulas are told to be: positions [2, 3] (m) and turns [2, 3] away from upright.
+    """The targets of the spatulas: positions [2, 3] (m) and turns [2, 3] away from upright.
 
     A turn is a rotation vector (rad) about the world's axes.
     """
@@ -86,17 +86,17 @@ class Workspace:
         positions[:, 2] = np.clip(positions[:, 2], low - corners[:, :, 2].min(axis=1), high)
         lacking = config.gap - _gap(positions, corners)
         if lacking > 0:
-            # Both give way alike; where one has no room left behind it, both shift.
+            # Both move apart alike; if one has no room behind it, both shift.
             positions[:, 1] += np.array([-0.5, 0.5]) * lacking
             positions[:, 1] += max(0.0, -config.y - positions[0, 1]) - max(0.0, positions[1, 1] - config.y)
         return Target(positions, turns)
 
     def _corners(self, turns: Array) -> Array:
-        """What must touch nothing, relative to the spatulas' origins, [2, C, 3]."""
+        """The points that touch nothing, relative to the spatulas' origins, [2, C, 3]."""
         return np.stack([rotation.apply(_CORNERS) for rotation in self.rotations(turns)])
 
     def settled(self, target: Target) -> Array:
-        """Joints [2, 7] for an initial target, from the arms' posture of rest."""
+        """Joints [2, 7] (rad) for an initial target, from the arms' posture of rest."""
         return np.stack([self._joints(arm, target, kinematics.REST, np.inf)[0] for arm in range(2)])
 
     def follow(

@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from robopolicy.envs.contract import ENDING, REQUIRED, RULES, matches, wrong_pairs, wrong_spaces
@@ -87,8 +87,8 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     def images(self) -> dict[str, Box]:
         """The spaces of the image observations, by name."""
-        spaces = self.observation_space.spaces if isinstance(self.observation_space, Dict) else {}
-        return {n: s for n, s in spaces.items() if isinstance(s, Box) and (is_depth(s) or is_colour(s))}
+        spaces: Any = self.observation_space
+        return {name: space for name, space in spaces.items() if is_depth(space) or is_colour(space)}
 
     def camera(self, name: str) -> Camera:
         """The camera of the image observation `name`."""

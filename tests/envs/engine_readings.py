@@ -1,10 +1,9 @@
 """Readings of the quadruped straight from each engine, which tests compare with each other and with ours."""
 
-import mujoco
 import numpy as np
 
 from robopolicy.envs.physics.bullet import JOINTS, TOES, pybullet
-from robopolicy.envs.physics.mujoco import BASE
+from robopolicy.envs.physics.mujoco import BASE, mujoco  # it sets MUJOCO_GL before the import
 
 
 def readings(physics):

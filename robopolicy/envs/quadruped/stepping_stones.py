@@ -72,11 +72,6 @@ class SteppingStonesConfig:
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
 
-    @property
-    def ticks(self) -> int:
-        """Control periods in a step."""
-        return round(self.policy_period / self.walker.control_period)
-
 
 PRESETS = {
     "paper": SteppingStonesConfig(),
@@ -143,7 +138,7 @@ class SteppingStones(SimulatedTask):
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset)
-        self.ticks = config.ticks
+        self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
             name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
             for name, camera in CAMERAS.items()
@@ -200,7 +195,7 @@ class SteppingStones(SimulatedTask):
         lifting = walker.lifting()
         reward = -config.reward.effort * float(np.abs(walker.offsets[lifting]).sum())
         cause = ""
-        for _ in range(config.ticks):
+        for _ in range(self.ticks):
             push = self._disturbances.force(walker.time)
             if push is not None:
                 self.physics.push(push)

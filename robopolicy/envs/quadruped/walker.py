@@ -132,7 +132,8 @@ class Walker:
             self.time, config.gait.period, self._swing(), self._standing, reading.feet_world
         )
         if changed:
-            self._lift(lifting)
+            self._lift_offs[lifting] = reading.feet_world[lifting]
+            self.landings[lifting, 0] = (self.hips_world()[:, 0] + self._ahead() + self.offsets)[lifting]
         replan = changed or self.tick % config.replan_every == 0
         self._standing = stands
         self.ground = height - FOOT_RADIUS
@@ -174,10 +175,6 @@ class Walker:
     def _swing(self) -> float:
         """Duration (s) of a swing."""
         return 0.0 if self._has_halted else self.config.gait.swing
-
-    def _lift(self, lifting: NDArray[np.bool_]) -> None:
-        self._lift_offs[lifting] = self.reading.feet_world[lifting]
-        self.landings[lifting, 0] = (self.hips_world()[:, 0] + self._ahead() + self.offsets)[lifting]
 
     def _plan(self, desired: Array) -> Array:
         assert self.mpc is not None

@@ -1,4 +1,4 @@
-"""Depth images in the form that convolutional policies of other libraries take."""
+"""Depth images for the convolutional policies of other libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DepthImages(
 ):
     """Depth images [24, 32] (m) as grey images [48, 64, 1] (uint8); other observations stay as they are.
 
-    The last axis is the channel. 0 stands for no reading, 255 for the camera's reach. Every pixel is repeated
+    The last axis is the channel. 0 means no reading, 255 the camera's reach. Every pixel is repeated
     2 x 2 times. Raises ValueError for an environment whose observations hold no depth image.
     """
 
@@ -35,9 +35,9 @@ class DepthImages(
             name: box.high for name, box in spaces.items() if isinstance(box, Box) and is_depth(box)
         }
         if not self._reach:
-            told = ", ".join(spaces) or type(space).__name__
+            names = ", ".join(spaces) or type(space).__name__
             raise ValueError(
-                f"env observes {told}: it must observe depth images [rows, columns] from 0 m, by name"
+                f"env observes {names}: it must observe depth images [rows, columns] from 0 m, by name"
             )
         images = {
             name: Box(0, 255, (TIMES * high.shape[0], TIMES * high.shape[1], 1), np.uint8)

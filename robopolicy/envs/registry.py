@@ -1,4 +1,4 @@
-"""The tasks by the names that commands have for them, and everybody else's by gymnasium's ids."""
+"""Tasks by name: those of the package by short names, all others by the ids of gymnasium."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from inspect import Parameter, isclass, signature
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
@@ -19,7 +19,7 @@ TASKS = {
     "stepping-stones": "robopolicy:robopolicy/SteppingStones-v0",
     "bimanual-sweep": "robopolicy:robopolicy/BimanualSweep-v0",
 }
-ID = "module:Name-v0"  # of an environment of one's own: the module that registers it, and its id
+ID = "module:Name-v0"  # the module that registers an environment, and the id there
 
 
 def gymnasium_id(name: str) -> str:
@@ -28,9 +28,9 @@ def gymnasium_id(name: str) -> str:
 
 
 def check_spelling(name: Any, argument: str = "task") -> str:
-    """`name`, where it can be that of a task; raises ValueError, which begins with `argument`, where not.
+    """Return `name` if it is one of `TASKS`, "module:Name-v0" or a registered id, without any import.
 
-    That is one of `TASKS`, "module:Name-v0" or an id that is registered already. Nothing is imported.
+    Otherwise raise ValueError, in one line, which begins with `argument`.
     """
     if isinstance(name, str) and (":" in name or name in gymnasium.registry):
         return name
@@ -49,9 +49,9 @@ def check_imported(name: Any, argument: str) -> str:
 
 
 def check_name(name: Any, argument: str = "task") -> str:
-    """`name`, where a task is called so; raises ValueError in one line, which begins with `argument`.
+    """Return `name` if it is the name of a task, after the import of the module of "module:Name-v0".
 
-    The module of "module:Name-v0" is imported.
+    Otherwise raise ValueError, in one line, which begins with `argument`.
     """
     module, _, own = gymnasium_id(check_spelling(name, argument)).rpartition(":")
     try:
@@ -66,39 +66,36 @@ def check_name(name: Any, argument: str = "task") -> str:
 
 
 def task_class(name: str) -> type[Task]:
-    """The class of the task `name`, which tells most of its contract; no engine is imported.
+    """The class of the task `name`, with most of its contract; no engine is imported.
 
-    Raises ValueError, in one line, for no task, and for an environment that is no `Task`.
+    Raises ValueError, in one line, for another name, and for a class with missing or wrong members.
     """
     own = gymnasium_id(check_name(name)).rpartition(":")[2]
     entry_point = gymnasium.registry[own].entry_point
-    made: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    if not isclass(made):
+    task: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    if not isclass(task):
         raise ValueError(f"environment {name!r} has the entry point {entry_point!r}: it must be a class")
-    check_class(made, name)
-    found: Any = made
-    checked: type[Task] = found
-    return checked
+    check_class(task, name)
+    return cast(type[Task], task)
 
 
 def takes(name: str, setting: str) -> bool:
-    """Whether the task `name` is made with a keyword `setting`."""
+    """Whether the task `name` has the keyword argument `setting`."""
     parameters = signature(task_class(name)).parameters
     return setting in parameters or any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise ValueError for the first of `settings` that the task `name` is not made with."""
+    """Raise ValueError for the first of `settings` that is no keyword argument of the task `name`."""
     for setting, value in settings.items():
         if not takes(name, setting):
             raise ValueError(f"{setting} is {value!r}: {name} takes no {setting}")
 
 
 def chosen(name: str, engine: str | None = None, preset: str | None = None) -> tuple[str | None, str | None]:
-    """The engine and the preset that the task `name` is played with: those given, else its own choice.
+    """The engine and the preset of the task `name`: `engine` and `preset`, or the defaults if they are None.
 
-    That is the default engine, None where the task takes no engine, and the first of its presets, None where
-    it has none.
+    The default preset is the task's first one. A task without engines or presets has None for them.
     """
     if engine is None and takes(name, "engine"):
         engine = default_engine()
@@ -118,9 +115,9 @@ def make(
 ) -> gymnasium.Env[Any, Any]:
     """The environment of the task `name`, checked against the contract.
 
-    Settings that are None are the task's own choice, but for those in `more`, which are passed on as they
-    are. Raises ValueError, in one line, for no task, for a setting that it does not take, for a bad value,
-    and for an environment that does not meet the contract.
+    The named settings have the task's defaults if they are None; those in `more` are passed on as they are.
+    Raises ValueError, in one line, for an unknown task, for an unknown setting, for a bad value, and for an
+    environment that does not meet the contract.
     """
     common = {
         "engine": engine,

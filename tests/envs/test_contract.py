@@ -11,7 +11,9 @@ from gymnasium.spaces import Box, Dict
 from toy_arm import Arm
 
 from robopolicy.envs import registry
-from robopolicy.envs.task import REQUIRED, Curriculum, Outcome, Quantity, check_task, task_of
+from robopolicy.envs.contract import REQUIRED
+from robopolicy.envs.members import Camera, Curriculum, Mirror, Outcome, Quantity
+from robopolicy.envs.task import check_ending, check_task, task_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.films import film
 
@@ -88,21 +90,74 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("rate", 0, "a number of actions a second above 0"),
         ("rate", "often", "a number of actions a second above 0"),
         ("actions", Arm.actions[:2], "it has 2 Quantities, and its space has 3 numbers"),
+        ("rate", -10, "a number of actions a second above 0"),
+        ("rate", float("nan"), "a number of actions a second above 0"),
         ("actions", ("x", "y", "z"), "it must be a tuple of Quantities"),
-        ("actions", Arm.actions[:1] * 3, "two Quantities have the same name"),
+        ("actions", None, "it must be a tuple of Quantities"),
+        ("actions", {*Arm.actions}, "it must be a tuple of Quantities"),
+        ("actions", "xyz", "it must be a tuple of Quantities"),
+        ("actions", Arm.actions[:1] * 3, "Quantities with different names"),
+        ("actions", (Quantity("x", "m", -np.inf, np.inf),) * 3, "and finite limits"),
         ("actions", (*Arm.actions[:2], Quantity("grip", "m", 0.0, 0.1)), "'grip' must have a high above 0"),
         ("vectors", {}, "it has no 'joints'"),
         ("vectors", {**Arm.vectors, "force": ()}, "'force' is no vector"),
         ("vectors", {"joints": Arm.vectors["joints"][:1]}, "of 'joints', it has 1 Quantities"),
+        ("vectors", None, "it must be tuples of Quantities"),
+        ("vectors", ["joints"], "it must be tuples of Quantities"),
+        ("vectors", {"joints": "xyz"}, "it must be tuples of Quantities"),
+        ("observation_space", None, "it must be a Dict of Boxes"),
+        ("observation_space", Dict(), "it must be a Dict of Boxes"),
         ("observation_space", Box(0, 1, (3,)), "it must be a Dict of Boxes"),
         ("observation_space", Dict({"left-eye": Box(0, 1, (3,))}), "'left-eye' must be letters"),
         ("observation_space", Dict({"joints": Box(0, 1, (3,), np.float64)}), "'joints' must be float32"),
         ("action_space", Box(0, 1, (3,)), r"it must be a Box of one axis in \[-1, 1\]"),
-        (
-            "outcomes",
-            (Outcome("return", "return", "{}", "{}"),),
-            "each must be an Outcome, not called return",
-        ),
+        ("action_space", None, r"it must be a Box of one axis in \[-1, 1\]"),
+        ("action_space", Box(-1, 1, (3,), np.int8), "of floats"),
+        ("outcomes", None, "it must be a tuple of Outcomes"),
+        ("outcomes", ["off"], "it must be a tuple of Outcomes"),
+        ("outcomes", {*Arm.outcomes}, "it must be a tuple of Outcomes"),
+        ("outcomes", "off", "it must be a tuple of Outcomes"),
+        ("outcomes", Arm.outcomes * 2, "each with its own name"),
+        ("outcomes", (Outcome("return", "return", "{}", "{}"),), "not called return"),
+        ("outcomes", (Outcome("off", "off", "{:d}", "{}"),), "that format a number"),
+        ("outcomes", (Outcome("off", "off", "{:.2f} {}", "{}"),), "that format a number"),
+        ("outcomes", (Outcome("off", "off", "{", "{}"),), "that format a number"),
+        ("outcomes", (Outcome("off", None, "{}", "{}"),), "that format a number"),
+        ("cameras", None, "it must be Cameras"),
+        ("cameras", {"camera": (0, 255)}, "it must be Cameras"),
+        ("cameras", {"camera": Camera("1", 0, np.inf)}, "with finite limits"),
+        ("cameras", {"rear": Camera("1", 0, 255)}, "'rear' is no image of observation_space"),
+        ("cameras", {"joints": Camera("1", 0, 255)}, "'joints' is no image of observation_space"),
+        ("notes", None, "it must be notes"),
+        ("notes", {"joints": {"clip": 5}}, "a clip of two numbers"),
+        ("notes", {"force": {"about": "N"}}, "'force' is no vector of observation_space"),
+        ("feedback", None, "it must be of type tuple"),
+        ("feedback", {"input": "joints"}, "it must be of type tuple"),
+        ("players", None, "it must be of type Mapping"),
+        ("players", ("guide",), "it must be of type Mapping"),
+        ("players", {"guide": "towards"}, "it must be of type Mapping"),
+        ("presets", None, "it must be a tuple of different names"),
+        ("presets", "easy", "it must be a tuple of different names"),
+        ("presets", {"easy", "far"}, "it must be a tuple of different names"),
+        ("presets", ("easy", "far", "easy"), "it must be a tuple of different names"),
+        ("presets", (1, 2), "it must be a tuple of different names"),
+        ("curriculum", ("easy", "far"), "it must be a Curriculum"),
+        ("curriculum", Curriculum("easy", (), (1,)), "it must be a Curriculum"),
+        ("curriculum", Curriculum(("easy",), None, (1,)), "it must be a Curriculum"),
+        ("curriculum", Curriculum(("easy",), (), (0,)), "it must be a Curriculum"),
+        ("curriculum", Curriculum(("easy",), (), 1), "it must be a Curriculum"),
+        ("curriculum", Curriculum((), (), (1,)), "a Curriculum of presets that the task has"),
+        ("policy_settings", None, "it must be of type Mapping"),
+        ("policy_settings", "iap", "it must be of type Mapping"),
+        ("demonstrator", "guide", "it must be of type Callable"),
+        ("demo_settings", None, "it must be of type Mapping"),
+        ("mirror", lambda images: images, "it must be of type Mirror"),
+        ("mirror", Mirror(np.flip, None, np.flip), "it must be of type Mirror"),
+        ("holds_last_action", "no", "it must be of type bool"),
+        ("ticks", 0, "it must be a whole number of 1 or more"),
+        ("ticks", 2.5, "it must be a whole number of 1 or more"),
+        ("on_tick", 5, "it must be of type Callable"),
+        ("halt", None, "it must be a method"),
         ("curriculum", Curriculum(("hard",), (), (1,)), "a Curriculum of presets that the task has"),
         ("curriculum", Curriculum(("easy", "far"), (), (1,)), "it needs advance_at for each preset"),
     ],
@@ -110,8 +165,44 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
 def test_a_wrong_member_is_refused_by_its_name(member, value, words):
     arm = Arm()
     setattr(arm, member, value)
-    with pytest.raises(ValueError, match=f"^environment 'mine': {member} is .*{words}.*$"):
+    with pytest.raises(ValueError, match=f"^environment 'mine': {member} is .*{words}.*$") as refused:
         check_task(arm, "mine")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("member", ["control_period", "deadline"])
+@pytest.mark.parametrize("value", [None, -0.1, np.inf, "often"])
+def test_a_wrong_period_is_refused_by_its_name(member, value):
+    task = type("Odd", (Arm,), {member: value})()
+    with pytest.raises(ValueError, match=f"^environment 'Odd': {member} is .*a number of seconds above 0$"):
+        check_task(task)
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("rate", None), ("outcomes", None), ("players", ["guide"]), ("presets", "easy"), ("mirror", 1)],
+)
+def test_a_wrong_member_of_the_class_is_refused_before_an_environment_is_made(monkeypatch, member, value):
+    monkeypatch.setattr(Arm, member, value)
+    with pytest.raises(ValueError, match=f"^environment '{toy_arm.ID}': {member} is .*: it must be .*$"):
+        registry.task_class(toy_arm.ID)
+
+
+@pytest.mark.parametrize("action", [np.zeros(2, np.float32), None, [[0.0, 0.0, 0.0]]])
+def test_a_player_whose_action_has_another_shape_is_refused_by_its_name(monkeypatch, action):
+    monkeypatch.setattr(Arm, "players", {"guide": lambda task: action})
+    with pytest.raises(ValueError, match=r"^environment 'Arm-v0': players has 'guide', .* must be \(3,\)$"):
+        evaluate("guide", toy_arm.ID, [0])
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "words"),
+    [("success", "yes", "True or False"), ("cause", None, "text"), ("off", "far", "a number")],
+)
+def test_an_ending_of_another_type_is_refused_by_its_name(member, value, words):
+    info = {"off": 0.1, "success": True, "cause": "time", member: value}
+    with pytest.raises(ValueError, match=f"^environment 'Arm' has '{member}' as .*; it must be {words}$"):
+        check_ending(Arm(), info)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +245,8 @@ def test_a_task_of_ones_own_is_evaluated_and_filmed(tmp_path):
 @pytest.mark.parametrize("missing", ["success", "cause", "off"])
 def test_an_ending_that_tells_too_little_is_refused_by_the_missing_name(missing, monkeypatch):
     def without(self):
-        return {name: 1.0 for name in ("off", "success", "cause") if name != missing}
+        info = {"off": 1.0, "success": True, "cause": "time"}
+        return {name: value for name, value in info.items() if name != missing}
 
     monkeypatch.setattr(Arm, "_info", without)
     with pytest.raises(ValueError, match=f"^environment 'Arm-v0' has no {missing!r} in the info of an "):

@@ -6,8 +6,7 @@ import pytest
 
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
-from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
-from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
+from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 

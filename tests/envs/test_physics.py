@@ -6,9 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from engine_readings import readings
 
 from robopolicy.envs.physics import ENGINES, make_arms, make_physics
-from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions
+from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions, Start
 from robopolicy.envs.quadruped.kinematics import foot_positions
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.envs.sweep.kinematics import TOOL
@@ -33,7 +34,7 @@ def physics(request, engines):
 
 
 def start(physics, height, joints=STANDING, boxes=GROUND, quaternion=UPRIGHT, **conditions) -> None:
-    physics.reset(boxes, np.array([0.0, 0.0, height]), joints, Conditions(**conditions), quaternion)
+    physics.reset(Start(boxes, np.array([0.0, 0.0, height]), joints, Conditions(**conditions), quaternion))
 
 
 def run(physics, periods: int, positions=STANDING, torques=NO_TORQUE, held=HELD) -> None:
@@ -56,13 +57,13 @@ def test_engines_agree_on_the_robot(engines, seed):
     for name, physics in engines.items():
         joints, quaternion = pose(seed)
         start(physics, 3.0, joints, quaternion=quaternion)
-        state = physics.state()
+        state, of = physics.state(), readings(physics)
         read[name] = {
             "rotation": state.rotation,
-            "mass matrix": physics.mass_matrix(),
-            "gravity": physics.gravity_torques(),
-            "feet": physics.foot_positions(),
-            "jacobians": physics.foot_jacobians(),
+            "mass matrix": of.mass_matrix(),
+            "gravity": of.gravity_torques(),
+            "feet": of.foot_positions(),
+            "jacobians": of.foot_jacobians(),
             "inertia": physics.mass_properties()[2],
             "centre of mass": physics.mass_properties()[1],
         }
@@ -74,25 +75,26 @@ def test_engines_agree_on_the_robot(engines, seed):
 def test_readings_are_consistent(physics):
     joints, quaternion = pose(1)
     start(physics, 3.0, joints, quaternion=quaternion)
-    state, jacobians = physics.state(), physics.foot_jacobians()
+    state, read = physics.state(), readings(physics)
+    jacobians, before = read.foot_jacobians(), read.foot_positions()
     feet = state.position + foot_positions(state.joint_positions.reshape(4, 3)) @ state.rotation.T
-    np.testing.assert_allclose(physics.foot_positions(), feet, atol=1e-5)  # the file's pi has six digits
-    inertia = physics.mass_matrix()
+    np.testing.assert_allclose(before, feet, atol=1e-5)  # the file's pi has six digits
+    inertia = read.mass_matrix()
     np.testing.assert_allclose(inertia, inertia.T, atol=1e-9)
     assert np.linalg.eigvalsh(inertia).min() > 0
     np.testing.assert_allclose(inertia[:3, :3], MASS * np.eye(3), atol=1e-9)
     mass, center, _ = physics.mass_properties()
     assert mass == pytest.approx(MASS)
     np.testing.assert_allclose(
-        physics.gravity_torques()[3:6],
+        read.gravity_torques()[3:6],
         np.cross(state.rotation @ center, [0.0, 0.0, MASS * GRAVITY]),
         atol=1e-4,
     )
     # Each column of the Jacobians against finite differences of the feet.
-    before, step = physics.foot_positions(), 1e-6
+    step = 1e-6
     for joint in range(12):
         start(physics, 3.0, joints + step * np.eye(12)[joint], quaternion=quaternion)
-        moved = (physics.foot_positions() - before) / step
+        moved = (readings(physics).foot_positions() - before) / step
         np.testing.assert_allclose(jacobians[:, :, 6 + joint], moved, atol=1e-4)
     np.testing.assert_allclose(jacobians[:, :, :3], np.tile(np.eye(3), (4, 1, 1)), atol=1e-12)
     turned = np.cross(np.eye(3)[None], (before - state.position)[:, None])  # [feet, axis, 3]
@@ -104,8 +106,8 @@ def test_contact_forces_of_a_standing_robot_sum_to_its_weight(engines):
     for name, physics in engines.items():
         start(physics, 0.42)
         run(physics, 150)
-        assert physics.foot_contacts().all()
-        forces = physics.contact_forces()
+        assert readings(physics).foot_contacts().all()
+        forces = readings(physics).contact_forces()
         # The tolerance covers the remaining motion after 1.5 s.
         assert forces[:, 2].sum() == pytest.approx(MASS * GRAVITY, rel=0.02)
         np.testing.assert_allclose(forces[:, :2].sum(axis=0), 0.0, atol=2.0)
@@ -192,7 +194,7 @@ def test_friction_payload_and_motor_strength_take_effect(physics):
     start(physics, 0.42, payload=5.0)
     assert physics.mass_properties()[0] == pytest.approx(MASS)
     run(physics, 150)
-    assert physics.contact_forces()[:, 2].sum() == pytest.approx((MASS + 5.0) * GRAVITY, rel=0.02)
+    assert readings(physics).contact_forces()[:, 2].sum() == pytest.approx((MASS + 5.0) * GRAVITY, rel=0.02)
 
     def knee(strength: float) -> float:
         start(physics, 50.0, motor_strength=strength)
@@ -220,8 +222,8 @@ def test_engines_agree_on_where_rays_end(engines):
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     distances = []
     for physics in engines.values():
-        physics.reset(boxes, np.array([0.0, 50.0, 5.0]), STANDING, Conditions())
-        distances.append(physics.ray_distances(origins, directions, 3.0))
+        physics.reset(Start(boxes, np.array([0.0, 50.0, 5.0]), STANDING))
+        distances.append(readings(physics).ray_distances(origins, directions, 3.0))
     assert 100 < np.sum(distances[0] < 3.0) < 395
     # A ray that grazes an edge may hit or miss it: one in a hundred.
     assert np.mean(np.abs(distances[0] - distances[1]) > 1e-3) < 0.01
@@ -230,12 +232,13 @@ def test_engines_agree_on_where_rays_end(engines):
 DIGEST = """
 import sys, numpy as np
 from robopolicy.envs.physics import make_physics
-from robopolicy.envs.physics.base import Box, Conditions
+from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.quadruped.walker import standing_joints
 physics = make_physics(sys.argv[1], visible=False)
 for count, friction in eval(sys.argv[2]):
     boxes = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))] * count
-    physics.reset(boxes, np.array([0.0, 0.0, 0.5]), standing_joints(0.42), Conditions(friction=friction))
+    place, conditions = np.array([0.0, 0.0, 0.5]), Conditions(friction=friction)
+    physics.reset(Start(boxes, place, standing_joints(0.42), conditions))
     for tick in range(50):
         physics.command(standing_joints(0.42) + 0.1 * np.sin(tick), np.zeros(12), np.ones(12, bool))
         physics.step()

@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
+from engine_readings import readings
 
 from robopolicy.envs.physics import ENGINES, make_physics
-from robopolicy.envs.physics.base import BodyState, Conditions
+from robopolicy.envs.physics.base import BodyState, Start
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
-from robopolicy.envs.quadruped.gait import Trot, TrotConfig
+from robopolicy.envs.quadruped.gait import TrotConfig, path
+from robopolicy.envs.quadruped.gait import standing as gait_stands
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
-from robopolicy.envs.quadruped.oracle import MARGIN, foothold_offsets
-from robopolicy.envs.quadruped.reading import Reading
-from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, StanceConfig
-from robopolicy.envs.quadruped.swing import path
-from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+from robopolicy.envs.quadruped.reading import read
+from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, Plan, StanceConfig
+from robopolicy.envs.quadruped.terrain import MARGIN, Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 
 
@@ -21,7 +21,7 @@ def test_a_nan_in_the_rotation_gives_a_nan_tilt(entry):
     rotation = np.eye(3)
     rotation[entry] = np.nan
     zeros = np.zeros(3)
-    assert np.isnan(Reading(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12))).tilt)
+    assert np.isnan(read(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12))).tilt)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -40,8 +40,8 @@ def random_joints(count: int) -> np.ndarray:
 def test_forward_kinematics_equal_the_engines(physics):
     terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
     for joints in random_joints(4):
-        physics.reset(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel(), Conditions())
-        expected = physics.foot_positions() - [0.0, 0.0, 3.0]
+        physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel()))
+        expected = readings(physics).foot_positions() - [0.0, 0.0, 3.0]
         np.testing.assert_allclose(foot_positions(joints), expected, atol=1e-5)
 
 
@@ -73,9 +73,9 @@ def test_the_leg_stretches_towards_a_foot_out_of_reach():
 
 
 def test_trot_swings_diagonal_pairs_and_always_stands_on_one():
-    trot = Trot(TrotConfig())
+    trot = TrotConfig()
     times = np.arange(0, 3, 0.01)
-    standing = np.array([trot.standing(t) for t in times])
+    standing = np.array([gait_stands(t, trot.period, trot.swing) for t in times])
     np.testing.assert_array_equal(standing[:, 0], standing[:, 3])
     np.testing.assert_array_equal(standing[:, 1], standing[:, 2])
     assert (standing.sum(axis=1) >= 2).all()
@@ -101,21 +101,22 @@ def test_mpc_carries_the_weight_when_standing_still_and_stays_in_the_friction_co
     )
     standing = np.ones((config.steps, 4), bool)
     pose, still = np.array([0.0, 0, 0, 0, 0, 0.379]), np.zeros(6)
-    forces = mpc.forces(pose, still, still, 0.379, feet, standing)
+    forces = mpc.forces(Plan(pose, still, still, 0.379, feet, standing))
     assert forces[:, 2].sum() == pytest.approx(mass * 9.81, rel=0.03)
     torque = np.cross(feet[0], forces).sum(axis=0)
     np.testing.assert_allclose(torque, 0.0, atol=0.5)
-    pushed = mpc.forces(pose, np.array([0, 0, 0, 2.0, 0, 0]), still, 0.379, feet, standing)
+    pushed = mpc.forces(Plan(pose, np.array([0, 0, 0, 2.0, 0, 0]), still, 0.379, feet, standing))
     assert pushed[:, 0].sum() < -30.0
     assert (np.abs(pushed[:, :2]) <= config.friction * pushed[:, 2:] + 0.1).all()
     standing[:, 0] = False
-    np.testing.assert_array_equal(mpc.forces(pose, still, still, 0.379, feet, standing)[0], 0.0)
+    lifted = mpc.forces(Plan(pose, still, still, 0.379, feet, standing))
+    np.testing.assert_array_equal(lifted[0], 0.0)
 
 
 def test_mpc_forces_stay_in_their_pyramids_for_random_states():
     config = StanceConfig()
     mpc = ConvexMPC(25.567, np.diag([0.6, 1.27, 1.34]), config)
-    trot = Trot(TrotConfig())
+    trot = TrotConfig()
     nominal = foot_positions(standing_joints(0.42).reshape(4, 3))
     rng = np.random.default_rng(11)
     highest = config.force_limits[1] * 25.567 * 9.81 / 4
@@ -123,9 +124,11 @@ def test_mpc_forces_stay_in_their_pyramids_for_random_states():
         pose = rng.normal(size=6) * [0.3, 0.3, 0.3, 0, 0, 0.05] + [0, 0, 0, 0, 0, 0.379]
         rates = rng.normal(size=6) * [2, 2, 2, 1, 1, 1]
         start = rng.uniform(0.3, 5.0)
-        standing = np.array([trot.standing(start + 0.04 * k) for k in range(config.steps)])
+        standing = np.array(
+            [gait_stands(start + 0.04 * k, trot.period, trot.swing) for k in range(config.steps)]
+        )
         feet = nominal + rng.normal(size=(config.steps, 4, 3)) * 0.05
-        forces = mpc.forces(pose, rates, np.zeros(6), 0.379, feet, standing)
+        forces = mpc.forces(Plan(pose, rates, np.zeros(6), 0.379, feet, standing))
         assert (np.abs(forces[:, :2]) <= config.friction * forces[:, 2:] + 1.0).all()
         assert forces[:, 2].max() <= highest + 1.0
         np.testing.assert_array_equal(forces[~standing[0]], 0.0)
@@ -158,7 +161,7 @@ def test_the_mpcs_quadratic_is_the_cost_of_its_own_plan():
             total += 0.5 * np.array(config.rate_weights) @ (speed - desired) ** 2
         return float(total)
 
-    P, q = mpc.quadratic(pose, rates, desired, height, feet, standing)
+    P, q = mpc.quadratic(Plan(pose, rates, desired, height, feet, standing))
     assert P.shape == (3 * standing.sum(),) * 2
     for _ in range(5):
         forces = np.zeros((config.steps, 4, 3))
@@ -213,11 +216,13 @@ def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
         terrain = Terrain(config, np.random.default_rng(seed))
         base, yaw = np.array([rng.uniform(0, 7), rng.uniform(-0.1, 0.1), 0.42]), rng.uniform(-0.2, 0.2)
         # The robot is far away, since the engine's rays would hit its legs.
-        physics.reset(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12), Conditions())
+        physics.reset(Start(terrain.solids(), np.array([0.0, 50.0, 5.0]), np.zeros(12)))
         eye, rays = camera.pose(base, yaw)
         length = np.linalg.norm(rays, axis=1)
         reach = camera.config.reach * length.max()
-        distance = physics.ray_distances(np.tile(eye, (len(rays), 1)), rays / length[:, None], reach)
+        distance = readings(physics).ray_distances(
+            np.tile(eye, (len(rays), 1)), rays / length[:, None], reach
+        )
         expected = np.minimum(distance / length, camera.config.reach).reshape(24, 32)
         difference = np.abs(camera.image(Scene(terrain), base, yaw) - expected)
         # A ray that grazes an edge may hit or miss it: fewer than one in a hundred.
@@ -244,19 +249,19 @@ def test_oracle_moves_a_landing_just_inside_the_nearest_stone():
     terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
     edge, far = terrain.ends[0], terrain.starts[1]
     nominal = np.array([edge - 0.2, edge - 0.02, edge + 0.01, far - 0.01])
-    moved = nominal + foothold_offsets(terrain, ahead(nominal), 0.3)
+    moved = nominal + terrain.foothold_offsets(ahead(nominal), 0.3)
     np.testing.assert_allclose(moved, [nominal[0], edge - MARGIN, edge - MARGIN, far + MARGIN])
-    assert np.abs(foothold_offsets(terrain, ahead(nominal), 0.05)).max() <= 0.05
+    assert np.abs(terrain.foothold_offsets(ahead(nominal), 0.05)).max() <= 0.05
 
 
 def test_walker_trots_straight_at_its_speed_on_level_ground(physics):
     terrain = Terrain(TerrainConfig(painted=True), np.random.default_rng(0))
     walker = Walker(WalkerConfig())
-    physics.reset(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42), Conditions())
+    physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42)))
     walker.reset(physics)
     for _ in range(400):
         walker.advance()
-    reading = Reading(physics.state())
+    reading = read(physics.state())
     assert 1.8 < reading.position[0] < 2.5
     assert abs(reading.position[1]) < 0.05
     assert np.abs(reading.attitude).max() < 0.1

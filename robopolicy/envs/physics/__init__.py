@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 
 from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
@@ -22,9 +22,7 @@ def renderer(engine: str) -> str:
     """The name of the engine's renderer. Pictures of the same scene differ between renderers."""
     if engine == "bullet":
         return "TinyRenderer"
-    with _loading(engine):
-        import robopolicy.envs.physics.mujoco  # noqa: F401  (sets MUJOCO_GL)
-
+    _loaded(engine, "mujoco")  # sets MUJOCO_GL
     return f"MuJoCo {os.environ.get('MUJOCO_GL', 'glfw')}"
 
 
@@ -33,14 +31,8 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 
     Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
     """
-    # The import is here so that the tasks' descriptions work without an engine.
-    if engine == "bullet":
-        with _loading(engine):
-            from robopolicy.envs.physics.bullet import BulletPhysics
-        return BulletPhysics(visible=visible)
-    with _loading(engine):
-        from robopolicy.envs.physics.mujoco import MujocoPhysics
-    return MujocoPhysics(visible=visible)
+    made: Physics = getattr(_loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
+    return made
 
 
 def make_arms(engine: str, tool: Array) -> ArmsPhysics:
@@ -48,23 +40,17 @@ def make_arms(engine: str, tool: Array) -> ArmsPhysics:
 
     Raises as `make_physics` does. Both engines read the arm's model from the package pybullet.
     """
-    if engine == "bullet":
-        with _loading(engine):
-            from robopolicy.envs.physics.bullet_arms import BulletArms
-        return BulletArms(tool)
-    with _loading(engine):
-        from robopolicy.envs.physics.mujoco_arms import MujocoArms
-    return MujocoArms(tool)
+    made: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
+    return made
 
 
-@contextmanager
-def _loading(engine: str) -> Iterator[None]:
-    """Check and convert errors of importing `engine`. The block must hold the import only."""
+def _loaded(engine: str, module: str) -> ModuleType:
+    """A module of this package, imported only now so that the tasks' descriptions work without an engine."""
     package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
     if not find_spec(package):
         raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {package}")
     try:
-        yield
+        return import_module(f"{__name__}.{module}")
     except ModuleNotFoundError:
         raise
     except Exception as error:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import Array, View
+from robopolicy.envs.physics.base import Array, Engine
 
 RED, GREEN, WOOD = (0.85, 0.1, 0.1, 1.0), (0.15, 0.6, 0.25, 1.0), (0.78, 0.72, 0.62, 1.0)
 WALLS = 12  # per bowl; Bullet crashes with more than 16 shapes in a body
@@ -44,22 +43,14 @@ class Placement(NamedTuple):
     table: tuple[float, float]  # half of its sides
 
 
-class ArmsPhysics(Protocol):
-    """Two arms over a table. `reset` rebuilds the world, so that episodes are independent.
-
-    `config` is a dataclass with the engine's settings.
-    """
-
-    config: Any
+class ArmsPhysics(Engine, Protocol):
+    """Two arms over a table."""
 
     def reset(self, placement: Placement) -> None:
         """Rebuild the world, with everything at rest."""
 
     def command(self, joints: Array) -> None:
         """Set the target angles [2, 7] (rad) of the joints."""
-
-    def step(self) -> None:
-        """Advance by one control period."""
 
     def joints(self) -> Array:
         """Joint angles [2, 7] (rad)."""
@@ -69,12 +60,6 @@ class ArmsPhysics(Protocol):
 
     def balls(self) -> Array:
         """Centres of the balls, [N, 3] (m, world)."""
-
-    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """A picture [height, width, 3]."""
-
-    def close(self) -> None:
-        """Release the engine; a second call does nothing."""
 
 
 def bowl_walls(bowl: Bowl) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:

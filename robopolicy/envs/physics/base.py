@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-UPRIGHT = (1.0, 0.0, 0.0, 0.0)
-"""The identity quaternion (w, x, y, z)."""
+UPRIGHT = (1.0, 0.0, 0.0, 0.0)  # the identity quaternion (w, x, y, z)
 
 
 @dataclass(frozen=True)
@@ -65,23 +64,42 @@ class View(NamedTuple):
     field_of_view: float
 
 
-class Physics(Protocol):
-    """A robot among boxes. `reset` rebuilds the world, so that episodes are independent.
+class Start(NamedTuple):
+    """The initial scene of a robot among boxes.
 
-    `config` is a dataclass with the engine's settings.
+    Its base is at rest at `position` [3] (m) and `quaternion` (w, x, y, z), with joints [J] (rad).
+    """
+
+    boxes: list[Box]
+    position: Array
+    joint_positions: Array
+    conditions: Conditions = Conditions()
+    quaternion: tuple[float, float, float, float] = UPRIGHT
+
+
+class Engine(Protocol):
+    """A simulated world. `config` is a dataclass with the engine's settings.
+
+    Each engine also has a `reset` that rebuilds the world, so that episodes are independent.
     """
 
     config: Any
 
-    def reset(
-        self,
-        boxes: list[Box],
-        position: Array,
-        joint_positions: Array,
-        conditions: Conditions,
-        quaternion: tuple[float, float, float, float] = UPRIGHT,
-    ) -> None:
-        """Rebuild the world, with the robot's base at rest at `position` [3] (m) and `quaternion`."""
+    def step(self) -> None:
+        """Advance by one control period, in the configured number of physics steps."""
+
+    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        """A picture [height, width, 3] of the robots and their world."""
+
+    def close(self) -> None:
+        """Release the engine; a second call does nothing."""
+
+
+class Physics(Engine, Protocol):
+    """A robot among boxes."""
+
+    def reset(self, start: Start) -> None:
+        """Rebuild the world."""
 
     def state(self) -> BodyState:
         """The present state of the robot."""
@@ -92,38 +110,8 @@ class Physics(Protocol):
     def push(self, force: Array) -> None:
         """Push the base's centre of mass with `force` [3] (N, world) during the next control period."""
 
-    def step(self) -> None:
-        """Advance by one control period, in the configured number of physics steps."""
-
-    def foot_contacts(self) -> NDArray[np.bool_]:
-        """Whether each foot touches the terrain, [4]."""
-
-    def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
-        """Distance [N] (m), at most `reach`, to the terrain from `origins` along unit `directions` [N, 3]."""
-
-    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """A picture [height, width, 3] of the robot and its world."""
-
     def mass_properties(self) -> tuple[float, Array, Array]:
         """Mass (kg), centre of mass [3] and inertia about it [3, 3] at the present pose, in base axes.
 
         They exclude the payload.
         """
-
-    def mass_matrix(self) -> Array:
-        """Joint-space inertia [18, 18]; the order is base linear, base angular (world), joints."""
-
-    def gravity_torques(self) -> Array:
-        """Generalised force [18] that balances gravity, in the order of `mass_matrix`."""
-
-    def foot_positions(self) -> Array:
-        """Centres of the toes, [4, 3] (m, world)."""
-
-    def foot_jacobians(self) -> Array:
-        """Jacobian of each toe's centre (world) for the generalised velocity, [4, 3, 18]."""
-
-    def contact_forces(self) -> Array:
-        """Force of the terrain on each foot in the last physics step, [4, 3] (N, world)."""
-
-    def close(self) -> None:
-        """Release the engine; a second call does nothing."""

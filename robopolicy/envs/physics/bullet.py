@@ -10,11 +10,12 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Conditions, View
+from robopolicy.envs.physics.base import Array, BodyState, Conditions, Start, View
 
 
 @contextlib.contextmanager
@@ -58,36 +59,53 @@ class BulletConfig:
     velocity_gain: float = 0.8
 
 
-def _disconnect(client: BulletClient) -> None:
-    client.disconnect()
-
-
-def empty_world(client: BulletClient, control_period: float, substeps: int, iterations: int) -> None:
-    """Reset to a world with gravity only, and with deterministic contacts."""
-    client.resetSimulation()
-    client.setPhysicsEngineParameter(
-        fixedTimeStep=control_period,
-        numSubSteps=substeps,
-        numSolverIterations=iterations,
-        deterministicOverlappingPairs=1,
-    )
-    client.setGravity(0.0, 0.0, -9.81)
-
-
 class BulletWorld:
     """A connection to Bullet. `close`, or the end of the object, closes it."""
+
+    config: Any
 
     def __init__(self) -> None:
         with quiet():
             self._client: BulletClient | None = BulletClient(pybullet.DIRECT)
         # Disconnect before the interpreter's shutdown disables PyBullet's own clean-up.
-        self._disconnect = weakref.finalize(self, _disconnect, self._client)
+        self._disconnect = weakref.finalize(self, lambda client: client.disconnect(), self._client)
 
     @property
-    def _bullet(self) -> BulletClient:
+    def client(self) -> BulletClient:
+        """The functions of `pybullet` for this world. Raises RuntimeError after `close`."""
         if self._client is None:
             raise RuntimeError("physics is closed: make a new environment")
         return self._client
+
+    def clear(self) -> BulletClient:
+        """Empty the world down to gravity, with deterministic contacts, and return `client`."""
+        self.client.resetSimulation()
+        self.client.setPhysicsEngineParameter(
+            fixedTimeStep=self.config.control_period,
+            numSubSteps=self.config.substeps,
+            numSolverIterations=self.config.solver_iterations,
+            deterministicOverlappingPairs=1,
+        )
+        self.client.setGravity(0.0, 0.0, -9.81)
+        return self.client
+
+    def step(self) -> None:
+        self.client.stepSimulation()
+
+    def picture(self, view: View, width: int, height: int, far: float, **light: Any) -> NDArray[np.uint8]:
+        """A picture [height, width, 3] up to `far` (m), without shadows, which would double the time."""
+        bullet = self.client
+        image = bullet.getCameraImage(
+            width,
+            height,
+            bullet.computeViewMatrix(view.eye, view.target, (0.0, 0.0, 1.0)),
+            bullet.computeProjectionMatrixFOV(view.field_of_view, width / height, 0.05, far),
+            shadow=0,
+            renderer=bullet.ER_TINY_RENDERER,
+            flags=bullet.ER_NO_SEGMENTATION_MASK,
+            **light,
+        )[2]
+        return np.asarray(image, np.uint8).reshape(height, width, 4)[..., :3].copy()
 
     def close(self) -> None:
         self._disconnect()
@@ -106,22 +124,14 @@ class BulletPhysics(BulletWorld):
         super().__init__()
         self.config = config or BulletConfig()
         self._visible = visible
-        self._bullet.setAdditionalSearchPath(pybullet_data.getDataPath())
-        self._robot = -1
+        self.client.setAdditionalSearchPath(pybullet_data.getDataPath())
+        self.robot = -1
         self._conditions = Conditions()
 
-    def reset(
-        self,
-        boxes: list[Box],
-        position: Array,
-        joint_positions: Array,
-        conditions: Conditions,
-        quaternion: tuple[float, float, float, float] = UPRIGHT,
-    ) -> None:
-        bullet, config = self._bullet, self.config
-        self._conditions = conditions
-        empty_world(bullet, config.control_period, config.substeps, config.solver_iterations)
-        for box in boxes:
+    def reset(self, start: Start) -> None:
+        bullet = self.clear()
+        self._conditions = conditions = start.conditions
+        for box in start.boxes:
             shape = bullet.createCollisionShape(bullet.GEOM_BOX, halfExtents=box.half)
             visual = bullet.createVisualShape(
                 bullet.GEOM_BOX, halfExtents=box.half, rgbaColor=(box.shade, box.shade, box.shade, 1.0)
@@ -129,40 +139,40 @@ class BulletPhysics(BulletWorld):
             turn = (0.0, 0.0, math.sin(box.yaw / 2), math.cos(box.yaw / 2))
             body = bullet.createMultiBody(0.0, shape, visual, box.center, turn)
             bullet.changeDynamics(body, -1, lateralFriction=1.0)  # Bullet multiplies it by the toes'
-        self._robot = bullet.loadURDF(
+        self.robot = bullet.loadURDF(
             "laikago/laikago_toes_zup_lores.urdf",
-            position,
-            (*quaternion[1:], quaternion[0]),
+            start.position,
+            (*start.quaternion[1:], start.quaternion[0]),
             flags=bullet.URDF_USE_INERTIA_FROM_FILE
             | (0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES),
         )
-        for link in range(-1, bullet.getNumJoints(self._robot)):
+        for link in range(-1, bullet.getNumJoints(self.robot)):
             if link in TOES:
                 # The URDF's friction anchors would hold a toe on an edge where Coulomb friction lets it slip.
                 bullet.changeDynamics(
-                    self._robot,
+                    self.robot,
                     link,
                     lateralFriction=conditions.friction,
                     frictionAnchor=0,
                     spinningFriction=0.0,
                 )
             else:
-                bullet.setCollisionFilterGroupMask(self._robot, link, 0, 0)
-            bullet.changeDynamics(self._robot, link, linearDamping=0.0, angularDamping=0.0)
-        self._base_mass = bullet.getDynamicsInfo(self._robot, -1)[0]
+                bullet.setCollisionFilterGroupMask(self.robot, link, 0, 0)
+            bullet.changeDynamics(self.robot, link, linearDamping=0.0, angularDamping=0.0)
+        self._base_mass = bullet.getDynamicsInfo(self.robot, -1)[0]
         if conditions.payload:
-            inertia = bullet.getDynamicsInfo(self._robot, -1)[2]
+            inertia = bullet.getDynamicsInfo(self.robot, -1)[2]
             bullet.changeDynamics(
-                self._robot, -1, mass=self._base_mass + conditions.payload, localInertiaDiagonal=inertia
+                self.robot, -1, mass=self._base_mass + conditions.payload, localInertiaDiagonal=inertia
             )
-        for joint, angle in zip(JOINTS, joint_positions, strict=True):
-            bullet.resetJointState(self._robot, joint, angle, 0.0)
+        for joint, angle in zip(JOINTS, start.joint_positions, strict=True):
+            bullet.resetJointState(self.robot, joint, angle, 0.0)
 
     def state(self) -> BodyState:
-        bullet = self._bullet
-        position, quaternion = bullet.getBasePositionAndOrientation(self._robot)
-        linear, angular = bullet.getBaseVelocity(self._robot)
-        joints = bullet.getJointStates(self._robot, JOINTS)
+        bullet = self.client
+        position, quaternion = bullet.getBasePositionAndOrientation(self.robot)
+        linear, angular = bullet.getBaseVelocity(self.robot)
+        joints = bullet.getJointStates(self.robot, JOINTS)
         return BodyState(
             np.array(position),
             np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3),
@@ -173,14 +183,14 @@ class BulletPhysics(BulletWorld):
         )
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
-        bullet, config, strength = self._bullet, self.config, self._conditions.motor_strength
+        bullet, config, strength = self.client, self.config, self._conditions.motor_strength
         held = np.flatnonzero(position_controlled)
         pushed = np.flatnonzero(~position_controlled)
         if held.size:
             # Bullet limits a motor's impulse per physics step to that of a whole control period.
             limit = strength * config.motor_torque / config.substeps
             bullet.setJointMotorControlArray(
-                self._robot,
+                self.robot,
                 [JOINTS[i] for i in held],
                 bullet.POSITION_CONTROL,
                 targetPositions=positions[held].tolist(),
@@ -192,111 +202,39 @@ class BulletPhysics(BulletWorld):
             joints = [JOINTS[i] for i in pushed]
             # The motor of a joint stays active until its force is set to zero.
             bullet.setJointMotorControlArray(
-                self._robot, joints, bullet.VELOCITY_CONTROL, forces=[0.0] * pushed.size
+                self.robot, joints, bullet.VELOCITY_CONTROL, forces=[0.0] * pushed.size
             )
             bullet.setJointMotorControlArray(
-                self._robot, joints, bullet.TORQUE_CONTROL, forces=(strength * torques[pushed]).tolist()
+                self.robot, joints, bullet.TORQUE_CONTROL, forces=(strength * torques[pushed]).tolist()
             )
 
     def push(self, force: Array) -> None:
-        bullet = self._bullet
-        center = bullet.getBasePositionAndOrientation(self._robot)[0]
-        bullet.applyExternalForce(self._robot, -1, force.tolist(), center, bullet.WORLD_FRAME)
-
-    def step(self) -> None:
-        self._bullet.stepSimulation()
-
-    def foot_contacts(self) -> NDArray[np.bool_]:
-        touching = {contact[3] for contact in self._bullet.getContactPoints(bodyA=self._robot)}
-        return np.array([toe in touching for toe in TOES])
-
-    def ray_distances(self, origins: Array, directions: Array, reach: float) -> Array:
-        ends = origins + reach * directions
-        fractions: list[Array] = []
-        for start in range(0, len(origins), pybullet.MAX_RAY_INTERSECTION_BATCH_SIZE):
-            part = slice(start, start + pybullet.MAX_RAY_INTERSECTION_BATCH_SIZE)
-            hits = self._bullet.rayTestBatch(origins[part].tolist(), ends[part].tolist())
-            fractions.append(np.array([1.0 if hit[0] == self._robot else hit[2] for hit in hits]))
-        return reach * np.concatenate(fractions)
+        bullet = self.client
+        center = bullet.getBasePositionAndOrientation(self.robot)[0]
+        bullet.applyExternalForce(self.robot, -1, force.tolist(), center, bullet.WORLD_FRAME)
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        bullet = self._bullet
-        eye_to_clip = bullet.computeProjectionMatrixFOV(view.field_of_view, width / height, 0.05, 20.0)
-        world_to_eye = bullet.computeViewMatrix(view.eye, view.target, (0.0, 0.0, 1.0))
-        image = bullet.getCameraImage(
-            width,
-            height,
-            world_to_eye,
-            eye_to_clip,
-            lightDirection=(1.0, -2.0, 4.0),
-            lightAmbientCoeff=0.75,
-            shadow=0,  # shadows would end in the middle of stones, and double the time
-            renderer=bullet.ER_TINY_RENDERER,
-            flags=bullet.ER_NO_SEGMENTATION_MASK,
-        )[2]
-        return np.asarray(image, np.uint8).reshape(height, width, 4)[..., :3].copy()
+        return self.picture(
+            view, width, height, 20.0, lightDirection=(1.0, -2.0, 4.0), lightAmbientCoeff=0.75
+        )
 
     def mass_properties(self) -> tuple[float, Array, Array]:
-        bullet = self._bullet
+        bullet = self.client
         masses, centers, inertias = [], [], []
-        base_position, base_quaternion = bullet.getBasePositionAndOrientation(self._robot)
+        base_position, base_quaternion = bullet.getBasePositionAndOrientation(self.robot)
         poses = {-1: (base_position, base_quaternion)}
-        for link in range(bullet.getNumJoints(self._robot)):
-            poses[link] = bullet.getLinkState(self._robot, link, computeForwardKinematics=1)[:2]
+        for link in range(bullet.getNumJoints(self.robot)):
+            poses[link] = bullet.getLinkState(self.robot, link, computeForwardKinematics=1)[:2]
         for link, (center, quaternion) in poses.items():
-            info = bullet.getDynamicsInfo(self._robot, link)
+            info = bullet.getDynamicsInfo(self.robot, link)
             rotation = np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3)
             masses.append(self._base_mass if link == -1 else info[0])
             centers.append(center)
             inertias.append(rotation @ np.diag(info[2]) @ rotation.T)
         mass = float(np.sum(masses))
-        offsets = np.array(centers)
-        center = np.array(masses) @ offsets / mass
-        offsets = offsets - center
+        center = np.array(masses) @ np.array(centers) / mass
         inertia = np.sum(inertias, axis=0)
-        for m, r in zip(masses, offsets, strict=True):
+        for m, r in zip(masses, np.array(centers) - center, strict=True):
             inertia = inertia + m * (r @ r * np.eye(3) - np.outer(r, r))
         base = np.array(bullet.getMatrixFromQuaternion(base_quaternion)).reshape(3, 3)
         return mass, base.T @ (center - np.array(base_position)), base.T @ inertia @ base
-
-    def mass_matrix(self) -> Array:
-        bullet, state = self._bullet, self.state()
-        # Bullet orders velocities as base angular, base linear (both in base axes), joints.
-        own = np.array(bullet.calculateMassMatrix(self._robot, state.joint_positions.tolist()))
-        turn = _to_world(state.rotation)
-        return np.asarray(turn @ own @ turn.T)
-
-    def gravity_torques(self) -> Array:
-        bullet, state = self._bullet, self.state()
-        quaternion = bullet.getBasePositionAndOrientation(self._robot)[1]
-        place = [*state.position, *quaternion, *state.joint_positions]
-        # Entry 6 belongs to the fourth entry of the quaternion.
-        still = [0.0] * len(place)
-        forces = bullet.calculateInverseDynamics(self._robot, place, still, still, 1)
-        return np.delete(np.array(forces), 6)
-
-    def foot_positions(self) -> Array:
-        bullet = self._bullet
-        return np.array([bullet.getLinkState(self._robot, toe, 0, 1)[0] for toe in TOES])
-
-    def foot_jacobians(self) -> Array:
-        bullet, state = self._bullet, self.state()
-        joints, still = state.joint_positions.tolist(), [0.0] * len(JOINTS)
-        own = [bullet.calculateJacobian(self._robot, toe, [0.0] * 3, joints, still, still)[0] for toe in TOES]
-        return np.asarray(state.rotation @ np.array(own) @ _to_world(state.rotation).T)
-
-    def contact_forces(self) -> Array:
-        forces = np.zeros((4, 3))
-        for contact in self._bullet.getContactPoints(bodyA=self._robot):
-            parts = ((contact[9], contact[7]), (contact[10], contact[11]), (contact[12], contact[13]))
-            forces[TOES.index(contact[3])] += sum(size * np.array(axis) for size, axis in parts)
-        # Bullet divides the impulse of one physics step by the whole control period.
-        return forces * self.config.substeps
-
-
-def _to_world(rotation: Array) -> Array:
-    """Matrix [18, 18] from Bullet's generalised forces to those of `Physics`."""
-    turn = np.eye(18)
-    turn[:6, :6] = 0.0
-    turn[:3, 3:6] = turn[3:6, :3] = rotation
-    return turn

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
 from robopolicy.envs.physics.base import Array, View
-from robopolicy.envs.physics.bullet import BulletWorld, empty_world
+from robopolicy.envs.physics.bullet import BulletWorld
 from robopolicy.writing import scratch
 
 ARM_JOINTS = 7
@@ -47,8 +47,7 @@ class BulletArms(BulletWorld):
         self._balls: list[int] = []
 
     def reset(self, placement: Placement) -> None:
-        bullet, config = self._bullet, self.config
-        empty_world(bullet, config.control_period, config.substeps, config.solver_iterations)
+        bullet, config = self.clear(), self.config
         self._build_table(placement)
         self._arms = [
             self._load_arm(base, joints)
@@ -71,7 +70,7 @@ class BulletArms(BulletWorld):
             self._balls.append(ball)
 
     def _build_table(self, placement: Placement) -> None:
-        bullet, config = self._bullet, self.config
+        bullet, config = self.client, self.config
         half = [*placement.table, config.table_height / 2]
         table = bullet.createMultiBody(
             0.0,
@@ -104,7 +103,7 @@ class BulletArms(BulletWorld):
             bullet.createMultiBody(0.0, -1, floor, (*bowl.center, 0.0))  # visual only: balls lie on the table
 
     def _load_arm(self, base: Array, joints: Array) -> int:
-        bullet, config = self._bullet, self.config
+        bullet, config = self.client, self.config
         x, y, yaw = base
         turn = (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2))
         with scratch() as folder:
@@ -120,7 +119,7 @@ class BulletArms(BulletWorld):
         return arm
 
     def command(self, joints: Array) -> None:
-        bullet, config = self._bullet, self.config
+        bullet, config = self.client, self.config
         # Bullet limits a motor's impulse per physics step to that of a whole control period.
         limits = [torque / config.substeps for torque in config.motor_torque]
         for arm, angles in zip(self._arms, joints, strict=True):
@@ -134,33 +133,19 @@ class BulletArms(BulletWorld):
                 velocityGains=[config.velocity_gain] * ARM_JOINTS,
             )
 
-    def step(self) -> None:
-        self._bullet.stepSimulation()
-
     def joints(self) -> Array:
-        bullet = self._bullet
+        bullet = self.client
         return np.array([[s[0] for s in bullet.getJointStates(arm, range(ARM_JOINTS))] for arm in self._arms])
 
     def tools(self) -> tuple[Array, Array]:
-        bullet = self._bullet
+        bullet = self.client
         states = [bullet.getLinkState(arm, SPATULA, 0, 1) for arm in self._arms]
         turns = [np.array(bullet.getMatrixFromQuaternion(state[5])).reshape(3, 3) for state in states]
         return np.array([state[4] for state in states]), np.array(turns)
 
     def balls(self) -> Array:
-        bullet = self._bullet
+        bullet = self.client
         return np.array([bullet.getBasePositionAndOrientation(ball)[0] for ball in self._balls])
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        bullet = self._bullet
-        image = bullet.getCameraImage(
-            width,
-            height,
-            bullet.computeViewMatrix(view.eye, view.target, (0.0, 0.0, 1.0)),
-            bullet.computeProjectionMatrixFOV(view.field_of_view, width / height, 0.05, 5.0),
-            lightDirection=(1.0, -0.6, 2.0),
-            shadow=0,
-            renderer=bullet.ER_TINY_RENDERER,
-            flags=bullet.ER_NO_SEGMENTATION_MASK,
-        )[2]
-        return np.asarray(image, np.uint8).reshape(height, width, 4)[..., :3].copy()
+        return self.picture(view, width, height, 5.0, lightDirection=(1.0, -0.6, 2.0))

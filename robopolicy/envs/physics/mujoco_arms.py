@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
-from robopolicy.envs.physics.base import Array, View
-from robopolicy.envs.physics.mujoco import Painter, mujoco, white_sky
+from robopolicy.envs.physics.base import Array
+from robopolicy.envs.physics.mujoco import MujocoWorld, mujoco, set_scene
 
 ARM_JOINTS = 7
 ARMS = ("left_", "right_")
@@ -29,7 +28,7 @@ class MujocoArmsConfig:
     contact_time: float = 0.006  # s, time constant of contacts
 
 
-class MujocoArms:
+class MujocoArms(MujocoWorld):
     """Two arms `kuka_iiwa/model.urdf` of pybullet_data with spatulas; implements `ArmsPhysics`.
 
     Only the spatula of an arm collides. Gravity does not act on the arms: Bullet's motors compensate for it.
@@ -37,25 +36,21 @@ class MujocoArms:
 
     def __init__(self, tool: Array, config: MujocoArmsConfig | None = None) -> None:
         """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link."""
+        super().__init__()
         self.config = config or MujocoArmsConfig()
         self._tool = tool
         self._arm = arm_with_spatula(tool)
-        self._painter = Painter()
-        self._closed = False
-        self._model: mujoco.MjModel | None = None
 
     def reset(self, placement: Placement) -> None:
-        if self._closed:
-            raise RuntimeError("physics is closed: make a new environment")
-        self._painter.close()  # it belongs to the previous model
+        self.check_open()
         spec = self._scene(placement)
         for prefix, (x, y, yaw) in zip(ARMS, placement.bases, strict=True):
             frame = spec.worldbody.add_frame(
                 pos=[x, y, 0.0], quat=[np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]
             )
             spec.attach(self._arm_spec(), prefix=prefix, frame=frame)
-        self._model = model = spec.compile()
-        self._data = data = mujoco.MjData(model)
+        self.load(spec)
+        model, data = self.model, self.data
         joints = [[f"{p}lbr_iiwa_joint_{j + 1}" for j in range(ARM_JOINTS)] for p in ARMS]
         self._joints = np.array([[model.joint(name).qposadr[0] for name in names] for names in joints])
         self._hands = np.array([model.body(f"{p}lbr_iiwa_link_7").id for p in ARMS])
@@ -63,10 +58,7 @@ class MujocoArms:
         data.qpos[self._joints] = placement.joints
         data.ctrl[:] = placement.joints.ravel()
         mujoco.mj_forward(model, data)
-        self._tune(model, data)
-
-    def _tune(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        """Turn the motors into servos that are critically damped for the initial inertia."""
+        # The motors become servos that are critically damped for the initial inertia.
         inertia = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, data, inertia)
         moved = model.jnt_dofadr[model.actuator_trnid[:, 0]]
@@ -78,11 +70,8 @@ class MujocoArms:
     def _scene(self, placement: Placement) -> mujoco.MjSpec:
         """Table, bowls, balls and light."""
         config, spec = self.config, mujoco.MjSpec()
-        option = spec.option
-        option.timestep = config.control_period / config.substeps
-        option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-        spec.visual.headlight.ambient = [0.4, 0.4, 0.4]
-        spec.visual.headlight.diffuse = [0.25, 0.25, 0.25]
+        light = {"pos": [0.5, -0.5, 2.0], "dir": [-0.3, 0.3, -1.0], "diffuse": [0.5, 0.5, 0.5]}
+        set_scene(spec, config, (0.4, 0.25), castshadow=0, **light)
         spec.visual.map.znear = 0.01
         contact = {
             "friction": [config.friction, config.rolling_friction, config.rolling_friction],
@@ -90,14 +79,6 @@ class MujocoArms:
             "condim": 6,
         }
         box, world = mujoco.mjtGeom.mjGEOM_BOX, spec.worldbody
-        world.add_light(
-            pos=[0.5, -0.5, 2.0],
-            dir=[-0.3, 0.3, -1.0],
-            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-            castshadow=0,
-            diffuse=[0.5, 0.5, 0.5],
-        )
-        white_sky(spec)
         half = [*placement.table, 0.05]
         world.add_geom(type=box, size=half, pos=[0.0, 0.0, -half[2]], rgba=WOOD, **contact)
         for bowl in placement.bowls:
@@ -148,37 +129,20 @@ class MujocoArms:
             motor.ctrllimited = False
         return spec
 
-    def _running(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        if self._model is None:
-            raise RuntimeError(
-                "physics is closed: make a new environment" if self._closed else "physics needs a reset first"
-            )
-        return self._model, self._data
-
     def command(self, joints: Array) -> None:
-        self._running()[1].ctrl[:] = joints.ravel()
+        self.data.ctrl[:] = joints.ravel()
 
     def step(self) -> None:
-        model, data = self._running()
-        mujoco.mj_step(model, data, nstep=self.config.substeps)
-        mujoco.mj_kinematics(model, data)
+        mujoco.mj_step(self.model, self.data, nstep=self.config.substeps)
+        mujoco.mj_kinematics(self.model, self.data)
 
     def joints(self) -> Array:
-        return np.asarray(self._running()[1].qpos[self._joints])
+        return np.asarray(self.data.qpos[self._joints])
 
     def tools(self) -> tuple[Array, Array]:
-        data = self._running()[1]
+        data = self.data
         turns = data.xmat[self._hands].reshape(-1, 3, 3)
         return data.xpos[self._hands] + turns @ self._tool[:3, 3], turns @ self._tool[:3, :3]
 
     def balls(self) -> Array:
-        return np.asarray(self._running()[1].xpos[self._balls])
-
-    def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        model, data = self._running()
-        return self._painter.draw(model, data, view, width, height)
-
-    def close(self) -> None:
-        self._painter.close()
-        self._model = None
-        self._closed = True
+        return np.asarray(self.data.xpos[self._balls])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array
-from robopolicy.envs.quadruped.gait import cycle, standing
+from robopolicy.envs.quadruped.gait import cycle, path, raibert_offset, standing
 from robopolicy.envs.quadruped.kinematics import LEG_PLANE, jacobians, joint_angles
-from robopolicy.envs.quadruped.reading import turned
-from robopolicy.envs.quadruped.swing import path, raibert_offset
+from robopolicy.envs.quadruped.reading import Reading, turned
+from robopolicy.envs.quadruped.stance import Plan
 
 
 @numba.njit(cache=True)
@@ -30,15 +28,10 @@ def scheduled(
 
 @numba.njit(cache=True)
 def commands(
+    reading: Reading,
     stands: NDArray[np.bool_],
     end: float,
-    joints: Array,
-    position: Array,
-    velocity: Array,
     desired: Array,
-    to_yaw: Array,
-    base_to_yaw: Array,
-    hips: Array,
     forces: Array,
     lift_offs: Array,
     landings: Array,
@@ -52,8 +45,9 @@ def commands(
 
     timing: period, swing, stance and capture (s), and the apex (m).
     """
+    position, to_yaw, base_to_yaw, hips = reading.position, reading.to_yaw, reading.base_to_yaw, reading.hips
     period, swing, stance, capture, apex = timing
-    gradients = jacobians(joints)
+    gradients = jacobians(reading.joints)
     pushes = turned(base_to_yaw.T, forces)
     since_lift_off = cycle(end, period)
     torques, held = np.zeros(12), np.zeros(12, np.bool_)
@@ -68,7 +62,7 @@ def commands(
         held[3 * leg : 3 * leg + 3] = True
         spent = since_lift_off[leg]
         left = max(0.0, swing - spent)
-        aside = raibert_offset(velocity[1], desired[1], left, stance, capture)
+        aside = raibert_offset(reading.velocity[1], desired[1], left, stance, capture)
         beside = hips[leg, 1] + LEG_PLANE[leg] + aside
         landings[leg, 1] = position[1] + to_yaw[0, 1] * hips[leg, 0] + to_yaw[1, 1] * beside
         landings[leg, 2] = landing_height
@@ -80,6 +74,7 @@ def commands(
 
 @numba.njit(cache=True)
 def planned(
+    reading: Reading,
     time: float,
     step: float,
     steps: int,
@@ -87,36 +82,31 @@ def planned(
     swing: float,
     stands: NDArray[np.bool_],
     center: Array,
-    position: Array,
-    attitude: Array,
-    velocity: Array,
-    spin: Array,
-    feet: Array,
     landings: Array,
-    to_yaw: Array,
-    base_to_yaw: Array,
     desired: Array,
     yaw_gain: float,
-) -> tuple[Any, ...]:
-    """The inputs of `ConvexMPC.forces`: pose, rates, desired rates, feet and schedule.
+    height: float,
+) -> Plan:
+    """The plan for a `height` (m) of the centre of mass, which is at `center` [3] (m) in the base frame.
 
-    center: the centre of mass in the base frame [3] (m). Feet are relative to the centre of mass, which moves
-    with the desired velocity. A foot that is in the air now is planned at its landing point.
+    Feet are relative to the centre of mass, which moves with the desired velocity. A foot that is in the air
+    now is planned at its landing point.
     """
-    offset = turned(base_to_yaw, center.reshape(1, 3))[0]
-    pose = np.array([attitude[0], attitude[1], 0.0, 0.0, 0.0, position[2] + offset[2]])
+    attitude, velocity, spin = reading.attitude, reading.velocity, reading.angular_velocity
+    offset = turned(reading.base_to_yaw, center.reshape(1, 3))[0]
+    pose = np.array([attitude[0], attitude[1], 0.0, 0.0, 0.0, reading.position[2] + offset[2]])
     rates = np.empty(6)
     rates[:3] = spin
     rates[3] = velocity[0] + spin[1] * offset[2] - spin[2] * offset[1]
     rates[4] = velocity[1] + spin[2] * offset[0] - spin[0] * offset[2]
     rates[5] = velocity[2] + spin[0] * offset[1] - spin[1] * offset[0]
     wanted = np.array([0.0, 0.0, -yaw_gain * attitude[2], desired[0], desired[1], 0.0])
-    coming = turned(to_yaw, landings - position)
+    coming = turned(reading.to_yaw, landings - reading.position)
     schedule, places = np.empty((steps, 4), np.bool_), np.empty((steps, 4, 3))
     for k in range(steps):
         schedule[k] = stands if k == 0 else standing(time + k * step, period, swing)
         for leg in range(4):
-            places[k, leg] = (feet[leg] if stands[leg] else coming[leg]) - offset
+            places[k, leg] = (reading.feet[leg] if stands[leg] else coming[leg]) - offset
             places[k, leg, 0] -= k * step * desired[0]
             places[k, leg, 1] -= k * step * desired[1]
-    return pose, rates, wanted, places, schedule
+    return Plan(pose, rates, wanted, height, places, schedule)

@@ -1,4 +1,4 @@
-"""What whoever walks a real Laikago with a policy of the stepping stones has to know."""
+"""The description of the stepping stones for a real Laikago."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import asdict
 
 import numpy as np
 
-from robopolicy.envs.described import Description, measured, pinhole
+from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import Physics
 from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
 from robopolicy.envs.quadruped.gait import OFFSETS
 from robopolicy.envs.quadruped.kinematics import LEGS
 from robopolicy.envs.quadruped.walker import WalkerConfig, standing_joints
-from robopolicy.envs.task import Camera, Quantity
+from robopolicy.envs.simulated import measured, pinhole
 
 FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
 # By the beginning of its name: unit, largest absolute value of a sound reading, and what it is.
@@ -37,35 +37,30 @@ VALUES = {
         "course",
     ),
 }
-UNITS = {
-    **dict.fromkeys(("control_period", "ramp", "braking", "period", "step_period", "contact_time"), "s"),
-    **dict.fromkeys(("height", "apex", "touchdown_press"), "m"),
-    **dict.fromkeys(
-        ("centring", "heading"), "1/s: speed for each metre off the middle, rate for each radian of yaw"
-    ),
-    **dict.fromkeys(("duty", "friction", "contact_impedance", "accuracy"), "1"),
-    **dict.fromkeys(("steps", "substeps", "solver_iterations"), "a count"),
-    **dict.fromkeys(
-        ("position_gain", "velocity_gain"), "1: share of the error that is removed in a physics step"
-    ),
-    "speed": "m/s",
-    "capture": "s",
-    "replan_every": "control periods",
-    "pose_weights": "1 of roll, pitch, yaw (1/rad2) and x, y, z (1/m2)",
-    "rate_weights": "1 of their rates, in rad/s and m/s",
-    "force_weight": "1/N2",
-    "force_limits": "a quarter of the weight, least and most of a standing leg's vertical force",
-    "stiffness": "N m/rad",
-    "damping": "N m s/rad",
-    "motor_torque": "N m, the largest of a joint that follows positions",
+# The settings with each unit.
+_SETTINGS = {
+    "s": "control_period ramp braking period step_period contact_time capture",
+    "m": "height apex touchdown_press",
+    "m/s": "speed",
+    "1/s: speed for each metre off the middle, rate for each radian of yaw": "centring heading",
+    "1": "duty friction contact_impedance accuracy",
+    "a count": "steps substeps solver_iterations",
+    "1: share of the error that is removed in a physics step": "position_gain velocity_gain",
+    "control periods": "replan_every",
+    "1 of roll, pitch, yaw (1/rad2) and x, y, z (1/m2)": "pose_weights",
+    "1 of their rates, in rad/s and m/s": "rate_weights",
+    "1/N2": "force_weight",
+    "a quarter of the weight, least and most of a standing leg's vertical force": "force_limits",
+    "N m/rad": "stiffness",
+    "N m s/rad": "damping",
+    "N m, the largest of a joint that follows positions": "motor_torque",
 }
+UNITS = {name: unit for unit, names in _SETTINGS.items() for name in names.split()}
 JOINTS = tuple(
     f"{leg}_{joint}_joint"
     for leg in LEGS
     for joint in ("hip_motor_2_chassis", "upper_leg_2_hip_motor", "lower_leg_2_upper_leg")
 )
-
-
 PROPRIOCEPTION = (
     *("roll", "pitch"),
     *(f"angular_velocity_{axis}" for axis in "xyz"),

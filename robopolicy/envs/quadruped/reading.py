@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -11,31 +11,28 @@ from robopolicy.envs.physics.base import Array, BodyState
 from robopolicy.envs.quadruped.kinematics import HIPS, foot_positions
 
 
-class Reading:
-    """One reading of the robot. The yaw frame has x ahead and z up.
+class Reading(NamedTuple):
+    """The robot at one moment. The yaw frame has x ahead and z up.
 
-    position [3] and feet_world [4, 3] (m, world); attitude [3]: roll, pitch, yaw (rad); to_yaw and
-    base_to_yaw [3, 3]: rotations from world and base to the yaw frame; velocity [3] (m/s) and
-    angular_velocity [3] (rad/s), yaw frame; feet and hips [4, 3] (m) relative to the base, yaw frame; joints
-    [4, 3] (rad); tilt: the larger of |roll| and |pitch| (rad), NaN if either is; lowest_foot: height of the
-    lowest toe's centre (m, world).
+    position [3] and feet_world [4, 3] (m, world); joints [4, 3] (rad); attitude [3]: roll, pitch, yaw (rad);
+    to_yaw and base_to_yaw [3, 3]: rotations from world and base to the yaw frame; velocity [3] (m/s) and
+    angular_velocity [3] (rad/s), yaw frame; feet and hips [4, 3] (m) relative to the base, yaw frame; tilt:
+    the larger of |roll| and |pitch| (rad), NaN if either is; lowest_foot: height of the lowest toe's centre
+    (m, world).
     """
 
-    def __init__(self, state: BodyState) -> None:
-        self.position = state.position
-        self.joints = state.joint_positions.reshape(4, 3)
-        (
-            self.attitude,
-            self.to_yaw,
-            self.base_to_yaw,
-            self.velocity,
-            self.angular_velocity,
-            self.feet,
-            self.hips,
-            self.feet_world,
-            self.tilt,
-            self.lowest_foot,
-        ) = _read(state.position, state.rotation, state.linear_velocity, state.angular_velocity, self.joints)
+    position: Array
+    joints: Array
+    attitude: Array
+    to_yaw: Array
+    base_to_yaw: Array
+    velocity: Array
+    angular_velocity: Array
+    feet: Array
+    hips: Array
+    feet_world: Array
+    tilt: float
+    lowest_foot: float
 
 
 @numba.njit(cache=True)
@@ -50,7 +47,9 @@ def turned(rotation: Array, vectors: Array) -> Array:
 
 
 @numba.njit(cache=True)
-def _read(position: Array, rotation: Array, linear: Array, angular: Array, joints: Array) -> tuple[Any, ...]:
+def read(state: BodyState) -> Reading:
+    """The reading of `state`."""
+    rotation, joints = state.rotation, state.joint_positions.reshape(4, 3)
     attitude = np.array(
         [
             np.arctan2(rotation[2, 1], rotation[2, 2]),
@@ -62,11 +61,13 @@ def _read(position: Array, rotation: Array, linear: Array, angular: Array, joint
     to_yaw = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
     base_to_yaw = turned(to_yaw, rotation.T.copy()).T.copy()
     velocities = np.empty((2, 3))
-    velocities[0], velocities[1] = linear, angular
+    velocities[0], velocities[1] = state.linear_velocity, state.angular_velocity
     velocities = turned(to_yaw, velocities)
     feet = turned(base_to_yaw, foot_positions(joints))
-    feet_world = position + turned(to_yaw.T, feet)
-    return (
+    feet_world = state.position + turned(to_yaw.T, feet)
+    return Reading(
+        state.position,
+        joints,
         attitude,
         to_yaw,
         base_to_yaw,

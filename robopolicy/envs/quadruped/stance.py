@@ -13,7 +13,7 @@ schedules to stand, each inside its own friction pyramid. ProxQP solves it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -46,6 +46,22 @@ class StanceConfig:
     accuracy: float = 1e-9
 
 
+class Plan(NamedTuple):
+    """What the MPC tracks over H steps, in the yaw frame.
+
+    pose: roll, pitch, yaw error (rad), and x, y, z (m) of the centre of mass, [6]; rates: angular (rad/s) and
+    linear (m/s) velocity, [6]; desired_rates: [6]; height: desired z (m); feet: [H, 4, 3] (m) relative to the
+    centre of mass; standing: [H, 4].
+    """
+
+    pose: Array
+    rates: Array
+    desired_rates: Array
+    height: float
+    feet: Array
+    standing: NDArray[np.bool_]
+
+
 class ConvexMPC:
     """Computes the present ground forces from a plan over `steps` periods."""
 
@@ -73,48 +89,21 @@ class ConvexMPC:
         self._solvers: dict[int, proxqp.dense.QP] = {}
         self._last: bytes = b""
 
-    def forces(
-        self,
-        pose: Array,
-        rates: Array,
-        desired_rates: Array,
-        height: float,
-        feet: Array,
-        standing: NDArray[np.bool_],
-    ) -> Array:
-        """Present ground reaction on each foot, [4, 3] (N), yaw frame; zero for swing legs.
-
-        pose: roll, pitch, yaw error (rad), and x, y, z (m) of the centre of mass, [6]; rates: angular (rad/s)
-        and linear (m/s) velocity, [6]; desired_rates: [6]; height: desired z (m); feet: [H, 4, 3] (m)
-        relative to the centre of mass at each step of the plan; standing: [H, 4].
-        """
-        P, q = self.quadratic(pose, rates, desired_rates, height, feet, standing)
-        solution = self._solve(P, q, standing)
+    def forces(self, plan: Plan) -> Array:
+        """Present ground reaction on each foot, [4, 3] (N), yaw frame; zero for swing legs."""
+        solution = self._solve(*self.quadratic(plan), plan.standing)
         forces = np.zeros((4, 3))
-        now = int(standing[0].sum())
-        forces[standing[0]] = FORCE_UNIT * solution[: 3 * now].reshape(now, 3)
+        now = int(plan.standing[0].sum())
+        forces[plan.standing[0]] = FORCE_UNIT * solution[: 3 * now].reshape(now, 3)
         return forces
 
-    def quadratic(
-        self,
-        pose: Array,
-        rates: Array,
-        desired_rates: Array,
-        height: float,
-        feet: Array,
-        standing: NDArray[np.bool_],
-    ) -> tuple[Array, Array]:
-        """P [3n, 3n] and q [3n] of the cost u.P u / 2 + q.u that `forces` minimises for the same arguments.
+    def quadratic(self, plan: Plan) -> tuple[Array, Array]:
+        """P [3n, 3n] and q [3n] of the cost u.P u / 2 + q.u that `forces` minimises.
 
         u holds the forces of the n standing legs, step by step, in FORCE_UNIT.
         """
         P, q = _condensed(
-            pose,
-            rates,
-            desired_rates,
-            height,
-            feet,
-            standing,
+            plan,
             self._inverse_inertia,
             self._mass,
             self._gains,
@@ -140,11 +129,10 @@ class ConvexMPC:
             solver.init(P, q, None, None, np.kron(np.eye(legs), self._pyramid), low, high)
             self._solvers[size] = solver
         else:
+            guess = proxqp.InitialGuess
             same = standing.tobytes() == self._last
             solver.settings.initial_guess = (
-                proxqp.InitialGuess.WARM_START_WITH_PREVIOUS_RESULT
-                if same
-                else proxqp.InitialGuess.NO_INITIAL_GUESS
+                guess.WARM_START_WITH_PREVIOUS_RESULT if same else guess.NO_INITIAL_GUESS
             )
             solver.update(H=P, g=q)
         self._last = standing.tobytes()
@@ -176,12 +164,7 @@ class ConvexMPC:
 
 @numba.njit(cache=True)
 def _condensed(
-    pose: Array,
-    rates: Array,
-    desired: Array,
-    height: float,
-    feet: Array,
-    standing: NDArray[np.bool_],
+    plan: Plan,
     inverse_inertia: Array,
     mass: float,
     gains: Array,
@@ -193,6 +176,7 @@ def _condensed(
 
     gains: [2, H, H], of accelerations on rates and pose; weights: [2, 6], of rates and pose.
     """
+    pose, rates, desired, height, feet, standing = plan
     H = len(standing)
     # Tracking errors without ground forces, and the weighted sums that act on each step's acceleration.
     errors, pulls = np.empty((2, H, 6)), np.zeros((2, H, 6))

@@ -9,40 +9,40 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.checks import LONGEST_EPISODE, check_pictures
-from robopolicy.envs.described import Description
-from robopolicy.envs.physics import ENGINES, default_engine, make_physics
-from robopolicy.envs.physics.base import Physics, View
-from robopolicy.envs.quadruped import description, drawn, oracle
+from robopolicy.envs.members import Balls, Boxes, Curriculum, Description, Lines, Outcome, Shape
+from robopolicy.envs.physics import make_physics
+from robopolicy.envs.physics.base import Physics, Start, View
+from robopolicy.envs.quadruped import description
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
-from robopolicy.envs.quadruped.disturbances import DisturbanceConfig, Disturbances
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
-from robopolicy.envs.quadruped.sensing import SensorConfig, Sensors
+from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
+from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_lines
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
-from robopolicy.envs.shapes import Shape
-from robopolicy.envs.task import Curriculum, Outcome, Task
+from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
 ROBOT_MASS = 25.6  # kg, for the size of pushes
+TRUNK = (0.25, 0.085, 0.06)  # m, half its sides in recordings
+LIMB = 0.02  # m, the radius of a limb there
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
 
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What a step earns. Progress is in metres, so that a full crossing is worth about its length."""
+    """The reward of a step. Progress is in metres, so that a full crossing earns about its length."""
 
-    progress: float = 1.0  # for each metre ahead
-    edge: float = 0.15  # off for a touchdown over a gap; rises from 0 at `edge_margin`
+    progress: float = 1.0  # earned for each metre ahead
+    edge: float = 0.15  # lost for a touchdown over a gap; rises from 0 at `edge_margin`
     edge_margin: float = 0.03  # m
-    effort: float = 0.08  # off for each metre of foothold offset, at lift-off
-    fall: float = 3.0  # off once, if the episode ends before the goal by anything but time
+    effort: float = 0.08  # lost for each metre of foothold offset, at lift-off
+    fall: float = 3.0  # lost once, if the episode ends before the goal by anything but time
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,6 @@ class SteppingStonesConfig:
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
 
-    @property
-    def ticks(self) -> int:
-        """Control periods in a step."""
-        return round(self.policy_period / self.walker.control_period)
-
 
 PRESETS = {
     "paper": SteppingStonesConfig(),
@@ -98,13 +93,13 @@ PRESETS = {
 }
 
 
-class SteppingStones(Task):
+class SteppingStones(SimulatedTask):
     """Observation: two depth images (m) and proprioception, named by `PROPRIOCEPTION`. Action: [4] floats.
 
-    The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; a foot
-    takes the action of the step in which it lifts off and keeps it for that swing. `info` holds `distance`
-    (m), `success` and `cause`, the reason why the episode ended ("" while it runs). `on_tick`, where it is
-    set, is called after each control period, of which a step has several.
+    The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; the action
+    of the step in which a foot lifts off applies to its whole swing. `info` holds `distance`
+    (m), `success` and `cause`, the reason for the end of the episode ("" while it runs). A step calls
+    `on_tick`, if it is set, after each of its control periods.
     """
 
     rate: float = 20
@@ -132,32 +127,25 @@ class SteppingStones(Task):
         render_size: tuple[int, int] = (960, 540),
         config: SteppingStonesConfig | None = None,
     ) -> None:
-        """`config` takes the place of the one that `preset` names; `render_size` is (width, height)."""
+        """`config` replaces the one that `preset` names; `render_size` is (width, height)."""
+        super().__init__(engine, render_mode, render_size)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
-        check_pictures(render_mode, self.metadata["render_modes"], render_size)
         self.config = config
-        self.render_mode = render_mode
-        self._render_size = render_size
-        self.physics: Physics = make_physics(engine, visible=render_mode is not None)
+        self.physics: Physics = make_physics(self.engine, visible=render_mode is not None)
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset)
-        self.ticks = config.ticks
-        self._running = False
+        self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
-            name: gymnasium.spaces.Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
+            name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
             for name, camera in CAMERAS.items()
         }
-        size = (len(PROPRIOCEPTION),)
-        proprioception = gymnasium.spaces.Box(-BOUND, BOUND, size, np.float32)
-        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(
-            {**images, "proprioception": proprioception}
-        )
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(LEGS),), np.float32)
+        proprioception = Box(-BOUND, BOUND, (len(PROPRIOCEPTION),), np.float32)
+        self.observation_space = Dict({**images, "proprioception": proprioception})
+        self.action_space = Box(-1.0, 1.0, (len(LEGS),), np.float32)
 
     @property
     def control_period(self) -> float:
@@ -170,13 +158,13 @@ class SteppingStones(Task):
         return self.config.walker.control_period
 
     def reference_images(self) -> dict[str, NDArray[np.float32]]:
-        """What each camera sees over unbroken level ground at the nominal height, [24, 32] (m) each."""
+        """The images of the cameras over unbroken level ground at the nominal height, [24, 32] (m) each."""
         height = self.config.walker.height
         return {name: DepthCamera(camera).level_image(height) for name, camera in CAMERAS.items()}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Draw a terrain and put the robot at its start. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
@@ -188,29 +176,26 @@ class SteppingStones(Task):
             config.disturbances, ROBOT_MASS, config.episode_seconds, self.np_random
         )
         joints = standing_joints(config.walker.height)
-        self.physics.reset(self.terrain.solids(), start, joints, self._disturbances.conditions)
+        self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
         self.walker.reset(self.physics)
         self.sensors = Sensors(CAMERAS, config.sensors, config.walker.control_period, self.np_random)
         self._look()
         self._previous = np.zeros(len(LEGS), np.float32)
         self._steps = 0
         self._running = True
-        return self._observation(), self._info("")
+        return self.observation(), self.info("")
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[dict[str, NDArray[np.float32]], float, bool, bool, dict[str, Any]]:
+    def step(self, action: NDArray[np.float32]) -> Step:
         """Advance by one policy period."""
-        if not self._running:
-            raise RuntimeError("step called before reset, or after the end of an episode: call reset")
-        action = self._checked(action)
+        self.check_running("step")
+        action = self.checked(action)
         config, walker = self.config, self.walker
         before = walker.reading.position[0]
         walker.offsets = config.largest_offset * action.astype(float)
         lifting = walker.lifting()
         reward = -config.reward.effort * float(np.abs(walker.offsets[lifting]).sum())
         cause = ""
-        for _ in range(config.ticks):
+        for _ in range(self.ticks):
             push = self._disturbances.force(walker.time)
             if push is not None:
                 self.physics.push(push)
@@ -228,25 +213,16 @@ class SteppingStones(Task):
         self._previous = action
         self._steps += 1
         reward += config.reward.progress * float(walker.reading.position[0] - before)
-        truncated = not cause and self._steps * config.policy_period >= config.episode_seconds - 1e-9
         if cause and cause != "goal":
             reward -= config.reward.fall
-        self._running = not (cause or truncated)
-        info = self._info(cause or ("time" if truncated else ""))
-        return self._observation(), float(reward), bool(cause), bool(truncated), info
-
-    def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        array = np.asarray(action)
-        if array.shape != self.action_space.shape or not np.issubdtype(array.dtype, np.floating):
-            raise ValueError(f"action has shape {array.shape} and dtype {array.dtype}: it must be [4] floats")
-        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
-            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
-        return array.astype(np.float32)
+        return self.stepped(
+            reward, cause, self._steps * config.policy_period >= config.episode_seconds - 1e-9
+        )
 
     def _end(self) -> str:
         config, reading = self.config, self.walker.reading
         x, y, z = reading.position.tolist()
-        # Written so that a robot that is nowhere, for the engine has diverged, has fallen too.
+        # After a divergence of the engine, comparisons with NaN are false: the robot has fallen, too.
         upright = z - self.walker.ground >= config.lowest_base and reading.tilt <= config.largest_tilt
         if not upright:
             return "fall"
@@ -256,16 +232,16 @@ class SteppingStones(Task):
             return "drift"
         return "goal" if x >= config.terrain.goal else ""
 
-    def _info(self, cause: str) -> dict[str, Any]:
+    def info(self, cause: str) -> dict[str, Any]:
         return {
             "distance": float(self.walker.reading.position[0]),
             "success": cause == "goal",
             "cause": cause,
         }
 
-    def _observation(self) -> dict[str, NDArray[np.float32]]:
+    def observation(self) -> Observation:
         walker, reading = self.walker, self.walker.reading
-        phase = 2 * np.pi * walker.time / walker.trot.period
+        phase = 2 * np.pi * walker.time / self.config.walker.gait.period
         proprioception = np.concatenate(
             [
                 reading.attitude[:2],
@@ -285,15 +261,16 @@ class SteppingStones(Task):
         self.sensors.see(reading.position, float(reading.attitude[2]))
 
     def oracle_action(self) -> NDArray[np.float32]:
-        """The action of a policy that is told where the stones are, [4]."""
+        """The action of a policy that reads the places of the stones, [4]."""
         nominal = self.walker.hips_world()[:, :2]
         nominal[:, 0] += self.walker.nominal_landings()
-        return oracle.act(self.terrain, nominal, self.config.largest_offset)
+        largest = self.config.largest_offset
+        return (self.terrain.foothold_offsets(nominal, largest) / largest).astype(np.float32)
 
     players = {"oracle": oracle_action}  # noqa: RUF012
 
     def halt(self) -> None:
-        """The safe stop: from now on no further foot lifts off, whatever the actions; the robot stands."""
+        """The safe stop: no further foot lifts off, whatever the actions, and the robot stands."""
         self.walker.halt()
 
     def view(self) -> View:
@@ -302,20 +279,28 @@ class SteppingStones(Task):
         # Square to the row: PyBullet's software renderer garbles what reaches behind the eye.
         return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """A picture [height, width, 3] from a camera that follows the robot; None without a render mode."""
-        return None if self.render_mode is None else self.physics.render(self.view(), *self._render_size)
-
     def marks(self) -> NDArray[np.float64]:
-        """Where the feet that are in the air are going to land, [N, 3] (m, world)."""
+        """Landing points of the feet in the air, [N, 3] (m, world)."""
         return self.walker.landings[self.walker.swinging]
 
     def shapes(self) -> dict[str, Shape]:
-        """Stones, robot and footholds as they are now, by name, for whoever draws them."""
-        return drawn.shapes(self.terrain, self.physics.state(), self.marks())
+        """Stones, robot and footholds now, by name."""
+        solids, state = self.terrain.solids(), self.physics.state()
+        legs = state.position + leg_lines(state.joint_positions.reshape(4, 3)) @ state.rotation.T
+        return {
+            "stones": Boxes(
+                np.array([box.center for box in solids]),
+                np.array([box.half for box in solids]),
+                Rotation.from_euler("z", [[box.yaw] for box in solids]).as_matrix(),
+            ),
+            "robot/trunk": Boxes(state.position[None], np.array([TRUNK]), state.rotation[None]),
+            "robot/legs": Lines(legs, LIMB),
+            "robot/feet": Balls(legs[:, -1], FOOT_RADIUS),
+            "footholds": Balls(self.marks(), LIMB),
+        }
 
     def caption(self, action: NDArray[np.float32]) -> list[str]:
-        """Where each foot is to land."""
+        """The commanded footholds."""
         offsets = 100 * self.config.largest_offset * action
         feet = "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in zip(LEGS, offsets, strict=True))
         return [f"footholds of feet that lift off now  {feet}    ringed: where those in the air land"]
@@ -323,8 +308,3 @@ class SteppingStones(Task):
     def robot(self) -> Description:
         """The Laikago and its low level."""
         return description.robot(self.config.walker, self.physics)
-
-    def close(self) -> None:
-        """Release the engine; a second call does nothing."""
-        self._running = False
-        self.physics.close()

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array, Physics
 from robopolicy.envs.quadruped.control import commands, planned, scheduled
-from robopolicy.envs.quadruped.gait import Trot, TrotConfig
+from robopolicy.envs.quadruped.gait import SwingConfig, TrotConfig, raibert_offset, standing
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, HIPS, LEG_PLANE, joint_angles
-from robopolicy.envs.quadruped.reading import Reading
+from robopolicy.envs.quadruped.reading import read
 from robopolicy.envs.quadruped.stance import ConvexMPC, StanceConfig
-from robopolicy.envs.quadruped.swing import SwingConfig, raibert_offset
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,8 @@ class WalkerConfig:
 
 def standing_joints(height: float) -> Array:
     """Joint angles [12] (rad) with every toe below its hip and the base at `height` (m)."""
-    return joint_angles(_below_hips(height)).ravel()
-
-
-def _below_hips(height: float) -> Array:
-    return np.stack([HIPS[:, 0], HIPS[:, 1] + LEG_PLANE, np.full(4, FOOT_RADIUS - height)], axis=1)
+    toes = np.stack([HIPS[:, 0], HIPS[:, 1] + LEG_PLANE, np.full(4, FOOT_RADIUS - height)], axis=1)
+    return joint_angles(toes).ravel()
 
 
 class Walker:
@@ -51,15 +47,8 @@ class Walker:
 
     def __init__(self, config: WalkerConfig) -> None:
         self.config = config
-        self.trot = Trot(config.gait)
-        timing = (
-            self.trot.period,
-            self.trot.swing,
-            self.trot.stance,
-            config.swing.capture,
-            config.swing.apex,
-        )
-        self._timing = np.array(timing)
+        gait, swing = config.gait, config.swing
+        self._timing = np.array([gait.period, gait.swing, gait.stance, swing.capture, swing.apex])
         self.mpc: ConvexMPC | None = None
 
     def reset(self, physics: Physics) -> None:
@@ -71,7 +60,7 @@ class Walker:
         self.physics = physics
         self.tick = 0
         self.offsets = np.zeros(4)
-        self.reading = Reading(physics.state())
+        self.reading = read(physics.state())
         self.landings = self.reading.feet_world.copy()  # world targets of the current or last swing
         self._lift_offs = self.reading.feet_world.copy()
         self._standing = np.ones(4, bool)
@@ -118,29 +107,33 @@ class Walker:
 
     def _ahead(self) -> float:
         """Distance (m) ahead of its hip at which a foot that lifts off now will land."""
-        trot, speed = self.trot, self.reading.velocity[0]
+        gait, speed = self.config.gait, self.reading.velocity[0]
         desired, capture = self.desired_velocity()[0], self.config.swing.capture
-        return float(raibert_offset(speed, desired, trot.swing, trot.stance, capture))
+        return float(raibert_offset(speed, desired, gait.swing, gait.stance, capture))
 
     def lifting(self) -> NDArray[np.bool_]:
         """Which feet lift off in the next control period, [4]."""
-        return self._standing & ~self._scheduled()
+        return self._standing & (not self._has_halted) & ~self._scheduled()
 
     def _scheduled(self) -> NDArray[np.bool_]:
-        return np.ones(4, bool) if self._has_halted else self.trot.standing(self.time)
+        """Which feet the gait schedules to stand now, [4]."""
+        gait = self.config.gait
+        return np.asarray(standing(self.time, gait.period, gait.swing))
 
     def advance(self) -> NDArray[np.bool_]:
         """Advance by one control period. Returns which feet touched down by schedule in it, [4]."""
-        reading, config, trot = self.reading, self.config, self.trot
-        if self._halting and not self._has_halted and self._all_feet_down():
+        reading, config = self.reading, self.config
+        # All four feet stood in the last control period, or are scheduled to stand now.
+        if self._halting and not self._has_halted and (self._standing.all() or self._scheduled().all()):
             self._stand_since = self.time
         if self.time - self._stand_since >= config.braking:
             return self._hold()
         stands, touched, lifting, changed, height = scheduled(
-            self.time, trot.period, self._swing(), self._standing, reading.feet_world
+            self.time, config.gait.period, self._swing(), self._standing, reading.feet_world
         )
         if changed:
-            self._lift(lifting)
+            self._lift_offs[lifting] = reading.feet_world[lifting]
+            self.landings[lifting, 0] = (self.hips_world()[:, 0] + self._ahead() + self.offsets)[lifting]
         replan = changed or self.tick % config.replan_every == 0
         self._standing = stands
         self.ground = height - FOOT_RADIUS
@@ -148,15 +141,10 @@ class Walker:
         if replan:
             self._forces = self._plan(desired)
         targets, torques, held = commands(
+            reading,
             stands,
             self.time + config.control_period,  # the time of the targets
-            reading.joints,
-            reading.position,
-            reading.velocity,
             desired,
-            reading.to_yaw,
-            reading.base_to_yaw,
-            reading.hips,
             self._forces,
             self._lift_offs,
             self.landings,
@@ -166,10 +154,6 @@ class Walker:
         self.physics.command(targets, torques, held)
         self._step_physics()
         return np.asarray(touched)
-
-    def _all_feet_down(self) -> bool:
-        """Whether all four feet stood in the last control period, or are scheduled to stand now."""
-        return bool(self._standing.all() or self.trot.standing(self.time).all())
 
     def _hold(self) -> NDArray[np.bool_]:
         """Hold every joint for one control period."""
@@ -182,7 +166,7 @@ class Walker:
     def _step_physics(self) -> None:
         self.physics.step()
         self.tick += 1
-        self.reading = Reading(self.physics.state())
+        self.reading = read(self.physics.state())
 
     @property
     def _has_halted(self) -> bool:
@@ -190,33 +174,23 @@ class Walker:
 
     def _swing(self) -> float:
         """Duration (s) of a swing."""
-        return 0.0 if self._has_halted else self.trot.swing
-
-    def _lift(self, lifting: NDArray[np.bool_]) -> None:
-        self._lift_offs[lifting] = self.reading.feet_world[lifting]
-        self.landings[lifting, 0] = (self.hips_world()[:, 0] + self._ahead() + self.offsets)[lifting]
+        return 0.0 if self._has_halted else self.config.gait.swing
 
     def _plan(self, desired: Array) -> Array:
         assert self.mpc is not None
-        reading, config = self.reading, self.config
-        pose, rates, wanted, feet, schedule = planned(
+        config = self.config
+        plan = planned(
+            self.reading,
             self.time,
             config.stance.step_period,
             config.stance.steps,
-            self.trot.period,
+            config.gait.period,
             self._swing(),
             self._standing,
             self._center,
-            reading.position,
-            reading.attitude,
-            reading.velocity,
-            reading.angular_velocity,
-            reading.feet,
             self.landings,
-            reading.to_yaw,
-            reading.base_to_yaw,
             desired,
             config.heading,
+            self.ground + config.height + self._center[2],
         )
-        height = self.ground + config.height + self._center[2]
-        return self.mpc.forces(pose, rates, wanted, height, feet, schedule)
+        return self.mpc.forces(plan)

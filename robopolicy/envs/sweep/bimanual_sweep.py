@@ -10,32 +10,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.checks import LONGEST_EPISODE, check_pictures
-from robopolicy.envs.described import Description
-from robopolicy.envs.physics import ENGINES, default_engine, make_arms
+from robopolicy.envs.members import Description, Mirror, Outcome, Shape
+from robopolicy.envs.physics import make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import View
-from robopolicy.envs.shapes import Balls, Shape
+from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
 from robopolicy.envs.sweep import description, drawn, kinematics, mirror
 from robopolicy.envs.sweep.demonstrator import Demonstrator
 from robopolicy.envs.sweep.description import ACTION, ARMS
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
-from robopolicy.envs.task import Mirror, Outcome, Task
 from robopolicy.naming import one_of
-from robopolicy.settings import check_number
+from robopolicy.settings import check_count, check_number
 
 POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
 CAMERA = View(eye=(0.95, 0.0, 0.75), target=(0.02, 0.0, 0.0), field_of_view=45.0)
 FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
-SMALLEST, LARGEST = 32, 1024  # pixels
 TRIES = 1000  # to find a place for a ball
 PERIOD = 0.1  # s, of control
-LEAD = 0.1  # m, along each axis, that a target may be ahead of its spatula
+LEAD = 0.1  # m, the farthest that a target is ahead of its spatula along each axis
 
 
 @dataclass(frozen=True)
@@ -59,13 +56,9 @@ class BimanualSweepConfig:
     ball_positions: bool = False  # whether they are observed
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.balls, int) and 1 <= self.balls <= 50):
-            raise ValueError(f"balls is {self.balls!r}: it must be a whole number from 1 to 50")
-        size = self.image_size
-        if size is not None and not (isinstance(size, int) and SMALLEST <= size <= LARGEST):
-            raise ValueError(
-                f"image_size is {size!r}: it must be a whole number from {SMALLEST} to {LARGEST}, or None"
-            )
+        check_count("balls", self.balls, 1, 50)
+        if self.image_size is not None:
+            check_count("image_size", self.image_size, 32, 1024)
         check_number("episode_seconds", self.episode_seconds, PERIOD, LONGEST_EPISODE)
         for name, low, high in (
             ("ball_radius", 0.005, 0.03),
@@ -80,30 +73,27 @@ class BimanualSweepConfig:
             raise ValueError("bowls is (): there must be one at least")
 
 
-PRESETS = {
-    "paper": BimanualSweepConfig(),
-    "state": BimanualSweepConfig(ball_positions=True),
-}
+PRESETS = {"paper": BimanualSweepConfig(), "state": BimanualSweepConfig(ball_positions=True)}
 
 
-class BimanualSweep(Task):
+class BimanualSweep(SimulatedTask):
     """Observation: `image` [S, S, 3] uint8 and `poses` [14] of the spatulas. Action: [12], named by `ACTION`.
 
     `poses` are position (m) and quaternion (w, x, y, z; w >= 0) of the left and the right spatula in the
     table's frame: x towards the camera, y from the left arm to the right one, z up, the middle of the table's
-    top at the origin. Preset `state` adds `balls` [N, 3] (m). An action moves where each spatula is told to
-    be, by up to 4 cm along and 0.2 rad about each axis.
+    top at the origin. Preset `state` adds `balls` [N, 3] (m). An action moves the target of each spatula by
+    up to 4 cm along and 0.2 rad about each axis.
 
-    The reward of a step is the share of balls that are in bowls; an episode that ends early is paid the rest
-    of its time at once. `info` holds `in_bowls` (a count for each bowl), `fraction_in_bowls`, `spilled`
-    (balls off the table), `out_of_reach` (arms whose target was clipped to what they reach), `success` (all
-    in bowls) and `cause`, the reason why the episode ended ("" while it runs).
+    The reward of a step is the share of balls in bowls; an episode that ends early earns the rest of its time
+    at once. `info` holds `in_bowls` (a count for each bowl), `fraction_in_bowls`, `spilled` (balls off the
+    table), `out_of_reach` (arms whose target was clipped to their reach), `success` (all in bowls) and
+    `cause`, the reason for the end of the episode ("" while it runs).
 
-    From a reset on, `target` is where the spatulas are told to be, and `joint_targets` [2, 7] (rad) are the
-    angles that this asks of the arms' joints.
+    After a reset, `target` holds the targets of the spatulas, and `joint_targets` [2, 7] (rad) the angles of
+    the arms' joints for them.
     """
 
-    rate = round(1 / PERIOD)
+    rate = 10
     actions = description.moves(BimanualSweepConfig.largest_move, BimanualSweepConfig.largest_turn)
     vectors = {"poses": description.poses()}  # noqa: RUF012
     outcomes = (
@@ -120,6 +110,7 @@ class BimanualSweep(Task):
     }
     demo_settings = {"balls": 20, "image_size": 500}  # noqa: RUF012
     mirror = Mirror(mirror.mirrored_images, mirror.mirrored_poses, mirror.mirrored_actions)
+    _oracle: Demonstrator | None = None
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own)
 
     def __init__(
@@ -133,78 +124,57 @@ class BimanualSweep(Task):
         render_size: tuple[int, int] = (500, 500),
         config: BimanualSweepConfig | None = None,
     ) -> None:
-        """`config` takes the place of `preset`, `balls` and `image_size`; `render_size` is (width, height).
+        """`config` replaces `preset`, `balls` and `image_size`; `render_size` is (width, height).
 
-        `image_size` None leaves out the image, which is most of a step's time, for policies that do not look.
+        `image_size` None leaves out the image, which costs most of a step's time.
         """
+        super().__init__(engine, render_mode, render_size)
         if config is None:
             config = replace(PRESETS[one_of("preset", preset, PRESETS)], image_size=image_size)
             if balls is not None:
                 config = replace(config, balls=balls)
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
-        check_pictures(render_mode, self.metadata["render_modes"], render_size)
         self.config = config
-        self.render_mode = render_mode
-        self._render_size = render_size
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
-        self.physics: ArmsPhysics = make_arms(engine, kinematics.TOOL)
+        self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL)
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
             self.cameras = {"image": description.camera(config.image_size, CAMERA)}
-        self._running = False
-        self._oracle: Demonstrator | None = None
         bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
-        spaces: dict[str, gymnasium.Space[Any]] = {
-            "poses": gymnasium.spaces.Box(-bound, bound, dtype=np.float32)
-        }
+        spaces: dict[str, Space[Any]] = {"poses": Box(-bound, bound, dtype=np.float32)}
         if config.image_size is not None:
-            shape = (config.image_size, config.image_size, 3)
-            spaces["image"] = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+            spaces["image"] = Box(0, 255, (config.image_size, config.image_size, 3), np.uint8)
         if config.ball_positions:
-            spaces["balls"] = gymnasium.spaces.Box(-2.0, 2.0, (config.balls, 3), np.float32)
-        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(spaces)
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(ACTION),), np.float32)
-
-    @property
-    def control_period(self) -> float:
-        """See `Task`."""
-        return PERIOD
+            spaces["balls"] = Box(-2.0, 2.0, (config.balls, 3), np.float32)
+        self.observation_space = Dict(spaces)
+        self.action_space = Box(-1.0, 1.0, (len(ACTION),), np.float32)
 
     @classmethod
     def settings_for(cls, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-        """The size of the image, or None for no image, which is most of a step's time."""
+        """The size of the image, or None for no image, which costs most of a step's time."""
         return {"image_size": shapes["image"][0] if "image" in shapes else None}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, Any]]:
         """Scatter the balls. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
         self.target = self.start()
         self.joint_targets = self.workspace.settled(self.target)
-        placement = Placement(
-            bases=self.bases,
-            joints=self.joint_targets,
-            balls=self._scattered(),
-            ball_radius=config.ball_radius,
-            ball_mass=config.ball_mass,
-            bowls=config.bowls,
-            table=config.table,
-        )
-        self.physics.reset(placement)
+        balls = (self._scattered(), config.ball_radius, config.ball_mass)
+        self.physics.reset(Placement(self.bases, self.joint_targets, *balls, config.bowls, config.table))
         self._steps = 0
         self._oracle = None
         self._clipped: list[str] = []
         self._read()
         self._running = True
-        return self._observation(), self._info("")
+        return self.observation(), self.info("")
 
     def start(self) -> Target:
-        """Where the spatulas are told to be at first."""
+        """The first target of the spatulas."""
         x, y, z = self.config.start
         return Target(np.array([[x, -y, z], [x, y, z]]), np.zeros((2, 3)))
 
@@ -218,21 +188,16 @@ class BimanualSweep(Task):
             if not len(places) or np.linalg.norm(places - place, axis=1).min() >= apart:
                 places = np.vstack([places, place])
             if len(places) == config.balls:
-                break
-        else:
-            raise ValueError(
-                f"scatter is {config.scatter}: there is no room for {config.balls} balls {apart:g} m apart"
-            )
-        return np.column_stack([places, np.full(config.balls, config.ball_radius)])
+                return np.column_stack([places, np.full(config.balls, config.ball_radius)])
+        raise ValueError(
+            f"scatter is {config.scatter}: there is no room for {config.balls} balls {apart:g} m apart"
+        )
 
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
+    def step(self, action: NDArray[np.float32]) -> Step:
         """Advance by one control period."""
-        if not self._running:
-            raise RuntimeError("step called before reset, or after the end of an episode: call reset")
+        self.check_running("step")
         config = self.config
-        each = self._checked(action).astype(float).reshape(2, 2, 3)
+        each = self.checked(action).astype(float).reshape(2, 2, 3)
         self._steer(config.largest_move * each[:, 0], config.largest_turn * each[:, 1])
         self.physics.command(self.joint_targets)
         self.physics.step()
@@ -242,54 +207,35 @@ class BimanualSweep(Task):
         fraction = self._in_bowls.sum() / config.balls
         left = config.balls - self._in_bowls.sum() - self._spilled
         cause = "" if left else ("all balls in bowls" if fraction == 1 else "no ball left on the table")
-        truncated = not cause and self._steps >= last
         reward = fraction * (1 + (last - self._steps if cause else 0))
-        self._running = not (cause or truncated)
-        info = self._info(cause or ("time" if truncated else ""))
-        return self._observation(), float(reward), bool(cause), bool(truncated), info
+        return self.stepped(reward, cause, self._steps >= last)
 
     def _steer(self, moves: NDArray[np.float64], turns: NDArray[np.float64]) -> None:
-        """Move the target, each arm's as far as it reaches."""
-        wanted = self.workspace.moved(self._not_ahead(), moves, turns)
+        """Move the target, for each arm as far as it reaches."""
+        positions = self.physics.tools()[0]
+        # Farther ahead, a target would push a spatula through what holds it up.
+        ahead = np.clip(self.target.positions - positions, -LEAD, LEAD)
+        wanted = self.workspace.moved(Target(positions + ahead, self.target.turns), moves, turns)
         followed = self.workspace.follow(self.target, wanted, self.joint_targets)
         self.joint_targets, self.target, clipped = followed
         self._clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
 
-    def _not_ahead(self) -> Target:
-        """The target, but near the spatulas: what holds one up is not to be pushed through."""
-        positions = self.physics.tools()[0]
-        ahead = np.clip(self.target.positions - positions, -LEAD, LEAD)
-        return Target(positions + ahead, self.target.turns)
-
     def halt(self) -> None:
-        """The safe stop: both spatulas are told to be where they are."""
+        """The safe stop: both spatulas stay at their present places."""
         self.target = Target(self.physics.tools()[0], self.target.turns)
         self._steer(np.zeros((2, 3)), np.zeros((2, 3)))
         self.physics.command(self.joint_targets)
 
-    def _checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        array = np.asarray(action)
-        if array.shape != self.action_space.shape or not np.issubdtype(array.dtype, np.floating):
-            raise ValueError(
-                f"action has shape {array.shape} and dtype {array.dtype}: it must be [12] floats"
-            )
-        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
-            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
-        return array.astype(np.float32)
-
     def _read(self) -> None:
-        config = self.config
         self.balls = self.physics.balls()
-        centers = np.array([bowl.center for bowl in config.bowls])
-        radii = np.array([bowl.radius for bowl in config.bowls])
-        heights = np.array([bowl.height for bowl in config.bowls])
-        away = np.linalg.norm(self.balls[:, None, :2] - centers, axis=2)
+        bowls = np.array([(*bowl.center, bowl.radius, bowl.height) for bowl in self.config.bowls])
+        away = np.linalg.norm(self.balls[:, None, :2] - bowls[:, :2], axis=2)
         height = self.balls[:, 2, None]
-        self.held = (away < radii) & (height < heights) & (height > FALLEN)  # [N, bowls]
+        self.held = (away < bowls[:, 2]) & (height < bowls[:, 3]) & (height > FALLEN)  # [N, bowls]
         self._in_bowls = self.held.sum(axis=0)
         self._spilled = int((self.balls[:, 2] < FALLEN).sum())
 
-    def _info(self, cause: str) -> dict[str, Any]:
+    def info(self, cause: str) -> dict[str, Any]:
         fraction = float(self._in_bowls.sum() / self.config.balls)
         return {
             "in_bowls": [int(count) for count in self._in_bowls],
@@ -300,10 +246,10 @@ class BimanualSweep(Task):
             "cause": cause,
         }
 
-    def _observation(self) -> dict[str, NDArray[Any]]:
+    def observation(self) -> Observation:
         positions, rotations = self.physics.tools()
         quaternions = Rotation.from_matrix(rotations).as_quat(canonical=True, scalar_first=True)
-        out: dict[str, NDArray[Any]] = {
+        out: Observation = {
             "poses": np.concatenate([positions, quaternions], axis=1).astype(np.float32).ravel()
         }
         if self.config.image_size is not None:
@@ -313,9 +259,8 @@ class BimanualSweep(Task):
         return out
 
     def demonstrator(self, seed: int = 0, noise: float = 0.0) -> Demonstrator:
-        """What plays the episode that `reset` has begun, told where the balls are; see `Demonstrator`."""
-        if not self._running:
-            raise RuntimeError("demonstrator called before reset, or after the end of an episode: call reset")
+        """A player of the episode that `reset` has begun, which reads the places of the balls."""
+        self.check_running("demonstrator")
         return Demonstrator(self, seed, noise)
 
     def oracle_action(self) -> NDArray[np.float32]:
@@ -331,26 +276,9 @@ class BimanualSweep(Task):
         return CAMERA
 
     def shapes(self) -> dict[str, Shape]:
-        """Table, bowls, balls and arms as they are now, by name, for whoever draws them."""
-        physics, config = self.physics, self.config
-        return drawn.shapes(
-            config.table,
-            config.bowls,
-            Balls(self.balls, config.ball_radius),
-            self.workspace.bases,
-            physics.joints(),
-            physics.tools(),
-        )
-
-    def render(self) -> NDArray[np.uint8] | None:
-        """A picture [height, width, 3] from the camera; None without a render mode."""
-        return None if self.render_mode is None else self.physics.render(CAMERA, *self._render_size)
+        """Table, bowls, balls and arms now, by name."""
+        return drawn.shapes(self)
 
     def robot(self) -> Description:
         """Both arms and their low level."""
         return description.robot(self, LEAD)
-
-    def close(self) -> None:
-        """Release the engine; a second call does nothing."""
-        self._running = False
-        self.physics.close()

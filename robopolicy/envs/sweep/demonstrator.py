@@ -1,4 +1,4 @@
-"""A demonstrator that is told where the balls are: it sweeps a stripe, lifts it, and drops it into a bowl."""
+"""A demonstrator that reads the places of the balls: it sweeps a stripe and drops it into a bowl."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ REACH = 0.30  # m, from the middle line, the farthest that a spatula begins to s
 TIP = 0.35  # rad, of spatulas that are emptied
 PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
 NEAR = 0.006  # m and rad
-PATIENCE = 8  # steps that a spatula is waited for
+PATIENCE = 8  # steps of waiting for a spatula whose target has arrived
+LONGEST_WAIT = 40  # steps on the way to any goal
 SWEEP_SPEED = 0.6  # share of the fastest
 
 _OUTWARD = np.array([-1.0, 1.0])  # y of each arm's own side
 
 
 class Demonstrated(NamedTuple):
-    """An action [12] as it is executed, with noise, and as it was intended, which is what one may learn."""
+    """An action [12] as executed, with noise, and as intended, which policies learn."""
 
     executed: NDArray[np.float32]
     intended: NDArray[np.float32]
@@ -41,7 +42,7 @@ class Demonstrated(NamedTuple):
 class Demonstrator:
     """Plays one episode of an environment that has been reset; the same seed gives the same actions.
 
-    noise: standard deviation of what is added to every action, so that demonstrations show how to recover.
+    noise: standard deviation of the noise in every action, so that demonstrations show recoveries.
     """
 
     def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:
@@ -72,15 +73,17 @@ class Demonstrator:
         config = self._env.config
         # Noise alone keeps the largest of its six entries this far from the goal, most of the time.
         aside = 2.5 * self._noise * config.largest_move
-        told = np.abs(self._goal.positions - self._env.target.positions).max() - aside
+        ahead = np.abs(self._goal.positions - self._env.target.positions).max() - aside
         there = np.abs(self._goal.positions - self._env.physics.tools()[0]).max() - aside
         turned = np.abs(self._goal.turns - self._env.target.turns).max()
-        told = max(told, turned - 2.5 * self._noise * config.largest_turn)
+        ahead = max(ahead, turned - 2.5 * self._noise * config.largest_turn)
         self._waited += 1
-        return bool(max(told, there) < NEAR or (told < NEAR and self._waited > PATIENCE) or self._waited > 40)
+        return bool(
+            max(ahead, there) < NEAR or (ahead < NEAR and self._waited > PATIENCE) or self._waited > 40
+        )
 
     def _work(self) -> Iterator[tuple[Target, float]]:
-        """Where to go next, and at which share of the fastest speed."""
+        """Each next goal, and its share of the fastest speed."""
         while True:
             loose = self._loose()
             if not len(loose):
@@ -105,11 +108,11 @@ class Demonstrator:
         return self._env.balls[~self._env.held.any(axis=1) & (self._env.balls[:, 2] > 0)]
 
     def _stripe(self, balls: Array) -> tuple[float, float]:
-        """Where to sweep: the stripe's x, and the y at which the spatulas come down on either side.
+        """The x of the next stripe, and the y at which the spatulas come down on either side.
 
-        From the camera backwards: the ball in front decides, so that the choice can be seen in an image. The
-        stripe with the most balls would save few steps, but ties between stripes leave a learner nothing to
-        see: a policy cloned from such demonstrations swept the same stripes again and again.
+        The ball nearest to the camera decides, so that the choice is visible in an image. The stripe with the
+        most balls would save few steps, but images do not show ties between stripes: a policy cloned from
+        such demonstrations swept the same stripes again and again.
         """
         radius = self._env.config.ball_radius
         inner, wide = HALF_WIDTH - radius - 0.004, HALF_WIDTH + radius + 0.004

@@ -1,4 +1,4 @@
-"""What whoever sweeps with two real arms has to know."""
+"""The description of the sweep for two real arms."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robopolicy.envs.described import Description, measured, pinhole
+from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import View
+from robopolicy.envs.simulated import measured, pinhole
 from robopolicy.envs.sweep import kinematics
-from robopolicy.envs.task import Camera, Quantity
 
 if TYPE_CHECKING:
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
@@ -19,20 +19,19 @@ FRAME = "table: x towards the camera, y from the left arm to the right one, z up
 REACH = 2.0  # m from the table's middle, beyond which no arm is
 ROUNDING = 1e-4  # of a unit quaternion
 
-
-UNITS = {
-    **dict.fromkeys(("control_period", "contact_time"), "s"),
-    **dict.fromkeys(("x", "y", "height", "gap", "table_height", "rolling_friction"), "m"),
-    **dict.fromkeys(("substeps", "solver_iterations"), "a count"),
-    **dict.fromkeys(("position_gain", "velocity_gain"), "1: share of the error removed in a physics step"),
-    "turn": "rad, away from upright",
-    "rate": "1/s, at which a joint approaches its target",
-    "rotor": "kg m2",
-    "motor_torque": "N m, of each joint",
-    "friction": "1",
+# The settings with each unit.
+_SETTINGS = {
+    "s": "control_period contact_time",
+    "m": "x y height gap table_height rolling_friction",
+    "a count": "substeps solver_iterations",
+    "1: share of the error removed in a physics step": "position_gain velocity_gain",
+    "rad, away from upright": "turn",
+    "1/s, at which a joint approaches its target": "rate",
+    "kg m2": "rotor",
+    "N m, of each joint": "motor_torque",
+    "1": "friction",
 }
-
-
+UNITS = {name: unit for unit, names in _SETTINGS.items() for name in names.split()}
 ARMS = ("left", "right")
 ACTION = tuple(f"{arm}_{kind}_{axis}" for arm in ARMS for kind in ("move", "turn") for axis in "xyz")
 ABOUT_POSES = f"pose of each spatula in the frame of the {FRAME}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from robopolicy.envs.physics.arms import Bowl
-from robopolicy.envs.physics.base import Array
-from robopolicy.envs.shapes import Balls, Boxes, Lines, Shape
+from robopolicy.envs.members import Balls, Boxes, Lines, Shape
 from robopolicy.envs.sweep import kinematics
+
+if TYPE_CHECKING:
+    from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
 
 BLADE = ((0.03, 0.0, 0.0175), (0.03, 0.065, 0.0175))  # middle and half extents of a spatula's blade, m
 ROUND = np.linspace(0, 2 * np.pi, 25)
@@ -15,37 +18,25 @@ ARM, RIM = 0.03, 0.004  # m
 TOP = 0.1  # m, thickness of the table
 
 
-def shapes(
-    table: tuple[float, float],
-    bowls: tuple[Bowl, ...],
-    balls: Balls,
-    bases: Array,
-    joints: Array,
-    tools: tuple[Array, Array],
-) -> dict[str, Shape]:
-    """The scene, with `bases` [2, 4, 4] and `joints` [2, 7] (rad) of the arms, and poses of the `tools`."""
-    positions, rotations = tools
+def shapes(env: BimanualSweep) -> dict[str, Shape]:
+    """The scene as it is now, by name."""
+    positions, rotations = env.physics.tools()
     middle, half = np.array(BLADE)
+    circle = np.stack([np.cos(ROUND), np.sin(ROUND)], axis=1)
     rims = [
-        np.stack(
-            [
-                bowl.center[0] + bowl.radius * np.cos(ROUND),
-                bowl.center[1] + bowl.radius * np.sin(ROUND),
-                np.full_like(ROUND, height),
-            ],
-            axis=1,
-        )
-        for bowl in bowls
+        np.column_stack([bowl.center + bowl.radius * circle, np.full_like(ROUND, height)])
+        for bowl in env.config.bowls
         for height in (0.0, bowl.height)
     ]
     arms = [
         kinematics.line(angles) @ base[:3, :3].T + base[:3, 3]
-        for base, angles in zip(bases, joints, strict=True)
+        for base, angles in zip(env.workspace.bases, env.physics.joints(), strict=True)
     ]
+    table = np.array([[*env.config.table, TOP / 2]])
     return {
-        "table": Boxes(np.array([[0.0, 0.0, -TOP / 2]]), np.array([[*table, TOP / 2]]), np.eye(3)[None]),
+        "table": Boxes(np.array([[0.0, 0.0, -TOP / 2]]), table, np.eye(3)[None]),
         "bowls": Lines(np.stack(rims), RIM),
-        "balls": balls,
+        "balls": Balls(env.balls, env.config.ball_radius),
         "robot/arms": Lines(np.stack(arms), ARM),
         "robot/spatulas": Boxes(positions + rotations @ middle, np.stack([half, half]), rotations),
     }

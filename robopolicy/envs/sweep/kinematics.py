@@ -1,6 +1,6 @@
 """Kinematics of a KUKA iiwa with a spatula: forward, Jacobian, and an inverse that neither drifts nor flips.
 
-The chain is that of `kuka_iiwa/model.urdf` in pybullet_data; a test holds it against the engine. Frames are
+The chain is that of `kuka_iiwa/model.urdf` in pybullet_data; a test compares it with the engine. Frames are
 4 x 4 homogeneous transforms in the arm's base frame, x ahead and z up (m); joints are seven angles (rad).
 """
 
@@ -18,16 +18,15 @@ JOINTS = 7
 LIMIT = np.array(
     [2.96705972839, 2.09439510239, 2.96705972839, 2.09439510239, 2.96705972839, 2.09439510239, 3.05432619099]
 )
-MARGIN = 0.1  # rad, for what a motor overshoots
+MARGIN = 0.1  # rad, for the overshoot of a motor
 LOWER, UPPER = MARGIN - LIMIT, LIMIT - MARGIN
-UPPER[3] = -0.1  # the elbow bends one way: straight, an arm may snap through to the other
-REST = np.array([0.0, 0.5, 0.0, -1.6, 0.0, 1.04, 0.0])
-"""Elbow up, wrist down: what the arm's spare degree of freedom is pulled to."""
+UPPER[3] = -0.1  # the elbow bends one way: a straight arm may snap through to the other
+REST = np.array([0.0, 0.5, 0.0, -1.6, 0.0, 1.04, 0.0])  # elbow up, wrist down
 
-FLANGE = 0.045  # from the last joint to where a tool is screwed on
-HANDLE = 0.15  # from there down to the lower face of the spatula's lip
-OFFSET = 0.08  # from that axis ahead to the spatula's back, so that wrists stay apart where lips meet
-WRIST = FLANGE + 0.081  # from the flange up to the wrist's middle
+FLANGE = 0.045  # m, from the last joint to the tool
+HANDLE = 0.15  # m, from there down to the lower face of the spatula's lip
+OFFSET = 0.08  # m, from that axis ahead to the spatula's back, so that wrists are apart when lips meet
+WRIST = FLANGE + 0.081  # m, from the flange up to the wrist's middle
 _HALF = np.pi / 2
 _ORIGINS = (
     ((0.0, 0.0, 0.0), (0.0, 0.0, 0.1575)),
@@ -59,16 +58,10 @@ TOOL = frame((0.0, np.pi, 0.0), (-OFFSET, 0.0, FLANGE + HANDLE))
 
 
 class Solution(NamedTuple):
-    """Joints [7] (rad), the tool's pose [4, 4] with them, and whether it is the pose that was asked for."""
+    """Joints [7] (rad) of the nearest pose in reach, and whether it is the target."""
 
     joints: Array
-    pose: Array
     reached: bool
-
-
-def forward(joints: Array) -> Array:
-    """The tool's pose [4, 4]."""
-    return np.asarray(_forward(joints, _LINKS, TOOL)[0])
 
 
 def line(joints: Array) -> Array:
@@ -81,38 +74,34 @@ def line(joints: Array) -> Array:
     return np.stack([*points, (pose @ TOOL)[:3, 3]])
 
 
-def jacobian(joints: Array) -> Array:
-    """Linear (m/s) and angular (rad/s) velocity of the tool for each joint velocity, [6, 7]."""
-    return np.asarray(_forward(joints, _LINKS, TOOL)[1])
-
-
 def inverse(target: Array, start: Array, farthest: float = np.inf, tolerance: float = 1e-3) -> Solution:
     """Joints that put the tool at `target` [4, 4], near `start` [7], within limits and drawn to `REST`.
 
     Damped least squares; the motion that leaves the tool in place pulls towards `REST`, so that the joints
-    for a pose do not depend for long on how the arm came there. Where the pose is out of reach (more than
-    `tolerance`, m and rad, away), the nearest that was found is returned. A pose for which some joint would
-    have to move by more than `farthest` (rad) counts as out of reach, too: it is one for another branch.
+    for a pose do not depend for long on the path to it. A pose is out of reach if the error stays above
+    `tolerance` (m and rad), or if some joint would move by more than `farthest` (rad), to another branch.
     """
-    joints, pose, error = _inverse(
-        np.asarray(target, float), np.asarray(start, float), _LINKS, TOOL, REST, LOWER, UPPER
-    )
+    joints, error = _inverse(np.asarray(target, float), np.asarray(start, float))
     near = np.abs(joints - start).max() <= farthest
-    return Solution(joints, pose, bool(error <= tolerance and near))
+    return Solution(joints, bool(error <= tolerance and near))
 
 
 @numba.njit(cache=True)
-def _forward(joints: Array, links: Array, tool: Array) -> tuple[Array, Array]:
+def forward(joints: Array) -> tuple[Array, Array]:
+    """The tool's pose [4, 4], and its Jacobian [6, 7].
+
+    The Jacobian is the linear (m/s) and angular (rad/s) velocity of the tool for each joint velocity.
+    """
     pose = np.eye(4)
     axes, origins = np.empty((7, 3)), np.empty((7, 3))
     turn = np.eye(4)
     for j in range(7):
-        pose = pose @ links[j]
+        pose = pose @ _LINKS[j]
         axes[j], origins[j] = pose[:3, 2], pose[:3, 3]
         c, s = np.cos(joints[j]), np.sin(joints[j])
         turn[0, 0], turn[0, 1], turn[1, 0], turn[1, 1] = c, -s, s, c
         pose = pose @ turn
-    pose = pose @ tool
+    pose = pose @ TOOL
     out = np.empty((6, 7))
     for j in range(7):
         out[:3, j] = np.cross(axes[j], pose[:3, 3] - origins[j])
@@ -122,7 +111,7 @@ def _forward(joints: Array, links: Array, tool: Array) -> tuple[Array, Array]:
 
 @numba.njit(cache=True)
 def _error(target: Array, pose: Array) -> Array:
-    """What separates two poses: translation, and the rotation vector that leads from one to the other."""
+    """The translation (m) and the rotation vector (rad) from `pose` to `target`, [6]."""
     out = np.empty(6)
     out[:3] = target[:3, 3] - pose[:3, 3]
     turn = np.ascontiguousarray(target[:3, :3]) @ np.ascontiguousarray(pose[:3, :3].T)
@@ -141,26 +130,24 @@ def _error(target: Array, pose: Array) -> Array:
 
 
 @numba.njit(cache=True)
-def _inverse(
-    target: Array, start: Array, links: Array, tool: Array, rest: Array, lower: Array, upper: Array
-) -> tuple[Array, Array, float]:
+def _inverse(target: Array, start: Array) -> tuple[Array, float]:
     joints = start.copy()
-    pose, moves = _forward(joints, links, tool)
+    pose, moves = forward(joints)
     error = _error(target, pose)
     size = np.sqrt(np.sum(error**2))
-    best, best_pose, best_size = joints, pose, size
+    best, best_size = joints, size
     for _ in range(STEPS):
         square = moves @ moves.T + DAMPING**2 * min(1.0, size) * np.eye(6)
         step = moves.T @ np.linalg.solve(square, error)
-        spare = 0.1 * (rest - joints)
+        spare = 0.1 * (REST - joints)
         step = step + spare - moves.T @ np.linalg.solve(square, moves @ spare)
         largest = np.abs(step).max()
         if largest > LARGEST_STEP:
             step *= LARGEST_STEP / largest
-        joints = np.minimum(np.maximum(joints + step, lower), upper)
-        pose, moves = _forward(joints, links, tool)
+        joints = np.minimum(np.maximum(joints + step, LOWER), UPPER)
+        pose, moves = forward(joints)
         error = _error(target, pose)
         size = np.sqrt(np.sum(error**2))
         if size < best_size or size < CLOSE:
-            best, best_pose, best_size = joints, pose, size
-    return best, best_pose, best_size
+            best, best_size = joints, size
+    return best, best_size

@@ -1,7 +1,7 @@
-"""The sweep seen in a mirror: its table is the same left and right, and so is what is to be done on it.
+"""The mirror images of demonstrations of the sweep.
 
-Arms, camera, table and bowls lie symmetrically about the plane y = 0, so the mirror image of a demonstration
-is one, too. Of what the camera shows, shading and the arms' elbows alone are not exactly mirrored.
+Arms, camera, table and bowls are symmetric about the plane y = 0, so the mirror image of a demonstration is a
+demonstration, too. Only shading and the arms' elbows in the images differ from an exact mirror image.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Along y things change sign; turns, which are axial, along the other two axes.
+# Places change sign along y; turns are axial and change sign along the other two axes.
 _POSE = np.array([1, -1, 1, 1, -1, 1, -1], np.float32)  # x, y, z, then the quaternion w, x, y, z
 _ACTION = np.array([1, -1, 1, -1, 1, -1], np.float32)  # move x, y, z, turn x, y, z
 

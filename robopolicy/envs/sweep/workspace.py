@@ -1,8 +1,7 @@
-"""Where the spatulas may be told to go: above the table, within reach of both, and apart from each other."""
+"""The targets of the spatulas: above the table, within reach of both arms, and apart from each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,9 +15,9 @@ from robopolicy.envs.sweep import kinematics
 LIP, HALF_WIDTH, BACK = 0.06, 0.065, 0.07  # m, of the spatula
 FLANGE_RADIUS, WRIST_RADIUS = 0.06, 0.095  # m, of the arm's last links
 HALVINGS = 6
-FARTHEST = 0.5  # rad that a joint may move in a step: further away lies another branch
-SLACK = 0.001  # m by which a way between two targets may dip below the bounds of both
-# What must not touch table or neighbour: the corners of the lip, the top of the back, the end of the arm.
+FARTHEST = 0.5  # rad, the largest move of a joint in a step: beyond it lies another branch
+SLACK = 0.001  # m, the largest dip of a path between two targets below the bounds of both
+# Points that clear table and neighbour: the corners of the lip, the top of the back, the end of the arm.
 _CORNERS = np.array(
     [
         *((x, y, 0.0) for x in (0.0, LIP) for y in (-HALF_WIDTH, HALF_WIDTH)),
@@ -41,7 +40,7 @@ class WorkspaceConfig:
 
 
 class Target(NamedTuple):
-    """Where the spatulas are told to be: positions [2, 3] (m) and turns [2, 3] away from upright.
+    """The targets of the spatulas: positions [2, 3] (m) and turns [2, 3] away from upright.
 
     A turn is a rotation vector (rad) about the world's axes.
     """
@@ -87,35 +86,35 @@ class Workspace:
         positions[:, 2] = np.clip(positions[:, 2], low - corners[:, :, 2].min(axis=1), high)
         lacking = config.gap - _gap(positions, corners)
         if lacking > 0:
-            # Both give way alike; where one has no room left behind it, both shift.
+            # Both move apart alike; if one has no room behind it, both shift.
             positions[:, 1] += np.array([-0.5, 0.5]) * lacking
             positions[:, 1] += max(0.0, -config.y - positions[0, 1]) - max(0.0, positions[1, 1] - config.y)
         return Target(positions, turns)
 
     def _corners(self, turns: Array) -> Array:
-        """What must touch nothing, relative to the spatulas' origins, [2, C, 3]."""
+        """The points that touch nothing, relative to the spatulas' origins, [2, C, 3]."""
         return np.stack([rotation.apply(_CORNERS) for rotation in self.rotations(turns)])
 
     def settled(self, target: Target) -> Array:
-        """Joints [2, 7] for an initial target, from the arms' posture of rest."""
+        """Joints [2, 7] (rad) for an initial target, from the arms' posture of rest."""
         return np.stack([self._joints(arm, target, kinematics.REST, np.inf)[0] for arm in range(2)])
 
     def follow(
         self, before: Target, wanted: Target, joints: Array
     ) -> tuple[Array, Target, NDArray[np.bool_]]:
-        """Go from `before`, where the arms have `joints` [2, 7], towards `wanted`.
+        """Go from `before`, at `joints` [2, 7] of the arms, towards `wanted`.
 
-        Returns the joints there, the target that was attained, and which arms [2] could not reach theirs:
-        they are taken as far as they go on their way. Where one stays behind, the other may not go where it
-        counted on that one to make room.
+        Returns the joints there, the attained target, and which arms [2] could not reach theirs: those go as
+        far as they can on their way. If one stays behind, the other does not enter the room that the first
+        one was to leave.
         """
-        solved = [self._along(arm, before, wanted, joints[arm]) for arm in range(2)]
+        ways = [self._farthest([arm], before, wanted, joints) for arm in range(2)]
+        found = np.concatenate([angles for angles, _, _ in ways])
         attained = Target(
-            np.stack([solved[arm][1].positions[arm] for arm in range(2)]),
-            np.stack([solved[arm][1].turns[arm] for arm in range(2)]),
+            np.stack([ways[arm][1].positions[arm] for arm in range(2)]),
+            np.stack([ways[arm][1].turns[arm] for arm in range(2)]),
         )
-        found = np.stack([solved[arm][0] for arm in range(2)])
-        clipped = np.array([not solved[arm][2] for arm in range(2)])
+        clipped = np.array([not reached for _, _, reached in ways])
         if self.clear(attained):
             return found, attained, clipped
         for arm in np.argsort(clipped, kind="stable"):
@@ -124,28 +123,27 @@ class Workspace:
             alone = Target(*(np.where(moved, a, b) for a, b in zip(attained, before, strict=True)))
             if self.clear(alone):
                 return np.where(moved, found, joints), alone, clipped | ~moved[:, 0]
-
-        def both(share: float) -> tuple[Array, Target, bool]:
-            between = _between(before, attained, share)
-            pairs = [self._joints(arm, between, joints[arm], FARTHEST) for arm in range(2)]
-            reached = all(reached for _, reached in pairs) and self.clear(between)
-            return np.stack([angles for angles, _ in pairs]), between, reached
-
-        found, attained = _farthest(both, joints, before)
+        found, attained, _ = self._farthest([0, 1], before, attained, joints)
         return found, attained, clipped
 
-    def _along(self, arm: int, before: Target, wanted: Target, start: Array) -> tuple[Array, Target, bool]:
-        """Joints [7] of `arm`, the target that it attains on its way, and whether that is `wanted`."""
-        joints, reached = self._joints(arm, wanted, start, FARTHEST)
-        if reached:
-            return joints, wanted, True
+    def _farthest(
+        self, arms: list[int], before: Target, wanted: Target, joints: Array
+    ) -> tuple[Array, Target, bool]:
+        """The farthest that `arms` go together towards `wanted`, by bisection, and whether they reach it.
 
-        def one(share: float) -> tuple[Array, Target, bool]:
-            between = _between(before, wanted, share)
-            angles, reached = self._joints(arm, between, start, FARTHEST)
-            return angles, between, reached
-
-        return *_farthest(one, start, before), False
+        Returns their joints [A, 7] and the target. Two arms stay clear of each other.
+        """
+        near, far, best = 0.0, 1.0, (joints[arms], before)
+        share = 1.0 if len(arms) == 1 else 0.5  # `follow` has tried the whole way of both
+        while far - near > 0.5**HALVINGS:
+            between = wanted if share == 1.0 else _between(before, wanted, share)
+            solved = [self._joints(arm, between, joints[arm], FARTHEST) for arm in arms]
+            if all(reached for _, reached in solved) and (len(arms) == 1 or self.clear(between)):
+                near, best = share, (np.stack([angles for angles, _ in solved]), between)
+            else:
+                far = share
+            share = (near + far) / 2
+        return *best, near == 1.0
 
     def _joints(self, arm: int, target: Target, start: Array, farthest: float) -> tuple[Array, bool]:
         pose = np.eye(4)
@@ -162,18 +160,3 @@ def _gap(positions: Array, corners: Array) -> float:
 
 def _between(before: Target, after: Target, share: float) -> Target:
     return Target(*(a + share * (b - a) for a, b in zip(before, after, strict=True)))
-
-
-def _farthest(
-    attempt: Callable[[float], tuple[Array, Target, bool]], joints: Array, before: Target
-) -> tuple[Array, Target]:
-    """Joints and target at the largest share of a way that `attempt` says can be gone, by bisection."""
-    near, far, best = 0.0, 1.0, (joints, before)
-    for _ in range(HALVINGS):
-        middle = (near + far) / 2
-        found, between, reached = attempt(middle)
-        if reached:
-            near, best = middle, (found, between)
-        else:
-            far = middle
-    return best

@@ -1,0 +1,118 @@
+"""What the tasks of the package share: an engine, pictures, episodes, and parts of descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.members import Description
+from robopolicy.envs.physics import ENGINES, default_engine
+from robopolicy.envs.physics.base import Array, Engine
+from robopolicy.envs.task import Task
+from robopolicy.naming import one_of
+
+LONGEST_EPISODE = 86400.0  # s; a reset draws the pushes of a whole episode
+
+Observation = dict[str, NDArray[Any]]
+Step = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+
+class SimulatedTask(Task):
+    """A task in one of `ENGINES`, whose subclass makes `physics` and observes it."""
+
+    physics: Engine
+
+    def __init__(self, engine: str | None, render_mode: str | None, render_size: tuple[int, int]) -> None:
+        """`render_size` is (width, height). Raises ValueError, in one line, for any bad argument."""
+        self.engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
+        if render_mode is not None:
+            one_of("render_mode", render_mode, self.metadata["render_modes"])
+        sides = render_size if isinstance(render_size, tuple | list) else ()
+        if len(sides) != 2 or not all(isinstance(side, Integral) and side >= 1 for side in sides):
+            raise ValueError(f"render_size is {render_size!r}: it must be a width and a height in pixels")
+        self.render_mode = render_mode
+        self._render_size = render_size
+        self._running = False
+
+    def check_running(self, name: str) -> None:
+        """Raise RuntimeError outside an episode; `name` is the method that is called."""
+        if not self._running:
+            raise RuntimeError(f"{name} called before reset, or after the end of an episode: call reset")
+
+    def checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`action` as float32. Raises ValueError for another shape, no floats, or entries outside [-1, 1]."""
+        array, shape = np.asarray(action), self.action_space.shape
+        if array.shape != shape or not np.issubdtype(array.dtype, np.floating):
+            raise ValueError(
+                f"action has shape {array.shape} and dtype {array.dtype}: "
+                f"it must be {list(shape or ())} floats"
+            )
+        if not np.isfinite(array).all() or np.abs(array).max() > 1.0 + 1e-6:
+            raise ValueError(f"action is {array.tolist()}: every entry must be a number in [-1, 1]")
+        return array.astype(np.float32)
+
+    def stepped(self, reward: float, cause: str, is_late: bool) -> Step:
+        """What `step` returns; the episode ends by its `cause`, or by time if it `is_late`."""
+        truncated = is_late and not cause
+        self._running = not (cause or truncated)
+        info = self.info(cause or ("time" if truncated else ""))
+        return self.observation(), float(reward), bool(cause), truncated, info
+
+    def observation(self) -> Observation:
+        """What the policy observes now."""
+        raise NotImplementedError
+
+    def info(self, cause: str) -> dict[str, Any]:
+        """The outcomes now, and the `cause` of the episode's end ("" while it runs)."""
+        raise NotImplementedError
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """A picture [height, width, 3] from the camera of `view`; None without a render mode."""
+        view = self.view()
+        if self.render_mode is None or view is None:
+            return None
+        return self.physics.render(view, *self._render_size)
+
+    def close(self) -> None:
+        """Release the engine; a second call does nothing."""
+        self._running = False
+        self.physics.close()
+
+
+def measured(settings: Mapping[str, Any], units: Mapping[str, str]) -> Description:
+    """Settings with the unit of each, settings within settings included. Raises KeyError for one without."""
+    return {
+        name: measured(value, units)
+        if isinstance(value, Mapping)
+        else {"value": list(value) if isinstance(value, tuple) else value, "unit": units[name]}
+        for name, value in settings.items()
+    }
+
+
+def pinhole(
+    width: int, height: int, tangents: tuple[float, float], position: Array, rotation: Array, frame: str
+) -> Description:
+    """A pinhole camera: intrinsics in pixels, and its pose in `frame`.
+
+    tangents: of half the horizontal and the vertical field of view. position: [3] (m). rotation: [3, 3], its
+    columns the camera's axes x (right), y (down) and z (ahead).
+    """
+    return {
+        "model": "pinhole",
+        "width": width,
+        "height": height,
+        "fx": width / 2 / tangents[0],
+        "fy": height / 2 / tangents[1],
+        "cx": width / 2,
+        "cy": height / 2,
+        "distortion": [],
+        "frame": frame,
+        "position": [round(float(value), 9) for value in position],
+        "rotation": [[round(float(value), 9) for value in row] for row in rotation],
+        "axes": "columns of rotation: the image's right, its down, and ahead, in frame",
+        "first_pixel": "its corner is at (0, 0), its centre at (0.5, 0.5)",
+    }

@@ -10,8 +10,6 @@ nothing. A primitive without a class is an error, so that nothing counts as zero
 Memory traffic and peak memory are counted too, see memory.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping

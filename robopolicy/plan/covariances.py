@@ -1,11 +1,9 @@
 """Covariances between projection vectors of one block, and their part in the variance of an estimate.
 
-The variance of a mean over m vectors is the variance for independent vectors (closed form, theory.py) plus
-the covariances of all pairs of different vectors. These are zero between blocks. Within a block they have a
-closed form for some estimators (conformity.py); for the others they are sampled.
+The variance of a mean over m vectors is the variance for independent vectors (theory.py) plus the covariances
+of all pairs of different vectors. These are zero between blocks. Within a block they have a closed form for
+some estimators (conformity.py) and are sampled for the others.
 """
-
-from __future__ import annotations
 
 from functools import partial
 from threading import Lock
@@ -30,7 +28,7 @@ POINTS = (16, 256)  # lengths of the sampled sequences; shorter ones are their b
 
 
 def block_sizes(coupling: str, m: int, dim: int) -> list[int]:
-    """The sizes of the blocks in which m vectors are drawn."""
+    """The sizes of the blocks of m vectors."""
     if coupling == INDEPENDENT:
         return [1] * m
     width = m if coupling == WHOLE else padded(dim) if coupling in STRUCTURED else dim
@@ -66,10 +64,9 @@ class Covariances:
         return coupling == INDEPENDENT or (base.name in BASES and coupling in ALIKE)
 
     def variance(self, base: Base, coupling: str, m: int) -> Doubles:
-        """[P]: the variance of a mean over m vectors, sampled as a whole.
+        """[P]: the variance of a mean over m vectors, from sampled means.
 
-        Use it where the covariances cancel nearly all of the variance: their sampling noise would exceed the
-        small difference.
+        If the covariances cancel nearly all of the variance, their sampling noise exceeds the difference.
         """
         total = np.zeros(len(self.pairs.x))
         for size in block_sizes(coupling, m, self.pairs.dim):

@@ -1,7 +1,5 @@
 """The estimate of a single projection vector: every estimator is the mean of such terms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A picture of stacked bars: one bar per thing, with its parts end to end."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap

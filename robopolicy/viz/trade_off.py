@@ -1,7 +1,5 @@
 """A picture of the return of policies against the FLOPs of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -152,14 +152,20 @@ def test_a_query_that_sees_no_key_gets_zero() -> None:
     ("spec", "options", "says"),
     [
         (LINEAR, {"bias": np.zeros((1, N, T, S))}, r"bias has shape \(1, 4, 5, 7\): positive\(m=12\) takes"),
-        (LINEAR, {"mask": PAIRS}, r"mask has shape \(2, 4, 5, 7\): .* takes masks \[..., 1, 7\] of keys"),
+        (
+            LINEAR,
+            {"mask": PAIRS},
+            r"mask has shape \(2, 4, 5, 7\): .* takes only is_causal and masks \[..., 1, 7\] of keys",
+        ),
         (LINEAR, {"mask": KEYS.astype(np.float32)}, "mask is float32: it must be bool"),
         ("softmax", {"mask": PAIRS[:, :3]}, r"mask has shape \(2, 3, 5, 7\): it must broadcast to"),
         ("softmax", {"bias": np.zeros((1, 1, 1, 1, 1))}, "bias has shape"),
-        (LINEAR, {"is_causal": True}, "q has 5 tokens and k has 7; causal"),
+        (LINEAR, {"is_causal": True}, "is_causal is True: query has 5 tokens and key 7, they must be equal"),
+        ("softmax", {"is_causal": True, "bias": BIAS}, "is_causal is True: query has 5 tokens and key 7"),
         (LINEAR, {"key_value_seq_lengths": np.ones(3, np.int32)}, r"key_value_seq_lengths has shape \(3,\)"),
         (LINEAR, {"query_seq_lengths": np.ones((1, 2), np.int32)}, r"query_seq_lengths has shape \(1, 2\)"),
         ("positive(m=0)", {}, "m is '0'"),
+        (None, {}, "spec is None: it must be a string"),
         (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, "drawn for"),
     ],
 )
@@ -259,8 +265,8 @@ def test_types_and_precisions_of_a_model_are_respected() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"dropout_rate": 0.1}, "dropout_rate is 0.1: positive.m=12. drops no weights, it must be 0"),
-        ({"module": object()}, "module is given to sow weights"),
+        ({"dropout_rate": 0.1}, "dropout_rate is 0.1: it must be 0, since positive.m=12. drops no weights"),
+        ({"module": object()}, "module is <object .*it must be None"),
         ({"mask": np.ones((B, 1, T, S))}, r"mask has shape \(2, 1, 5, 7\)"),
     ],
 )

@@ -29,7 +29,7 @@ def test_specs_have_one_canonical_form(spec: str, written: str) -> None:
     attention(spec)
 
 
-def test_a_spec_is_the_call_it_looks_like() -> None:
+def test_a_spec_equals_the_call_of_its_function() -> None:
     key = jax.random.key(0)
     by_name, by_call = feature_map("positive(m=5, coupling=iid)"), positive(5, iid)
     np.testing.assert_array_equal(by_name.init(key, 3).omega.vectors, by_call.init(key, 3).omega.vectors)
@@ -84,7 +84,7 @@ def test_every_example_is_a_spec_of_its_own_mechanism(name: str) -> None:
         (["softmax"], ["spec is ['softmax']: it must be a string"]),
     ],
 )
-def test_wrong_specs_are_answered_in_one_line(spec: str, says: list[str]) -> None:
+def test_wrong_specs_are_refused_in_one_line(spec: str, says: list[str]) -> None:
     for function in (attention, feature_map, canonical):
         with pytest.raises(ValueError, match=r".") as raised:
             function(spec)

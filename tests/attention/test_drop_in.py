@@ -49,7 +49,7 @@ CASES = {
 }
 
 
-def test_softmax_is_what_jax_computes_and_so_are_its_gradients() -> None:
+def test_softmax_and_its_gradients_equal_those_of_jax() -> None:
     def loss(attend, arrays, options):
         found = attend(*arrays, **options)
         return jnp.sum(jnp.sin(1.0 + jnp.arange(found.size)).reshape(found.shape) * found), found
@@ -70,7 +70,7 @@ def test_softmax_is_what_jax_computes_and_so_are_its_gradients() -> None:
 
 
 @pytest.mark.slow
-def test_half_precision_is_accepted_and_returned_and_not_computed_in() -> None:
+def test_half_precision_is_computed_in_single_precision() -> None:
     arrays = [a.astype(jnp.bfloat16) for a in _head_arrays()]
     for spec in ("softmax", LINEAR):
         attend = jit(partial(dot_product_attention, mechanism=spec))
@@ -83,7 +83,7 @@ def test_half_precision_is_accepted_and_returned_and_not_computed_in() -> None:
 
 
 @pytest.mark.parametrize("is_causal", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_head_of_a_linear_mechanism_is_attention_of_that_head_alone(is_causal: bool) -> None:
+def test_every_head_of_a_linear_mechanism_equals_attention_of_that_head(is_causal: bool) -> None:
     q, k, v = _head_arrays(S, key_heads=K)
     mask = PAIRS[:, :, :1]
     features = attention(LINEAR).init(jax.random.key(3), H)
@@ -135,13 +135,13 @@ def test_a_seed_fixes_the_features() -> None:
 
 
 @pytest.mark.slow
-def test_vmap_is_a_batch() -> None:
+def test_vmap_equals_a_batch() -> None:
     q, k, v = _head_arrays()
     attend = partial(dot_product_attention, mechanism=LINEAR)
     np.testing.assert_allclose(jit(jax.vmap(attend))(q, k, v), jit(attend)(q, k, v), rtol=1e-5, atol=1e-6)
 
 
-def test_a_query_that_sees_no_key_gets_zero() -> None:
+def test_a_query_without_keys_gets_zero() -> None:
     q, k, v = _head_arrays()
     for spec, mask in ((LINEAR, np.zeros((1, 1, 1, S), bool)), ("softmax", np.zeros((1, 1, T, S), bool))):
         found = jit(partial(dot_product_attention, mechanism=spec))(q, k, v, mask=mask)
@@ -169,7 +169,7 @@ def test_a_query_that_sees_no_key_gets_zero() -> None:
         (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, "drawn for"),
     ],
 )
-def test_what_a_mechanism_cannot_do_is_refused_in_one_line(spec: str, options: dict, says: str) -> None:
+def test_unsupported_options_are_refused_in_one_line(spec: str, options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says) as raised:
         dot_product_attention(*_head_arrays(), mechanism=spec, **options)
     assert "\n" not in str(raised.value)
@@ -253,7 +253,7 @@ def test_a_causal_function_makes_every_call_causal() -> None:
 
 
 @pytest.mark.slow
-def test_types_and_precisions_of_a_model_are_respected() -> None:
+def test_dtype_and_precision_of_a_model_have_effect() -> None:
     attend = attention_fn(LINEAR)
     for precision in (None, "highest", jax.lax.Precision.HIGHEST):
         lowered = jax.jit(partial(attend, precision=precision)).lower(*_head_arrays())
@@ -270,16 +270,16 @@ def test_types_and_precisions_of_a_model_are_respected() -> None:
         ({"mask": np.ones((B, 1, T, S))}, r"mask has shape \(2, 1, 5, 7\)"),
     ],
 )
-def test_requests_of_flax_that_no_mechanism_can_fulfil_are_refused(options: dict, says: str) -> None:
+def test_unsupported_options_of_flax_are_refused(options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attention_fn(LINEAR)(*_head_arrays(), **options)
 
 
-def test_dropout_is_no_matter_where_a_model_is_not_trained() -> None:
+def test_dropout_is_allowed_without_training() -> None:
     attend = partial(attention_fn(LINEAR), dropout_rate=0.1, deterministic=True)
     assert jax.eval_shape(attend, *_head_arrays()).shape == (B, T, N, H)
 
 
-def test_a_spec_that_names_nothing_is_refused_at_once() -> None:
+def test_an_unknown_spec_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="unknown attention 'positiv'"):
         attention_fn("positiv(m=8)")

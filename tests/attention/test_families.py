@@ -51,12 +51,12 @@ def _both(made: FeatureMap, expected: FeatureMap, x, y) -> None:
         (complex_exponential(7, 1j * np.eye(WIDTH), iid), trigonometric(7, iid)),
     ],
 )
-def test_exponential_families_hold_the_classic_maps(made: FeatureMap, expected: FeatureMap, tokens) -> None:
+def test_exponential_families_contain_the_classic_maps(made: FeatureMap, expected: FeatureMap, tokens) -> None:
     _both(made, expected, tokens(1, 3, WIDTH), tokens(2, 5, WIDTH, 0.7))
 
 
 @pytest.mark.slow
-def test_real_constants_of_least_variance_are_those_of_the_closed_form(tokens) -> None:
+def test_real_constants_of_least_variance_equal_the_closed_form(tokens) -> None:
     # Where the optimum over complex A is real, L-BFGS and the quadratic formula meet.
     x, y = tokens(1, 40, WIDTH), tokens(2, 50, WIDTH)
     best = generalized_exponential(7)
@@ -68,7 +68,7 @@ def test_real_constants_of_least_variance_are_those_of_the_closed_form(tokens) -
 
 
 @pytest.mark.slow
-def test_optimal_positive_follows_the_tokens_and_leaves_masked_ones_out(tokens) -> None:
+def test_optimal_positive_adapts_to_unmasked_tokens(tokens) -> None:
     fm = feature_map("optimal_positive(m=5)")
     features = fm.init(jax.random.key(0), WIDTH)
     x, y = tokens(1, 6, WIDTH, 0.8), tokens(2, 7, WIDTH, 1.7)
@@ -81,7 +81,7 @@ def test_optimal_positive_follows_the_tokens_and_leaves_masked_ones_out(tokens) 
 
 
 @pytest.mark.slow
-def test_shifted_maps_are_positive_whatever_the_tokens(tokens) -> None:
+def test_shifted_maps_are_positive_for_all_tokens(tokens) -> None:
     x, y = 3 * tokens(1, 6, WIDTH), -2 * tokens(2, 7, WIDTH)
     for name in ("poisson_positive", "geometric_positive"):
         fm, unshifted = feature_map(f"{name}(m=30)"), feature_map(f"{name[:-9]}(m=30)")
@@ -156,7 +156,7 @@ def test_clustered_hybrids_are_exact_at_the_centres() -> None:
 
 
 @pytest.mark.slow
-def test_entries_of_clustered_matrices_stay_near_what_lengths_ask_for() -> None:
+def test_entries_of_clustered_matrices_are_bounded_by_the_ratio_of_lengths() -> None:
     # One coordinate of the query centre is nearly zero; keys are four times as long: the usual entry is 2.
     x = jnp.asarray(np.tile([[0.5, 1e-9, 0.5, 0.5]], (3, 1)), jnp.float32)
     y = -4 * jnp.asarray(np.tile([[0.5, 0.5, 0.5, 0.0]], (3, 1)), jnp.float32)
@@ -175,7 +175,7 @@ def test_coefficients_of_a_mixture_are_one_at_its_centres() -> None:
 
 
 @pytest.mark.slow
-def test_hybrids_take_any_number_of_estimators_and_coefficients(tokens) -> None:
+def test_hybrids_of_several_estimators_and_coefficients_are_unbiased(tokens) -> None:
     # Two coefficients of different kinds, three estimators on one draw.
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), jnp.float32)
     near = gaussian_coefficient(3, matrix, 1.5)
@@ -191,7 +191,7 @@ def test_hybrids_take_any_number_of_estimators_and_coefficients(tokens) -> None:
 
 
 @pytest.mark.slow
-def test_gaussian_coefficients_are_one_where_they_should_fire(tokens) -> None:
+def test_gaussian_coefficients_are_one_at_opposite_vectors(tokens) -> None:
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)), jnp.float32)
     kernel = gaussian_coefficient(6, matrix, 0.5).kernel
     y = tokens(1, 3, WIDTH)
@@ -246,14 +246,14 @@ def test_gaussian_coefficients_are_one_where_they_should_fire(tokens) -> None:
         (lambda: feature_map("poisson(m=8, coupling=iid)"), "poisson has no argument 'coupling'"),
     ],
 )
-def test_bad_input_is_answered_in_one_line(make, says: str) -> None:
+def test_bad_input_is_refused_in_one_line(make, says: str) -> None:
     with pytest.raises(ValueError, match=says) as raised:
         make()
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.slow
-def test_fitted_attention_runs_like_any_other(tokens) -> None:
+def test_fitted_features_have_the_structure_of_drawn_ones(tokens) -> None:
     att = attention("clustered_hybrid(m=6, query_clusters=2, key_clusters=2)")
     q, k, v = tokens(1, 9, WIDTH), tokens(2, 12, WIDTH), tokens(3, 12, 3)
     features = att.fit(jax.random.key(0), q, k)

@@ -154,14 +154,14 @@ def _mse_cases() -> list:
     ]
 
 
-def test_every_mechanism_is_held_against_a_closed_form_or_said_to_have_none() -> None:
+def test_every_mechanism_has_a_closed_form_except_clustered_ones() -> None:
     assert list(MSES) == list(MECHANISMS)
     none = [name for name, forms in MSES.items() if not forms]
     assert none == ["clustered_hybrid", "gaussian_mixture_hybrid"]
 
 
 @pytest.mark.parametrize(("spec", "mse"), _mse_cases())
-def test_means_are_exact_and_squared_errors_those_of_the_papers(spec: str, mse: Mse) -> None:
+def test_means_are_exact_and_squared_errors_equal_those_of_the_papers(spec: str, mse: Mse) -> None:
     x, y = (0.55 * v for v in _vectors())
     # An angle needs two directions; the last query is the zero vector.
     x = x[:-1]
@@ -200,7 +200,7 @@ def test_variance_falls_with_the_number_of_vectors(name: str, small_spec) -> Non
 
 
 @pytest.mark.slow
-def test_sharing_projections_lowers_the_error_as_the_theorem_says() -> None:
+def test_shared_projections_lower_the_error_as_in_the_theorem() -> None:
     # Orthogonal vectors of different lengths, where the covariance of the bases is half of the error.
     x, y = 1.1 * jnp.eye(WIDTH)[:1], 0.2 * jnp.eye(WIDTH)[1:2]
     squares = (_estimates("angular_hybrid(m=1, n=8, coupling=iid)", x, y)[:, 0, 0] - 1) ** 2
@@ -268,7 +268,7 @@ def test_maps_have_the_sizes_of_the_papers(spec: str, features: int) -> None:
         assert log_scale.shape == (3,)
 
 
-def test_a_hybrid_draws_omega_once_and_tau_apart_from_it() -> None:
+def test_a_hybrid_draws_omega_and_tau_independently() -> None:
     drawn = feature_map("angular_hybrid(m=8, n=8)").init(jax.random.key(0), 5)
     tau, omega = jax.tree.leaves(drawn)
     assert tau.shape == omega.shape == (8, 5)

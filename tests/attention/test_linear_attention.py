@@ -107,7 +107,7 @@ def _kernel(found, q, k, mask) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["plain", "other draw", "lengths", "filled with nan"])
-def test_apply_and_rank_are_those_of_the_explicit_matrix(any_spec: str, name: str) -> None:
+def test_apply_and_rank_equal_those_of_the_explicit_matrix(any_spec: str, name: str) -> None:
     (_, q, k, v, mask), found = heads()[name], results(any_spec)[name]
     weights = _kernel(found, q, k, mask) * mask
     expected = weights / weights.sum(axis=1, keepdims=True)
@@ -120,7 +120,7 @@ def test_apply_and_rank_are_those_of_the_explicit_matrix(any_spec: str, name: st
     np.testing.assert_allclose(found["rank"].sum(), T, rtol=1e-5)
 
 
-def test_masked_keys_leave_no_trace(any_spec: str) -> None:
+def test_masked_keys_have_no_effect(any_spec: str) -> None:
     first, *others = (results(any_spec)[f"filled with {filling}"] for filling in FILLINGS)
     for found in others:
         for name in ("apply", "rank", "denominators"):
@@ -150,7 +150,7 @@ def test_finite_at_any_norm(any_spec: str) -> None:
                 assert np.all(np.isfinite(log_scale))
 
 
-def test_gradients_are_those_of_finite_differences(any_spec: str) -> None:
+def test_gradients_equal_finite_differences(any_spec: str) -> None:
     # Signs have no derivative but at their jumps, which no step here crosses.
     found = results(any_spec)
     difference = (found["ahead"]["loss"] - found["behind"]["loss"]) / (2 * STEP)
@@ -159,7 +159,7 @@ def test_gradients_are_those_of_finite_differences(any_spec: str) -> None:
     np.testing.assert_allclose(slope, difference, rtol=3e-3, atol=1e-2)
 
 
-def test_kernel_estimate_is_that_of_the_features_written_out(any_spec: str) -> None:
+def test_kernel_estimates_equal_those_of_the_features_written_out(any_spec: str) -> None:
     for name in ("plain", "lengths") if any_spec != "softmax" else ():
         (_, q, k, _, mask), found = heads()[name], results(any_spec)[name]
         expected = _kernel(found, q, k, mask)
@@ -178,7 +178,7 @@ def test_a_key_fixes_a_draw_and_another_key_changes_it(any_spec: str) -> None:
     assert first == other
 
 
-def test_one_head_without_a_mask_is_one_of_many_with_all_its_keys(spec_or_softmax: str) -> None:
+def test_no_mask_equals_a_mask_of_all_keys(spec_or_softmax: str) -> None:
     found = jit(_both(spec_or_softmax))(drawn(spec_or_softmax), *heads()["plain"][1:4])
     for name, result in zip(("apply", "rank"), found, strict=True):
         np.testing.assert_allclose(result, results(spec_or_softmax)["plain"][name], rtol=1e-5, atol=1e-5)
@@ -194,7 +194,7 @@ def test_many_features_approach_softmax() -> None:
 
 
 @pytest.mark.slow
-def test_negative_denominators_stay_visible() -> None:
+def test_negative_denominators_stay_negative() -> None:
     # One trigonometric feature pair, and keys where its cosine of the difference is negative.
     att = attention("trigonometric(m=1)")
     features = jax.tree.map(jnp.ones_like, jax.eval_shape(lambda key: att.init(key, 1), jax.random.key(0)))
@@ -311,7 +311,7 @@ def causal(spec: str):
     return (*arrays, mask), jax.tree.map(np.asarray, jit(jax.vmap(one))(*both))
 
 
-def test_causal_attention_is_that_of_the_explicit_triangle(spec_or_softmax: str) -> None:
+def test_causal_attention_equals_that_of_the_explicit_triangle(spec_or_softmax: str) -> None:
     (q, k, v, mask), both = causal(spec_or_softmax)
     found = jax.tree.map(lambda a: a[0], both)
     weights = np.tril(_kernel(found, q, k, np.ones_like(mask))) * mask
@@ -323,13 +323,13 @@ def test_causal_attention_is_that_of_the_explicit_triangle(spec_or_softmax: str)
     np.testing.assert_allclose(found["result"][sound], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_causal_attention_does_not_know_the_future(spec_or_softmax: str) -> None:
+def test_causal_attention_does_not_depend_on_later_tokens(spec_or_softmax: str) -> None:
     before, after = causal(spec_or_softmax)[1]["result"]
     np.testing.assert_array_equal(before[:70], after[:70])
     assert np.any(before[70:] != after[70:])
 
 
-def test_causal_attention_never_pairs_all_tokens(spec: str) -> None:
+def test_causal_attention_computes_no_matrix_of_all_pairs(spec: str) -> None:
     t = 1000
     arguments = (jnp.ones((t, D)), jnp.ones((t, D)), jnp.ones((t, V)))
     shapes = _shapes(jax.make_jaxpr(attention(spec).causal)(drawn(spec), *arguments).jaxpr)

@@ -65,7 +65,7 @@ def test_orthogonal_vectors_are_orthogonal_in_blocks(m: int, dim: int) -> None:
 
 
 @pytest.mark.slow
-def test_norms_say_nothing_about_directions() -> None:
+def test_norms_are_independent_of_directions() -> None:
     draws = _draws("orthogonal", 3, 3, 4000)
     norms = np.linalg.norm(draws, axis=2)
     along = np.abs(draws[:, 0, 0]) / norms[:, 0]
@@ -82,7 +82,7 @@ def test_a_key_fixes_a_draw(coupling: str) -> None:
 
 
 @pytest.mark.parametrize("dim", [full(2), 3, slow(6)])
-def test_simplex_vectors_meet_at_the_angle_of_a_simplex(dim: int) -> None:
+def test_simplex_vectors_have_the_angle_of_a_simplex(dim: int) -> None:
     draw = jit(lambda key: vectors(COUPLINGS["simplex"](key, 2 * dim, dim)))
     drawn = np.asarray(draw(jax.random.key(0)))
     units = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -109,7 +109,7 @@ def test_simplex_plus_points_every_vector_away_from_the_others_and_conforms_less
 
 
 @pytest.mark.parametrize("size", [full(1), full(2), 8, slow(32), full(64)])
-def test_the_walsh_hadamard_transform_is_its_matrix(size: int) -> None:
+def test_the_walsh_hadamard_transform_equals_its_matrix(size: int) -> None:
     x = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
     np.testing.assert_allclose(jit(walsh_hadamard)(x), x @ linalg.hadamard(size), rtol=1e-4, atol=1e-4)
 
@@ -130,7 +130,7 @@ def test_hadamard_projections_are_products_of_signs_and_hadamard_matrices(m: int
     np.testing.assert_allclose(squares, np.sum(expected**2, axis=1), rtol=1e-4)
 
 
-def test_hadamard_projections_store_signs_and_lengths_alone() -> None:
+def test_hadamard_projections_store_signs_and_lengths_only() -> None:
     for coupling in ("hadamard", "fast_simplex"):
         drawn = jax.eval_shape(lambda key, draw=COUPLINGS[coupling]: draw(key, 1000, 1000), jax.random.key(0))
         leaves = jax.tree.leaves(drawn)

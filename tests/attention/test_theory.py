@@ -41,7 +41,7 @@ def test_the_angular_hybrid_stays_below_its_bound_and_below_its_parts(radius: fl
     np.testing.assert_allclose([ends[1] / ends[0], ends[2] / ends[3]], 2, rtol=1e-3)
 
 
-def test_a_shared_omega_helps_where_lengths_differ_and_changes_nothing_where_they_do_not() -> None:
+def test_a_shared_omega_lowers_the_error_for_different_lengths_only() -> None:
     x, y = _on_sphere(THETA, 1.0)
     both = (theory.positive_covariance, None)
     shared, apart = (theory.angular_hybrid_mse(x, 0.3 * y, 4, 3, cross=c) for c in both)
@@ -50,14 +50,14 @@ def test_a_shared_omega_helps_where_lengths_differ_and_changes_nothing_where_the
     np.testing.assert_allclose(shared, apart, rtol=1e-12)
 
 
-def test_the_gaussian_hybrid_is_exact_at_one_end_alone() -> None:
+def test_the_gaussian_hybrid_is_exact_at_angle_zero_only() -> None:
     x, y = _on_sphere(np.array([1e-7, np.pi - 1e-7]), 1.0)
     near, far = theory.gaussian_hybrid_mse(x, y, 4, 3)
     assert near < 1e-12
     assert far > 1e-4
 
 
-def test_generalised_features_hold_the_others() -> None:
+def test_generalised_features_contain_the_others() -> None:
     x, y = _on_sphere(THETA, 1.2)
     general = theory.generalized_exponential_mse
     np.testing.assert_allclose(general(x, y, 3, 0, 1), theory.positive_mse(x, y, 3), rtol=1e-7)
@@ -116,7 +116,7 @@ def test_orthogonal_trigonometric_features_approach_the_limit_of_large_widths() 
         np.testing.assert_allclose(ratio, limit, atol=tolerance)
 
 
-def test_conformity_is_that_of_vectors_at_that_angle() -> None:
+def test_conformity_equals_that_of_sampled_vectors() -> None:
     rng = np.random.default_rng(0)
     lengths = np.sqrt(rng.chisquare(3, size=(2, 20_000)))
     pairs = np.zeros((20_000, 2, 3))
@@ -128,7 +128,7 @@ def test_conformity_is_that_of_vectors_at_that_angle() -> None:
     assert abs(np.mean(found) - conformity.conformity(1.0, 3, -0.5)) < error
 
 
-def test_forms_that_do_not_exist_are_refused() -> None:
+def test_unknown_closed_forms_are_refused() -> None:
     with pytest.raises(ValueError, match="base is 'poisson': there are closed forms for positive, "):
         conformity.coupled_mse("poisson", "simplex", np.ones(3), np.ones(3), 4)
     with pytest.raises(ValueError, match="coupling is 'halton'"):

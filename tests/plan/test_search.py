@@ -26,7 +26,7 @@ def search():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
-def test_prices_are_those_of_whole_policies_and_nothing_beats_a_front(search, name):
+def test_prices_equal_those_of_whole_policies_and_fronts_are_monotonic(search, name):
     offered = [r for r in resolutions(POLICIES[name]()) if r.head_dim in (8, 16)]
     front = search.front(offered[len(offered) // 2])
     assert len(front.choices) > 1
@@ -42,7 +42,7 @@ def test_prices_are_those_of_whole_policies_and_nothing_beats_a_front(search, na
 
 
 @pytest.mark.slow
-def test_what_is_not_counted_belongs_to_no_front(search, monkeypatch):
+def test_mechanisms_without_an_exact_price_are_on_no_front(search, monkeypatch):
     resolution = next(
         r
         for r in resolutions(policy_config("softmax", "stepping-stones"))
@@ -57,7 +57,7 @@ def test_what_is_not_counted_belongs_to_no_front(search, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_choice_keeps_to_the_budget_and_to_the_error(search):
+def test_the_choice_meets_the_budget_and_the_error(search):
     fronts = [
         search.front(r) for r in resolutions(policy_config("softmax", "stepping-stones")) if r.head_dim == 8
     ]
@@ -73,7 +73,7 @@ def test_the_choice_keeps_to_the_budget_and_to_the_error(search):
         choose(fronts, 1000, error, 8)
 
 
-def test_what_is_dominated_is_left_out():
+def test_dominated_choices_are_left_out():
     from robopolicy.plan.search import Choice
 
     config = policy_config("softmax", "stepping-stones")
@@ -84,7 +84,7 @@ def test_what_is_dominated_is_left_out():
     assert [(c.flops, c.error) for c in undominated(made)] == [(1, 0.9), (3, 0.4), (9, 0.0)]
 
 
-def test_resolutions_are_those_that_a_policy_can_have():
+def test_resolutions_are_those_that_a_policy_allows():
     stones = policy_config("angular_hybrid(m=8, n=8)", "stepping-stones")
     assert head_dims(stones) == [8, 4, 16]
     found = list(resolutions(stones))

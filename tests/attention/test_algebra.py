@@ -42,7 +42,9 @@ F, G = (
         full(scale(0.0, add(F, G)), lambda f, g: 0 * f),
     ],
 )
-def test_maps_compute_sums_products_and_multiples_of_kernels(made: FeatureMap, expected, tokens, explicit_kernel) -> None:
+def test_maps_compute_sums_products_and_multiples_of_kernels(
+    made: FeatureMap, expected, tokens, explicit_kernel
+) -> None:
     x, y = tokens(1, 4, 5), tokens(2, 6, 5, 1.3)
     features = made.init(jax.random.key(0), 5)
     estimate = jit(partial(kernel_estimate, made))(features, x, y)

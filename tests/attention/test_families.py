@@ -51,7 +51,9 @@ def _both(made: FeatureMap, expected: FeatureMap, x, y) -> None:
         (complex_exponential(7, 1j * np.eye(WIDTH), iid), trigonometric(7, iid)),
     ],
 )
-def test_exponential_families_contain_the_classic_maps(made: FeatureMap, expected: FeatureMap, tokens) -> None:
+def test_exponential_families_contain_the_classic_maps(
+    made: FeatureMap, expected: FeatureMap, tokens
+) -> None:
     _both(made, expected, tokens(1, 3, WIDTH), tokens(2, 5, WIDTH, 0.7))
 
 

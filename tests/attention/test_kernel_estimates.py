@@ -51,12 +51,7 @@ def _exact(x: Array, y: Array) -> np.ndarray:
     return np.exp(np.asarray(x, np.float64) @ np.asarray(y, np.float64).T)
 
 
-# Halton points are drawn one set after another.
-def _count(spec: str) -> int:
-    return DRAWS // 5 if "halton" in spec else DRAWS
-
-
-# Signs of Hadamard transforms make Gaussian vectors in the limit of large widths alone.
+# Signs of Hadamard transforms give Gaussian vectors in the limit of large widths only.
 STRUCTURED = ("hadamard", "fast_simplex")
 
 
@@ -65,12 +60,14 @@ def test_kernel_estimates_are_unbiased(coupled_spec: str) -> None:
     width = 64 if structured else WIDTH
     x, y = (0.8 * jnp.pad(v, ((0, 0), (0, width - WIDTH))) for v in _vectors())
     if structured:
-        # Along an axis their bias is largest, and dense directions are what data have.
+        # Their bias is largest along an axis, and data have dense directions.
         turn = np.linalg.qr(np.random.default_rng(1).normal(size=(width, width)))[0].astype(np.float32)
         x, y = x @ turn, y @ turn
-    estimates = _estimates(coupled_spec, x, y, draws=_count(coupled_spec))
+    # Draws of Halton points run one after another, and those of structured vectors are wide.
+    few = structured or "halton" in coupled_spec
+    estimates = _estimates(coupled_spec, x, y, draws=DRAWS // 5 if few else DRAWS)
     error = np.abs(estimates.mean(0) - _exact(x, y))
-    # The last term is float32's rounding, which is all there is where an estimator has no variance.
+    # The last term is float32's rounding, the only error of an estimator without variance.
     assert np.all(error <= Z * estimates.std(0) / np.sqrt(len(estimates)) + 1e-6 * _exact(x, y))
 
 

@@ -76,13 +76,7 @@ LARGEST_COUNT = 2**20
 """The most vectors, or clusters, of a spec: 32 bits cannot index the features of an image with more."""
 
 COUPLINGS: dict[str, Coupling] = {
-    "iid": iid,
-    "orthogonal": orthogonal,
-    "hadamard": hadamard,
-    "simplex": simplex,
-    "fast_simplex": fast_simplex,
-    "simplex_plus": simplex_plus,
-    "halton": halton,
+    draw.__name__: draw for draw in (iid, orthogonal, hadamard, simplex, fast_simplex, simplex_plus, halton)
 }
 POSITIVE_BASES: dict[str, Estimator] = {
     "positive": positive_estimator,
@@ -108,7 +102,10 @@ def _positive_number(default: float | None = None) -> Number:
 
 
 _COUNT = Number(_count, f"a positive integer of at most {LARGEST_COUNT}", required=True)
-
+_EXPONENT = {"A": Number(complex, "a complex number such as -0.1+0.2j"), "s": Number(int, "1 or -1")}
+_MULTIPLE = {"A": Number(complex, "a complex number such as 0.9+0.5j", required=True)}
+_GAUSSIAN = {"sigma": _positive_number(1.0), "radius": _positive_number(1.0)}
+_RATE, _P = {"rate": _positive_number()}, {"p": _positive_number()}
 
 MECHANISMS: dict[str, Mechanism] = {
     "trigonometric": Mechanism(trigonometric, ("m",), _COUPLING, {}, "trigonometric(m=256)"),
@@ -121,34 +118,18 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "optimal_positive": Mechanism(optimal_positive, ("m",), _COUPLING, {}, "optimal_positive(m=256)"),
     "generalized_exponential": Mechanism(
-        generalized_exponential,
-        ("m",),
-        _COUPLING,
-        {"A": Number(complex, "a complex number such as -0.1+0.2j"), "s": Number(int, "1 or -1")},
-        "generalized_exponential(m=128)",
+        generalized_exponential, ("m",), _COUPLING, _EXPONENT, "generalized_exponential(m=128)"
     ),
     "complex_exponential": Mechanism(
-        complex_exponential,
-        ("m",),
-        _COUPLING,
-        {"A": Number(complex, "a complex number such as 0.9+0.5j", required=True)},
-        "complex_exponential(m=128, A=0.9+0.5j)",
+        complex_exponential, ("m",), _COUPLING, _MULTIPLE, "complex_exponential(m=128, A=0.9+0.5j)"
     ),
-    "poisson": Mechanism(poisson, ("m",), {}, {"rate": _positive_number()}, "poisson(m=256)"),
-    "poisson_positive": Mechanism(
-        poisson_positive, ("m",), {}, {"rate": _positive_number()}, "poisson_positive(m=256)"
-    ),
-    "geometric": Mechanism(geometric, ("m",), {}, {"p": _positive_number()}, "geometric(m=256)"),
-    "geometric_positive": Mechanism(
-        geometric_positive, ("m",), {}, {"p": _positive_number()}, "geometric_positive(m=256)"
-    ),
+    "poisson": Mechanism(poisson, ("m",), {}, _RATE, "poisson(m=256)"),
+    "poisson_positive": Mechanism(poisson_positive, ("m",), {}, _RATE, "poisson_positive(m=256)"),
+    "geometric": Mechanism(geometric, ("m",), {}, _P, "geometric(m=256)"),
+    "geometric_positive": Mechanism(geometric_positive, ("m",), {}, _P, "geometric_positive(m=256)"),
     "angular_hybrid": Mechanism(angular_hybrid, ("m", "n"), _HYBRID, {}, "angular_hybrid(m=8, n=8)"),
     "gaussian_hybrid": Mechanism(
-        gaussian_hybrid,
-        ("m", "n"),
-        _HYBRID,
-        {"sigma": _positive_number(1.0), "radius": _positive_number(1.0)},
-        "gaussian_hybrid(m=8, n=8)",
+        gaussian_hybrid, ("m", "n"), _HYBRID, _GAUSSIAN, "gaussian_hybrid(m=8, n=8)"
     ),
     "clustered_hybrid": Mechanism(
         clustered_hybrid,

@@ -89,12 +89,6 @@ def orthogonal_variance_ratio(z: ArrayLike, m: int, dim: int) -> Doubles:
     return 1 - (m - 1) * np.exp(-square) * square**2 / (dim * np.expm1(-square) ** 2)
 
 
-def simplex_coefficient(dim: int) -> float:
-    """MSE of simplex over that of independent vectors in the limit |x + y| -> 0, for m = d (SimRF 5.1)."""
-    log_sine = 2 * special.gammaln((dim + 1) / 2) - special.gammaln(dim / 2 + 1) - special.gammaln(dim / 2)
-    return float(-np.expm1(log_sine))
-
-
 def empirical_conformity(vectors: ArrayLike, v: float) -> float:
     """SimRF Eq. 10 for one set of vectors [m, D], averaged over its rotations, at |x + y| = v."""
     omega = np.asarray(vectors, np.float64)

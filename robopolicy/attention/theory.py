@@ -199,24 +199,14 @@ def relative_error(mse: Doubles, x: ArrayLike, y: ArrayLike) -> Doubles:
     return np.sqrt(mse) / kernel(*_double(x, y))
 
 
-def largest_relative_error(radius: float, m: int) -> float:
-    """Of `trigonometric(m)` and `positive_antithetic(m)`, for all pairs of length `radius` (HRF Eq. 26)."""
-    return float(np.sqrt(1 / (2 * m)) * _w(radius))
-
-
-def relative_error_on_sphere(theta: ArrayLike, radius: float, m: int) -> Doubles:
-    """Of `trigonometric(m)` at angle theta and `positive_antithetic(m)` at pi - theta (HRF Eq. 25)."""
-    half = np.sin(np.asarray(theta, np.float64) / 2) ** 2
-    return -np.expm1(-4 * radius**2 * half) * np.exp(2 * radius**2 * half) / np.sqrt(2 * m)
-
-
 def angular_hybrid_bound(radius: float, m: int, n: int) -> float:
     """An upper bound on the relative error of `angular_hybrid(m, n)` on a sphere of radius 1 or more.
 
     Source: HRF Theorem 3.5, with the constants of its proof (Eq. 48 to 64).
     """
     terms = 1 / np.pi - 1 / (n * np.pi) + radius / (n * np.sqrt(np.pi))
-    return float(np.sqrt(terms / (2 * m)) * _w(radius) / radius)
+    w = np.exp(2 * radius**2) * -np.expm1(-4 * radius**2)
+    return float(np.sqrt(terms / (2 * m)) * float(w) / radius)
 
 
 def kernel(x: ArrayLike, y: ArrayLike) -> Doubles:
@@ -230,10 +220,6 @@ def angle(x: ArrayLike, y: ArrayLike) -> Doubles:
     # From half-angles, since the arc cosine loses all digits near 0 and pi.
     u, w = (a / np.sqrt(_square(a))[..., None] for a in _double(x, y))
     return 2 * np.arctan2(np.sqrt(_square(u - w)), np.sqrt(_square(u + w)))
-
-
-def _w(radius: float) -> float:
-    return float(np.exp(2 * radius**2) * -np.expm1(-4 * radius**2))
 
 
 def _double(x: ArrayLike, y: ArrayLike) -> tuple[Doubles, Doubles]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -144,16 +144,6 @@ def fit(feature_map: FeatureMap, key: Array, x: Array, y: Array) -> Features:
     return feature_map.fit(key, x, y) if feature_map.fit else feature_map.init(key, x.shape[1])
 
 
-class Apply(Protocol):
-    def __call__(
-        self, features: Features, q: Array, k: Array, v: Array, mask: Array | None = None
-    ) -> Array: ...
-
-
-class Reduce(Protocol):
-    def __call__(self, features: Features, q: Array, k: Array, mask: Array | None = None) -> Array: ...
-
-
 class Attention(NamedTuple):
     """Row-normalised attention of one head, exact or estimated.
 
@@ -171,10 +161,10 @@ class Attention(NamedTuple):
     """
 
     init: Callable[[Array, int], Features]
-    apply: Apply
-    rank: Reduce
-    causal: Apply
-    denominators: Reduce
+    apply: Callable[..., Array]
+    rank: Callable[..., Array]
+    causal: Callable[..., Array]
+    denominators: Callable[..., Array]
     fit: Fit
 
 

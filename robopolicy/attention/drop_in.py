@@ -62,8 +62,14 @@ def dot_product_attention(
     """
     spec = canonical(mechanism)
     q, k, v = (_batched(name, a) for name, a in (("query", query), ("key", key), ("value", value)))
-    _check(q, k, v)
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            f"query, key and value have shapes {q.shape}, {k.shape} and {v.shape}: they must be "
+            "[B, T, N, H], [B, S, K, H] and [B, S, K, V]"
+        )
     (batch, tokens, heads, width), (keys, key_heads) = q.shape, k.shape[1:3]
+    if heads % key_heads:
+        raise ValueError(f"query has {heads} heads and key has {key_heads}: key's must divide query's")
     if is_causal and tokens != keys:
         raise ValueError(f"is_causal is True: query has {tokens} tokens and key {keys}, they must be equal")
     mask = _of_pairs("mask", mask, (batch, heads, tokens, keys))
@@ -201,16 +207,6 @@ def _batched(name: str, array: Array) -> Array:
     if array.ndim not in (3, 4):
         raise ValueError(f"{name} has shape {array.shape}: it must be [batch, tokens, heads, width]")
     return array if array.ndim == 4 else array[None]
-
-
-def _check(q: Array, k: Array, v: Array) -> None:
-    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(
-            f"query, key and value have shapes {q.shape}, {k.shape} and {v.shape}: they must be "
-            "[B, T, N, H], [B, S, K, H] and [B, S, K, V]"
-        )
-    if q.shape[2] % k.shape[2]:
-        raise ValueError(f"query has {q.shape[2]} heads and key has {k.shape[2]}: key's must divide query's")
 
 
 def _of_pairs(name: str, array: Array | None, shape: tuple[int, ...]) -> Array | None:

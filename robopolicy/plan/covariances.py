@@ -82,20 +82,16 @@ class Covariances:
         size = self.pairs.dim if coupling in ALIKE else size
         key = (first, second, coupling, size)
         if key not in self._means:
-            closed = first == second and self.closed(first, coupling)
-            self._means[key] = self._closed(first, coupling) if closed else self._sampled(*key)
+            if first == second and self.closed(first, coupling):
+                x, y = self.pairs.x, self.pairs.y
+                # Of two vectors: MSE = (MSE of one + covariance) / 2.
+                pair, one = coupled_mse(first.name, coupling, x, y, 2), BASES[first.name][0](x, y, 1)
+                self._means[key] = 2 * pair - one
+            else:
+                a, b = self._centred(first, coupling, size), self._centred(second, coupling, size)
+                products = np.sum(a, axis=-1) * np.sum(b, axis=-1) - np.sum(a * b, axis=-1)
+                self._means[key] = np.mean(products, axis=0) / (size * (size - 1))
         return self._means[key]
-
-    def _closed(self, base: Base, coupling: str) -> Doubles:
-        x, y = self.pairs.x, self.pairs.y
-        # Of two vectors: MSE = (MSE of one + covariance) / 2.
-        return 2 * coupled_mse(base.name, coupling, x, y, 2) - BASES[base.name][0](x, y, 1)
-
-    def _sampled(self, first: Base, second: Base, coupling: str, size: int) -> Doubles:
-        a, b = self._centred(first, coupling, size), self._centred(second, coupling, size)
-        products = np.sum(a, axis=-1) * np.sum(b, axis=-1) - np.sum(a * b, axis=-1)
-        mean: Doubles = np.mean(products, axis=0) / (size * (size - 1))
-        return mean
 
     def _centred(self, base: Base, coupling: str, size: int) -> Doubles:
         """[N, P, b]: the estimates of every vector, minus their expectation."""
@@ -123,7 +119,7 @@ class Covariances:
 
 
 def _draw_uncompiled(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, Array]:
-    """`_draw` under a lock, finished when it returns."""
+    """`_draw`, one at a time."""
     with CALLBACKS:
         return jax.block_until_ready(_draw(coupling, size, dim, key))
 

@@ -89,14 +89,14 @@ def _optimal_covariance(x: np.ndarray, y: np.ndarray, m: int) -> np.ndarray:
 def _shifted(mse: Callable[..., np.ndarray], parameter: float, m: int) -> Mse:
     def expected(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         both = np.concatenate([x.reshape(-1, WIDTH), y.reshape(-1, WIDTH)])
-        # A thousandth of the range below the least coordinate, as the map has it.
+        # A thousandth of the range below the least coordinate, as in the map.
         shift = both.min(0) - 1e-3 * (1e-6 + np.ptp(both, axis=0))
         return theory.shifted(lambda a, b, m: mse(a, b, m, parameter), x, y, m, shift)
 
     return expected
 
 
-# Closed forms of every mechanism; none are known for hybrids of many estimators.
+# Closed forms of every mechanism; hybrids of many estimators have none.
 MSES: dict[str, dict[str, Mse]] = {
     "trigonometric": {"m=5": lambda x, y: theory.trigonometric_mse(x, y, 5)},
     "trigonometric_phase": {"m=5": lambda x, y: theory.trigonometric_phase_mse(x, y, 5)},
@@ -128,7 +128,7 @@ MSES: dict[str, dict[str, Mse]] = {
 
 
 def _mse_cases() -> list:
-    """Specs and their closed forms; the quick part takes two, the slow part one coupling for each base."""
+    """Specs and their closed forms: two in the quick part, one coupling per base in the slow part."""
     cases = []
     quick = ("angular_hybrid(m=3, n=2, coupling=iid)", "positive(m=6, coupling=orthogonal)")
     for name, settings in MSES.items():
@@ -170,7 +170,7 @@ def test_means_are_exact_and_squared_errors_equal_those_of_the_papers(spec: str,
     expected = mse(np.asarray(x, np.float64)[:, None], np.asarray(y, np.float64)[None])
     measured, error = squares.mean(0), squares.std(0) / np.sqrt(draws)
     assert np.all(np.abs(measured - expected) <= Z * error + 1e-10)
-    # The comparison is worth something only where the error is known well.
+    # The comparison needs a precise measurement of the error.
     assert np.median(error / (measured + 1e-10)) < 0.03
 
 
@@ -184,7 +184,7 @@ def test_means_are_exact_and_squared_errors_equal_those_of_the_papers(spec: str,
 def test_variance_falls_with_the_number_of_vectors(name: str, small_spec) -> None:
     x, y = (0.5 * v for v in _vectors())
     coupling = {"coupling": "iid"} if "coupling" in MECHANISMS[name].choices else {}
-    # Constants of the closed forms: what maps choose for unit tokens has heavier tails on short ones.
+    # Constants of the closed forms: those for unit tokens give heavier tails for short ones.
     for setting in list(MSES[name])[:1]:
         coupling |= {a: v for a, v in re.findall(r"(\w+)=([^, ]+)", setting) if a not in "mn"}
     few, many = (_estimates(small_spec(name, **coupling, m=m), x, y).reshape(DRAWS, -1) for m in ("2", "8"))

@@ -44,7 +44,7 @@ def heads():
     cases = {
         "plain": (0, q, k, v, whole),
         "other draw": (1, q, k, v, whole),
-        # A scale for each key or each block would cancel nowhere and show as an error here.
+        # A scale for each key or each block does not cancel, so it is an error here.
         "lengths": (0, q, k * jnp.linspace(0.1, 2.0, S)[:, None], v, whole),
         "no key": (0, q, k, v, np.zeros(S, bool)),
         "norm 0": (0, 0 * q, 0 * k, v, most),
@@ -67,7 +67,7 @@ def _direction() -> list[np.ndarray]:
 
 @lru_cache
 def results(spec: str) -> dict[str, dict[str, np.ndarray]]:
-    """What a mechanism makes of every head of `heads`, by their names, computed by one program."""
+    """The results of a mechanism for every head of `heads`, by name, from one program."""
     features = [drawn(spec, seed) for seed, *_ in heads().values()]
     features = jax.tree.map(lambda *leaves: jnp.stack(leaves), *features)
     arrays = [jnp.stack(column) for column in zip(*(case[1:] for case in heads().values()), strict=True)]
@@ -151,7 +151,7 @@ def test_finite_at_any_norm(any_spec: str) -> None:
 
 
 def test_gradients_equal_finite_differences(any_spec: str) -> None:
-    # Signs have no derivative but at their jumps, which no step here crosses.
+    # The derivative of signs is zero except at their jumps, which no step here crosses.
     found = results(any_spec)
     difference = (found["ahead"]["loss"] - found["behind"]["loss"]) / (2 * STEP)
     slope = sum(np.sum(g * d) for g, d in zip(found["between"]["gradients"], _direction(), strict=True))
@@ -173,7 +173,7 @@ def test_a_key_fixes_a_draw_and_another_key_changes_it(any_spec: str) -> None:
     plain, other = (results(any_spec)[name]["apply"] for name in ("plain", "other draw"))
     same = plain[:, :-1] == other[:, :-1]
     assert np.all(same) if any_spec == "softmax" else not np.any(same)
-    # Programs that were compiled for one draw are those of all.
+    # All draws share one compiled program.
     first, other = (jax.tree.map(jax.typeof, drawn(any_spec, seed)) for seed in (0, 1))
     assert first == other
 
@@ -224,7 +224,7 @@ def test_work_is_linear_in_tokens(spec: str, operation: str) -> None:
     assert shapes
     assert not [shape for shape in shapes if t in shape and s in shape]
     if operation == "rank":
-        # Nor are the factors of a product ever multiplied out for a token.
+        # The factors of a product are never multiplied out for a token either.
         mapped = jax.eval_shape(feature_map(spec).apply_q, drawn(spec), q)
         widest = max(D, sum(max(f.shape[1] for f in block.factors) for block in mapped.blocks))
         assert max(np.prod(shape) / max(shape) for shape in shapes if t in shape or s in shape) <= widest
@@ -270,8 +270,8 @@ def test_chunks_change_nothing(slow_spec: str, monkeypatch) -> None:
     k = k * jnp.linspace(0.3, 1.5, 170)[:, None]
     mask = np.arange(170) % 5 != 1
     whole = jit(_both(spec))(drawn(spec), q, k, v, mask)
-    # At most 64 tokens at a time, the least there is. The last chunks have padding, and the middle
-    # chunk of keys has none that counts.
+    # At most 64 tokens at a time, the minimum. The last chunks have padding, and the middle chunk of keys is
+    # masked.
     monkeypatch.setattr(chunked, "BUDGET", 1)
     in_pieces = jit(_both(spec))
     pieces = in_pieces(drawn(spec), q, k, v, mask)
@@ -290,16 +290,16 @@ def _blocks(spec: str, q):
 
 @lru_cache
 def causal(spec: str):
-    """q, k, v and mask of a head, and what is made of it and of one that differs from token 70 on."""
+    """q, k, v and mask of a head, and the results for it and for one that differs from token 70 on."""
     att, mask = attention(spec), np.arange(130) % 4 != 2
     arrays = [np.asarray(_tokens(seed, 130, width)) for seed, width in ((1, D), (2, D), (3, V))]
-    # Later keys so long that on their scale, the earlier ones would vanish.
+    # Later keys are so long that earlier ones vanish on their scale.
     both = [np.stack([a, np.concatenate([a[:70], 100 * a[70:]])]) for a in arrays]
 
     def one(q, k, v):
         found = {"result": att.causal(drawn(spec), q, k, v, mask)}
         if spec != "softmax":
-            # Constants that follow the data would follow the future: those of the draw stay.
+            # Constants that follow the data would depend on later tokens, so those of the draw stay.
             fm = feature_map(spec)
             queries, keys = fm.apply_q(drawn(spec), q), fm.apply_k(drawn(spec), k)
             found["queries"], found["keys"] = (
@@ -335,7 +335,7 @@ def test_causal_attention_computes_no_matrix_of_all_pairs(spec: str) -> None:
     shapes = _shapes(jax.make_jaxpr(attention(spec).causal)(drawn(spec), *arguments).jaxpr)
     fm = feature_map(spec)
     features = jax.eval_shape(lambda x: fm.apply_q(drawn(spec), x).values, arguments[0]).shape[1]
-    # Chunks end where they end: a few tokens of padding, and never more than one chunk on the other side.
+    # Tokens with some padding on one side, and at most one chunk on the other.
     assert max(np.prod(shape) for shape in shapes) <= (t + 64) * max(features, 64)
 
 

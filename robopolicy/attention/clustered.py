@@ -127,7 +127,7 @@ def clustered_hybrid(
     check_counts(m=m, query_clusters=query_clusters, key_clusters=key_clusters)
     pairs = [(i, j) for i in range(query_clusters) for j in range(key_clusters)]
 
-    def draw(key: Array, dim: int, x: Array | None, y: Array | None) -> Clustered:
+    def draw(key: Array, dim: int, x: Array | None = None, y: Array | None = None) -> Clustered:
         omega_key, *keys = jax.random.split(key, 3)
         clusters = _clusters(keys, (query_clusters, key_clusters), dim, (x, y), matrices)
         return Clustered(coupling(omega_key, m, dim), clusters)
@@ -144,12 +144,7 @@ def clustered_hybrid(
         by_query = [_estimate(omega, keys[:, i, own], y, -1.0, matrices) for i in range(query_clusters)]
         return ScaledFeatures(tuple(_where(own == j, by_query[i]) for i, j in pairs))
 
-    return FeatureMap(
-        lambda key, dim: draw(key, dim, None, None),
-        apply_q,
-        apply_k,
-        fit=lambda key, x, y: draw(key, x.shape[1], x, y),
-    )
+    return FeatureMap(draw, apply_q, apply_k, fit=lambda key, x, y: draw(key, x.shape[1], x, y))
 
 
 def gaussian_mixture_hybrid(
@@ -174,7 +169,7 @@ def gaussian_mixture_hybrid(
     check_positive(width=width)
     pairs = [(i, j) for i in range(query_clusters) for j in range(key_clusters)]
 
-    def draw(key: Array, dim: int, x: Array | None, y: Array | None) -> Mixture:
+    def draw(key: Array, dim: int, x: Array | None = None, y: Array | None = None) -> Mixture:
         omega_key, tau_key, *keys = jax.random.split(key, 4)
         clusters = _clusters(keys, (query_clusters, key_clusters), dim, (x, y), matrices)
         return Mixture(coupling(omega_key, m, dim), coupling(tau_key, n, dim), clusters)
@@ -198,39 +193,27 @@ def gaussian_mixture_hybrid(
     def apply_k(features: Mixture, y: Array) -> ScaledFeatures:
         return combine_k([0.0] * len(pairs), *side(features, features.clusters.keys, -1.0, y, -1.0))
 
-    return FeatureMap(
-        lambda key, dim: draw(key, dim, None, None),
-        apply_q,
-        apply_k,
-        fit=lambda key, x, y: draw(key, x.shape[1], x, y),
-    )
+    return FeatureMap(draw, apply_q, apply_k, fit=lambda key, x, y: draw(key, x.shape[1], x, y))
 
 
 def _clusters(
     keys: Sequence[Array], counts: Sequence[int], dim: int, tokens: Sequence[Array | None], matrices: Matrices
 ) -> Clusters:
-    """Clusters of queries and keys: of the `tokens` of both, or random ones if these are None."""
+    """Clusters of `tokens`, the queries and the keys, or random ones if these are None."""
     sides = zip(("queries", "keys"), keys, counts, tokens, strict=True)
-    query_centres, key_centres = (
-        _drawn(key, count, dim) if side is None else _fitted(name, key, count, side)
-        for name, key, count, side in sides
-    )
+    query_centres, key_centres = (_centres(name, key, count, dim, side) for name, key, count, side in sides)
     real, imaginary = matrices.solve(query_centres[:, None], key_centres[None, :])
-    square = real**2 + imaginary**2
-    inverse = jnp.stack([real, -imaginary]) / square
+    inverse = jnp.stack([real, -imaginary]) / (real**2 + imaginary**2)
     return Clusters(query_centres, key_centres, jnp.stack([real, imaginary]), inverse)
 
 
-def _drawn(key: Array, count: int, dim: int) -> Array:
-    """Random corners [count, dim] of a cube, at distance one from its centre.
+def _centres(name: str, key: Array, count: int, dim: int, tokens: Array | None) -> Array:
+    """Centres [count, D] of tokens by k-means; without tokens, random corners of a cube of diagonal two.
 
     Coordinates of equal size give matrices with entries of equal size, so random centres favour no token.
     """
-    return jax.random.rademacher(key, (count, dim), jnp.float32) / math.sqrt(dim)
-
-
-def _fitted(name: str, key: Array, count: int, tokens: Array) -> Array:
-    """Centres [count, D] of tokens by k-means."""
+    if tokens is None:
+        return jax.random.rademacher(key, (count, dim), jnp.float32) / math.sqrt(dim)
     from sklearn.cluster import KMeans
 
     points = np.asarray(tokens, np.float64)

@@ -1,9 +1,8 @@
-"""Kernels add and multiply, and so do their features and their maps.
+"""Sums, products and multiples of kernels, on features and on maps.
 
-There are two levels. `concatenate`, `outer` and `signed` work on the features of one side and cost almost
-nothing: products stay factored, and every term of a sum is a block. `add`, `multiply`, `scale` and `warp` do
-the same with maps, and every map draws from a key of its own. Maps that share a draw (hybrid.py) use the
-first level.
+There are two levels. `concatenate`, `outer` and `signed` act on the features of one side at almost no cost:
+products stay factored, and every term of a sum is a block. `add`, `multiply`, `scale` and `warp` do the same
+for maps, and every map has a draw of its own. Maps that share a draw (hybrid.py) use the first level.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,12 +40,12 @@ def signed(c: float, part: ScaledFeatures) -> ScaledFeatures:
 
 
 def constant_q(c: float, tokens: int) -> ScaledFeatures:
-    """The query side of the constant kernel c: one feature, or none when c is 0. It carries the sign of c."""
+    """The query side of the constant kernel c: one feature with the sign of c, or none if c is 0."""
     return signed(-1.0, constant_k(c, tokens)) if c < 0 else constant_k(c, tokens)
 
 
 def constant_k(c: float, tokens: int) -> ScaledFeatures:
-    """The key side of the constant kernel c: one feature sqrt|c|, or none when c is 0."""
+    """The key side of the constant kernel c: one feature sqrt|c|, or none if c is 0."""
     return ScaledFeatures.of(jnp.full((tokens, 1), sqrt(abs(c)))) if c else ScaledFeatures(())
 
 
@@ -80,15 +79,15 @@ def scale(c: float, f: FeatureMap) -> FeatureMap:
 def warp(f: FeatureMap, queries: float | Array, keys: float | Array) -> FeatureMap:
     """The map of K_f(M x, N y) for M = queries and N = keys, numbers or matrices [D, D]."""
 
-    def seen(matrix: float | Array, x: Array) -> Array:
+    def mapped(matrix: float | Array, x: Array) -> Array:
         return x * matrix if jnp.ndim(matrix) == 0 else x @ jnp.asarray(matrix).T
 
     return FeatureMap(
         f.init,
-        lambda features, x: f.apply_q(features, seen(queries, x)),
-        lambda features, y: f.apply_k(features, seen(keys, y)),
-        lambda features, x, y, mask: f.adapt(features, seen(queries, x), seen(keys, y), mask),
-        lambda key, x, y: fit(f, key, seen(queries, x), seen(keys, y)),
+        lambda features, x: f.apply_q(features, mapped(queries, x)),
+        lambda features, y: f.apply_k(features, mapped(keys, y)),
+        lambda features, x, y, mask: f.adapt(features, mapped(queries, x), mapped(keys, y), mask),
+        lambda key, x, y: fit(f, key, mapped(queries, x), mapped(keys, y)),
     )
 
 
@@ -113,16 +112,10 @@ def _pair(f: FeatureMap, g: FeatureMap, combine: Callable[..., ScaledFeatures]) 
 
 
 def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Array) -> Array:
-    """The estimated kernel of every pair, unnormalised, with the log scales multiplied back.
+    """The estimated kernel [T, S] of all pairs of x [T, D] and y [S, D], unnormalised.
 
-    Args:
-      feature_map: a map.
-      features: its draw.
-      x: [T, D].
-      y: [S, D].
-
-    Returns:
-      [T, S]; for maps of the softmax kernel an unbiased estimate of exp(x.y), overflowing where that does.
+    `features` is a draw of the map. For maps of the softmax kernel the result is an unbiased estimate of
+    exp(x.y), and overflows where exp(x.y) does.
     """
     features = feature_map.adapt(features, x, y, None)
     queries, keys = feature_map.apply_q(features, x), feature_map.apply_k(features, y)
@@ -130,7 +123,7 @@ def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Ar
 
 
 def _dots(a: Block, b: Block) -> Array:
-    # The dot product of two outer products is the product of the dot products: nothing is multiplied out.
+    # The dot product of two outer products is the product of the dot products of their factors.
     dots = reduce(jnp.multiply, [p @ q.T for p, q in zip(a.weighted, b.weighted, strict=True)])
     log_a, log_b = (jnp.zeros(()) if c.log_scale is None else c.log_scale for c in (a, b))
     return dots * jnp.exp(log_a[..., None] + log_b)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,9 @@ class Block(NamedTuple):
 
     Attributes:
       factors: arrays [..., R_f], bounded; the block holds the product of their widths in features.
-      log_scale: [...], one per token, or None for features that carry no scale.
-      weights: for each factor, constants [R_f] that multiply its features, or None. Blocks with
-        weights of their own can share a factor. Only queries have weights.
+      log_scale: [...], one per token, or None for features without a scale.
+      weights: for each factor, constants [R_f] that multiply its features, or None. Blocks with different
+        weights can share a factor. Only queries have weights.
     """
 
     factors: tuple[Array, ...]
@@ -53,7 +53,7 @@ class ScaledFeatures(NamedTuple):
     """Features of the tokens of one side: `values * exp(log_scale)`, held as one or more blocks.
 
     A sum of kernels has the blocks of all of them, each on its own scale. A product of kernels has the
-    factors of all of them. Neither costs anything until features are summed over tokens (see linear.py).
+    factors of all of them. Both are free until features are summed over tokens (see linear.py).
     """
 
     blocks: tuple[Block, ...]
@@ -65,7 +65,7 @@ class ScaledFeatures(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """How many tokens these are the features of."""
+        """The number of tokens."""
         return self.blocks[0].factors[0].shape[0]
 
     @property
@@ -102,7 +102,7 @@ def _common_scale(blocks: tuple[Block, ...]) -> Array | None:
         return None
     if len(scales) < len(blocks):
         scales.append(jnp.zeros_like(scales[0]))
-    # Whatever is subtracted here is added elsewhere, so its derivative cancels: do not compute it.
+    # What is subtracted here is added elsewhere, so its derivative cancels: do not compute it.
     return jax.lax.stop_gradient(reduce(jnp.maximum, scales))
 
 
@@ -136,26 +136,12 @@ class FeatureMap(NamedTuple):
 
 
 def fit(feature_map: FeatureMap, key: Array, x: Array, y: Array) -> Features:
-    """Draw features for data like x [T, D] and y [S, D]; maps that do not depend on data do as in `init`.
+    """Draw features for data like x [T, D] and y [S, D]; maps that do not depend on data draw as in `init`.
 
-    Not to be compiled: it may run k-means or an optimiser. Raises ValueError for data of the wrong shape.
+    Do not compile it: it may run k-means or an optimiser. Raises ValueError for data of the wrong shape.
     """
     check_inputs(x, y, None, None)
     return feature_map.fit(key, x, y) if feature_map.fit else feature_map.init(key, x.shape[1])
-
-
-class Apply(Protocol):
-    def __call__(
-        self, features: Features, q: Array, k: Array, v: Array, mask: Array | None = None
-    ) -> Array: ...
-
-
-class Rank(Protocol):
-    def __call__(self, features: Features, q: Array, k: Array, mask: Array | None = None) -> Array: ...
-
-
-class Denominators(Protocol):
-    def __call__(self, features: Features, q: Array, k: Array, mask: Array | None = None) -> Array: ...
 
 
 class Attention(NamedTuple):
@@ -166,8 +152,8 @@ class Attention(NamedTuple):
       apply: (features, q[T, D], k[S, D], v[S, V], mask=None) -> [T, V]; the weights of a row sum to one.
       rank: (features, q[T, D], k[S, D], mask=None) -> [S]; column sums of the row-normalised matrix.
       causal: like `apply` with T = S, but query i attends to keys 0 to i only.
-      denominators: (features, q[T, D], k[S, D], mask=None) -> [T]; what rows are divided by, each on a
-        positive scale of its own. A value that is not above zero means that the estimate has failed.
+      denominators: (features, q[T, D], k[S, D], mask=None) -> [T]; the row sums, each on a positive scale of
+        its own. A value that is not above zero means that the estimate has failed.
       fit: (key, q[T, D], k[S, D]) -> features drawn for data like these.
 
     `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With
@@ -175,10 +161,10 @@ class Attention(NamedTuple):
     """
 
     init: Callable[[Array, int], Features]
-    apply: Apply
-    rank: Rank
-    causal: Apply
-    denominators: Denominators
+    apply: Callable[..., Array]
+    rank: Callable[..., Array]
+    causal: Callable[..., Array]
+    denominators: Callable[..., Array]
     fit: Fit
 
 

@@ -1,7 +1,7 @@
 """Attention mechanisms by name, and the parser of specs such as `angular_hybrid(m=8, n=8)`.
 
-A spec is a name and keyword arguments, written like a call: counts are positive integers, choices are
-names. White space does not matter. Adding a mechanism is one entry in MECHANISMS.
+A spec is a name with keyword arguments, written like a call. Counts are positive integers, choices are names.
+White space has no meaning. A new mechanism needs one entry in MECHANISMS.
 """
 
 import re
@@ -11,13 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from robopolicy.attention.base import Attention, FeatureMap
-from robopolicy.attention.clustered import (
-    COMPLEX,
-    REAL,
-    Matrices,
-    clustered_hybrid,
-    gaussian_mixture_hybrid,
-)
+from robopolicy.attention.clustered import COMPLEX, REAL, Matrices, clustered_hybrid, gaussian_mixture_hybrid
 from robopolicy.attention.discrete import geometric, geometric_positive, poisson, poisson_positive
 from robopolicy.attention.estimator import Estimator
 from robopolicy.attention.exponential import complex_exponential, generalized_exponential
@@ -38,7 +32,7 @@ from robopolicy.attention.trigonometric import trigonometric, trigonometric_phas
 
 
 class Choice(NamedTuple):
-    """What a named argument may be, and what it is when left out."""
+    """A named argument: its options by name, and the name of the default."""
 
     options: Mapping[str, Any]
     default: str
@@ -48,10 +42,10 @@ class Number(NamedTuple):
     """An argument that is a number.
 
     Attributes:
-      read: str -> the number; raises ValueError for what is none.
-      kind: what it must be, for error messages.
-      default: what it is when left out; None leaves it to the mechanism.
-      required: whether it must be given.
+      read: str -> the number; raises ValueError for any other text.
+      kind: the allowed values, for error messages.
+      default: the value of an omitted argument; with None, the mechanism chooses.
+      required: whether a spec must have the argument.
     """
 
     read: Callable[[str], Any]
@@ -61,7 +55,7 @@ class Number(NamedTuple):
 
 
 class Mechanism(NamedTuple):
-    """A factory and the arguments that its specs take.
+    """A factory and the arguments of its specs.
 
     Attributes:
       factory: called with every argument by keyword.
@@ -79,16 +73,10 @@ class Mechanism(NamedTuple):
 
 
 LARGEST_COUNT = 2**20
-"""The most vectors, or clusters, of a spec: more make features of an image that 32 bits cannot index."""
+"""The most vectors, or clusters, of a spec: 32 bits cannot index the features of an image with more."""
 
 COUPLINGS: dict[str, Coupling] = {
-    "iid": iid,
-    "orthogonal": orthogonal,
-    "hadamard": hadamard,
-    "simplex": simplex,
-    "fast_simplex": fast_simplex,
-    "simplex_plus": simplex_plus,
-    "halton": halton,
+    draw.__name__: draw for draw in (iid, orthogonal, hadamard, simplex, fast_simplex, simplex_plus, halton)
 }
 POSITIVE_BASES: dict[str, Estimator] = {
     "positive": positive_estimator,
@@ -103,9 +91,21 @@ _CLUSTERED = {**_COUPLING, "matrices": Choice(MATRICES, "complex")}
 _CLUSTERS = ("query_clusters", "key_clusters")
 
 
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,99}", text) or not 1 <= int(text) <= LARGEST_COUNT:
+        raise ValueError
+    return int(text)
+
+
 def _positive_number(default: float | None = None) -> Number:
     return Number(float, "a number", default)
 
+
+_COUNT = Number(_count, f"a positive integer of at most {LARGEST_COUNT}", required=True)
+_EXPONENT = {"A": Number(complex, "a complex number such as -0.1+0.2j"), "s": Number(int, "1 or -1")}
+_MULTIPLE = {"A": Number(complex, "a complex number such as 0.9+0.5j", required=True)}
+_GAUSSIAN = {"sigma": _positive_number(1.0), "radius": _positive_number(1.0)}
+_RATE, _P = {"rate": _positive_number()}, {"p": _positive_number()}
 
 MECHANISMS: dict[str, Mechanism] = {
     "trigonometric": Mechanism(trigonometric, ("m",), _COUPLING, {}, "trigonometric(m=256)"),
@@ -118,34 +118,18 @@ MECHANISMS: dict[str, Mechanism] = {
     ),
     "optimal_positive": Mechanism(optimal_positive, ("m",), _COUPLING, {}, "optimal_positive(m=256)"),
     "generalized_exponential": Mechanism(
-        generalized_exponential,
-        ("m",),
-        _COUPLING,
-        {"A": Number(complex, "a complex number such as -0.1+0.2j"), "s": Number(int, "1 or -1")},
-        "generalized_exponential(m=128)",
+        generalized_exponential, ("m",), _COUPLING, _EXPONENT, "generalized_exponential(m=128)"
     ),
     "complex_exponential": Mechanism(
-        complex_exponential,
-        ("m",),
-        _COUPLING,
-        {"A": Number(complex, "a complex number such as 0.9+0.5j", required=True)},
-        "complex_exponential(m=128, A=0.9+0.5j)",
+        complex_exponential, ("m",), _COUPLING, _MULTIPLE, "complex_exponential(m=128, A=0.9+0.5j)"
     ),
-    "poisson": Mechanism(poisson, ("m",), {}, {"rate": _positive_number()}, "poisson(m=256)"),
-    "poisson_positive": Mechanism(
-        poisson_positive, ("m",), {}, {"rate": _positive_number()}, "poisson_positive(m=256)"
-    ),
-    "geometric": Mechanism(geometric, ("m",), {}, {"p": _positive_number()}, "geometric(m=256)"),
-    "geometric_positive": Mechanism(
-        geometric_positive, ("m",), {}, {"p": _positive_number()}, "geometric_positive(m=256)"
-    ),
+    "poisson": Mechanism(poisson, ("m",), {}, _RATE, "poisson(m=256)"),
+    "poisson_positive": Mechanism(poisson_positive, ("m",), {}, _RATE, "poisson_positive(m=256)"),
+    "geometric": Mechanism(geometric, ("m",), {}, _P, "geometric(m=256)"),
+    "geometric_positive": Mechanism(geometric_positive, ("m",), {}, _P, "geometric_positive(m=256)"),
     "angular_hybrid": Mechanism(angular_hybrid, ("m", "n"), _HYBRID, {}, "angular_hybrid(m=8, n=8)"),
     "gaussian_hybrid": Mechanism(
-        gaussian_hybrid,
-        ("m", "n"),
-        _HYBRID,
-        {"sigma": _positive_number(1.0), "radius": _positive_number(1.0)},
-        "gaussian_hybrid(m=8, n=8)",
+        gaussian_hybrid, ("m", "n"), _HYBRID, _GAUSSIAN, "gaussian_hybrid(m=8, n=8)"
     ),
     "clustered_hybrid": Mechanism(
         clustered_hybrid,
@@ -162,32 +146,30 @@ MECHANISMS: dict[str, Mechanism] = {
         "gaussian_mixture_hybrid(m=8, n=8, query_clusters=2, key_clusters=2)",
     ),
 }
-"""Every mechanism with random features. `softmax`, which has none, is known to `attention` alone."""
+"""Every mechanism with random features. `softmax`, which has none, is a spec of `attention` only."""
 
 
-@lru_cache(maxsize=256)
 def attention(spec: str) -> Attention:
-    """The attention that a spec names; one object for one spec, so that compiled code is found again.
+    """The attention of a spec; one object for equal specs, so that JAX finds its compiled code again.
 
-    Raises ValueError, in one line, for a spec that names nothing.
+    Raises ValueError, in one line, for anything but a spec.
     """
     name, arguments = _parse(spec)
-    return softmax() if name == "softmax" else linear(_build(name, arguments))
+    return _attention(name, tuple(arguments.items()))
 
 
-@lru_cache(maxsize=256)
 def feature_map(spec: str) -> FeatureMap:
-    """The feature map that a spec names. Raises ValueError, in one line, also for softmax, which has none."""
+    """The feature map of a spec. Raises ValueError, in one line, also for softmax, which has none."""
     name, arguments = _parse(spec)
     if name == "softmax":
-        raise ValueError(f"softmax is exact and has no feature map; choose from {_listed(MECHANISMS)}")
-    return _build(name, arguments)
+        raise ValueError(f"softmax is exact and has no feature map; choose from {', '.join(MECHANISMS)}")
+    return _feature_map(name, tuple(arguments.items()))
 
 
 def canonical(spec: str) -> str:
-    """The one way to write a spec, with defaults left out: equal mechanisms have equal strings.
+    """The spec in its only canonical form, without defaults: equal mechanisms have equal strings.
 
-    Raises ValueError, in one line, for a spec that names nothing.
+    Raises ValueError, in one line, for anything but a spec.
     """
     name, arguments = _parse(spec)
     if name == "softmax":
@@ -195,96 +177,91 @@ def canonical(spec: str) -> str:
     mechanism = MECHANISMS[name]
     defaults = {a: choice.default for a, choice in mechanism.choices.items()}
     defaults |= {a: number.default for a, number in mechanism.numbers.items()}
-    kept = [f"{a}={_written(v)}" for a, v in arguments.items() if a not in defaults or v != defaults[a]]
-    return f"{name}({', '.join(kept)})"
+    written = [f"{a}={_text(v)}" for a, v in arguments.items() if a not in defaults or v != defaults[a]]
+    return f"{name}({', '.join(written)})"
 
 
-def _build(name: str, arguments: Mapping[str, Any]) -> FeatureMap:
-    choices = MECHANISMS[name].choices
-    chosen = {a: choices[a].options[v] if a in choices else v for a, v in arguments.items()}
+@lru_cache(maxsize=256)
+def _attention(name: str, arguments: tuple[tuple[str, Any], ...]) -> Attention:
+    return softmax() if name == "softmax" else linear(_feature_map(name, arguments))
+
+
+@lru_cache(maxsize=256)
+def _feature_map(name: str, arguments: tuple[tuple[str, Any], ...]) -> FeatureMap:
+    mechanism = MECHANISMS[name]
+    choices = mechanism.choices
+    values = {a: choices[a].options[v] if a in choices else v for a, v in arguments}
     try:
-        return MECHANISMS[name].factory(**chosen)
+        return mechanism.factory(**values)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
 def _parse(spec: str) -> tuple[str, dict[str, Any]]:
-    """The name, and all arguments in the mechanism's order, defaults filled in and values checked."""
+    """The name, and all arguments in the mechanism's order, checked, with their defaults."""
+    example = MECHANISMS["angular_hybrid"].example
+    if not isinstance(spec, str):
+        raise ValueError(f"spec is {spec!r}: it must be a string such as {example!r}")
     call = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", spec)
     if call is None:
-        raise ValueError(
-            f"{spec!r} is not an attention spec; write one like {MECHANISMS['angular_hybrid'].example}"
-        )
+        raise ValueError(f"{spec!r} is not an attention spec; write one like {example}")
     name, inside = call[1], (call[2] or "").strip()
-    if name != "softmax" and name not in MECHANISMS:
-        raise ValueError(f"unknown attention {name!r}{_nearest(name, [*MECHANISMS, 'softmax'])}")
-    given = _arguments(spec, inside)
     if name == "softmax":
-        if given:
+        if inside:
             raise ValueError(f"softmax takes no arguments, got {inside!r}")
         return name, {}
+    if name not in MECHANISMS:
+        raise ValueError(f"unknown attention {name!r}{_nearest(name, [*MECHANISMS, 'softmax'])}")
     mechanism = MECHANISMS[name]
-    known = [*mechanism.counts, *mechanism.numbers, *mechanism.choices]
-    for argument in given:
+    numbers = {**dict.fromkeys(mechanism.counts, _COUNT), **mechanism.numbers}
+    known = [*numbers, *mechanism.choices]
+    texts = _texts(spec, inside)
+    for argument in texts:
         if argument not in known:
             raise ValueError(f"{name} has no argument {argument!r}{_nearest(argument, known)}")
     arguments: dict[str, Any] = {}
-    for argument in mechanism.counts:
-        arguments[argument] = _count(name, argument, given.get(argument), mechanism.example)
-    for argument, number in mechanism.numbers.items():
-        arguments[argument] = _number(name, argument, given.get(argument), number, mechanism.example)
+    for argument, number in numbers.items():
+        arguments[argument] = _number(name, argument, texts.get(argument), number)
     for argument, choice in mechanism.choices.items():
-        value = given.get(argument, choice.default)
+        value = texts.get(argument, choice.default)
         if value not in choice.options:
             raise ValueError(f"{name}: unknown {argument} {value!r}{_nearest(value, choice.options)}")
         arguments[argument] = value
     return name, arguments
 
 
-def _arguments(spec: str, inside: str) -> dict[str, str]:
-    given: dict[str, str] = {}
+def _texts(spec: str, inside: str) -> dict[str, str]:
+    """The arguments between the parentheses of a spec, as text."""
+    texts: dict[str, str] = {}
     for part in inside.split(",") if inside else []:
         pair = re.fullmatch(r"\s*(\w+)\s*=\s*([^\s=]+)\s*", part)
         if pair is None:
             raise ValueError(
                 f"{part.strip()!r} in {spec!r} is not an argument; write name=value, for instance m=8"
             )
-        if pair[1] in given:
+        if pair[1] in texts:
             raise ValueError(f"argument {pair[1]!r} is given twice in {spec!r}")
-        given[pair[1]] = pair[2]
-    return given
+        texts[pair[1]] = pair[2]
+    return texts
 
 
-def _count(name: str, argument: str, value: str | None, example: str) -> int:
-    if value is None:
-        raise ValueError(f"{name} needs {argument}, a positive integer, as in {example}")
-    if not re.fullmatch(r"[0-9]{1,99}", value) or not 1 <= int(value) <= LARGEST_COUNT:
-        raise ValueError(
-            f"{name}: {argument} is {value!r}; it must be a positive integer of at most {LARGEST_COUNT}, "
-            f"as in {example}"
-        )
-    return int(value)
-
-
-def _number(name: str, argument: str, value: str | None, number: Number, example: str) -> Any:
-    if value is None:
-        if number.required:
-            raise ValueError(f"{name} needs {argument}, {number.kind}, as in {example}")
+def _number(name: str, argument: str, text: str | None, number: Number) -> Any:
+    if text is None and not number.required:
         return number.default
+    example = MECHANISMS[name].example
+    if text is None:
+        raise ValueError(f"{name} needs {argument}, {number.kind}, as in {example}")
     try:
-        return number.read(value)
+        return number.read(text)
     except ValueError:
-        raise ValueError(f"{name}: {argument} is {value!r}; it must be {number.kind}") from None
+        message = f"{name}: {argument} is {text!r}; it must be {number.kind}, as in {example}"
+        raise ValueError(message) from None
 
 
-def _written(value: Any) -> str:
+def _text(value: Any) -> str:
     return str(value).strip("()") if isinstance(value, complex) else f"{value}"
 
 
 def _nearest(value: str, allowed: Iterable[str]) -> str:
     near = get_close_matches(value, list(allowed), n=1)
-    return (f"; did you mean {near[0]!r}?" if near else ";") + f" choose from {_listed(allowed)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
+    return (f"; did you mean {near[0]!r}?" if near else ";") + f" choose from {', '.join(allowed)}"

@@ -1,8 +1,8 @@
 """Causal attention in time linear in tokens: sums of features over the past, carried from chunk to chunk.
 
-Within a chunk of tokens the weights are written out, chunk by chunk in size; across chunks the past is one
-matrix [R, V]. Keys are scaled by the largest scale so far, never by a later one. So the result of a query
-does not depend on later tokens, and neither does its rounding.
+Within a chunk the weights are a matrix of pairs of tokens; the chunks before are one matrix [R, V]. Keys are
+relative to the largest scale so far, never to a later one. So neither the result of a query nor its rounding
+depends on later tokens.
 """
 
 import jax
@@ -44,10 +44,10 @@ def causal_sums(queries: ScaledFeatures, keys: ScaledFeatures, values: Array, ma
         finite = jnp.where(jnp.isfinite(so_far), so_far, 0.0)
         weights = jnp.exp(jnp.where(past, log_scale - finite[:, None], -jnp.inf))
         here = (weights * (q @ k.T)) @ v
-        read = here + jnp.exp(scale - finite)[:, None] * (q @ state)
+        result = here + jnp.exp(scale - finite)[:, None] * (q @ state)
         share = jnp.exp(log_scale - finite[-1])
         state = jnp.exp(scale - finite[-1]) * state + (share[:, None] * k).T @ v
-        return (state, so_far[-1]), read
+        return (state, so_far[-1]), result
 
     q, k = queries.values, keys.values
     start = (jnp.zeros((k.shape[1], values.shape[1]), values.dtype), jnp.full((), -jnp.inf, values.dtype))
@@ -55,5 +55,5 @@ def causal_sums(queries: ScaledFeatures, keys: ScaledFeatures, values: Array, ma
     ends = chunked(largest, -jnp.inf)
     ends = jax.lax.cummax(ends.reshape(-1)).reshape(ends.shape)
     inputs = (chunked(q), chunked(k), chunked(values), chunked(scales, -jnp.inf), ends)
-    _, read = jax.lax.scan(step, start, inputs)
-    return read.reshape(-1, values.shape[1])[:tokens]
+    _, results = jax.lax.scan(step, start, inputs)
+    return results.reshape(-1, values.shape[1])[:tokens]

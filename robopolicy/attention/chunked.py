@@ -24,124 +24,114 @@ from robopolicy.attention.contraction import (
 )
 
 BUDGET = 2**20
-"""How many numbers of one side's features are processed at a time: four megabytes, which fit in a cache."""
+"""Numbers of one side's features that are processed at a time: four megabytes, which fit in a cache."""
 
 
-class Layout(NamedTuple):
-    """How a map's blocks are grouped, and their widths.
+class Head(NamedTuple):
+    """A map with its features, and its blocks in groups.
 
     Attributes:
-      groups: which blocks share a narrow factor on both sides.
-      narrow, wide: widths of the two factors of each group; narrow is 1 where there is one factor.
+      groups: blocks that share a narrow factor on both sides.
+      narrow, wide: widths of the two factors of each group; narrow is 1 if there is one factor.
     """
 
+    feature_map: FeatureMap
+    features: Features
     groups: list[list[int]]
     narrow: list[int]
     wide: list[int]
 
     def tokens(self, values: int) -> int:
-        """How many tokens to work on at a time when their features are summed times that many values."""
+        """The number of tokens in a chunk whose features are summed times that many values."""
         numbers = sum(values * n + w for n, w in zip(self.narrow, self.wide, strict=True))
         return max(64, BUDGET // numbers)
+
+    def queries(self, q: Array) -> list[Weighted]:
+        """The features of queries [T, D], each row relative to its largest block."""
+        with jax.named_scope("query map"):
+            return merged(on_row_scale(self.feature_map.apply_q(self.features, q)), self.groups)
+
+    def keys(self, k: Array, mask: Array | None, scale: Array | None = None) -> tuple[list[Weighted], Array]:
+        """The features of keys [S, D], and their common scale, see `on_common_scale`."""
+        with jax.named_scope("key map"):
+            keys, scale = on_common_scale(self.feature_map.apply_k(self.features, k), mask, scale)
+            return merged(keys, self.groups), scale
+
+    def sides(self, q: Array, k: Array, mask: Array | None) -> tuple[list[Weighted], list[Weighted]]:
+        """`queries` and `keys`, in the order of operations that recorded results have."""
+        with jax.named_scope("query map"):
+            queries = on_row_scale(self.feature_map.apply_q(self.features, q))
+        with jax.named_scope("key map"):
+            keys, _ = on_common_scale(self.feature_map.apply_k(self.features, k), mask)
+        with jax.named_scope("query map"):
+            queries = merged(queries, self.groups)
+        with jax.named_scope("key map"):
+            return queries, merged(keys, self.groups)
+
+
+def head_of(feature_map: FeatureMap, features: Features, q: Array, k: Array) -> Head:
+    """The groups of a map's blocks, found on the shapes of one query and one key."""
+    heads: list[Head] = []
+
+    def group(features: Features, q: Array, k: Array) -> None:
+        queries = on_row_scale(feature_map.apply_q(features, q))
+        keys, _ = on_common_scale(feature_map.apply_k(features, k), None)
+        groups = shared(queries, keys)
+        blocks = merged(keys, groups)
+        narrow = [1 if block.narrow is None else block.narrow.shape[-1] for block in blocks]
+        heads.append(Head(feature_map, (), groups, narrow, [block.wide.shape[-1] for block in blocks]))
+
+    jax.eval_shape(group, features, *(jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype) for x in (q, k)))
+    return heads[0]._replace(features=features)
 
 
 Sums = tuple[list[Array], Array]
 """Sums of features over tokens, and the logarithm of the scale that they are on."""
 
 
-def chunked_reading(
-    feature_map: FeatureMap,
-    features: Features,
-    layout: Layout,
-    q: Array,
-    k: Array,
-    values: Array,
-    mask: Array | None,
-) -> Array:
+def chunked_reading(head: Head, q: Array, k: Array, values: Array, mask: Array | None) -> Array:
     """Kernel estimates times values [S, V], summed over keys: [T, V], rows on scales of their own."""
-    groups, length = layout.groups, layout.tokens(values.shape[1])
-    total, _ = _key_sums(feature_map, features, groups, k, values, mask, length)
+    length = head.tokens(values.shape[1])
+    total, _ = _key_sums(head, k, values, mask, length)
 
     def one(q: Array, real: Array) -> Array:
-        queries = _queries(feature_map, features, groups, q)
+        queries = head.queries(q)
         with jax.named_scope("contraction"):
             return read(queries, total)
 
     return _each(one, q, None, length)
 
 
-def chunked_rank(
-    feature_map: FeatureMap, features: Features, layout: Layout, q: Array, k: Array, mask: Array | None
-) -> Array:
+def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None) -> Array:
     """Column sums of the row-normalised attention matrix, [S]."""
-    groups, length = layout.groups, layout.tokens(1)
-    total, scale = _key_sums(feature_map, features, groups, k, jnp.ones_like(k[:, :1]), mask, length)
+    length = head.tokens(1)
+    key_sums, scale = _key_sums(head, k, jnp.ones_like(k[:, :1]), mask, length)
 
-    def ask(q: Array, real: Array) -> Sums:
-        queries = _queries(feature_map, features, groups, q)
+    def of_queries(q: Array, real: Array) -> Sums:
+        queries = head.queries(q)
         with jax.named_scope("ranking"):
-            inverse = jnp.where(real[:, None], 1 / guarded(read(queries, total)), 0)
+            inverse = jnp.where(real[:, None], 1 / guarded(read(queries, key_sums)), 0)
             return sums(queries, inverse), jnp.zeros(())
 
-    asked, _ = _fold(ask, q, None, length)
+    query_sums, _ = _fold(of_queries, q, None, length)
 
-    def answer(k: Array, real: Array) -> Array:
-        keys = _keys(feature_map, features, groups, k, real, scale)
+    def of_keys(k: Array, real: Array) -> Array:
+        keys, _ = head.keys(k, real, scale)
         with jax.named_scope("ranking"):
-            return read(keys, asked)
+            return read(keys, query_sums)
 
-    return _each(answer, k, mask, length)[:, 0]
+    return _each(of_keys, k, mask, length)[:, 0]
 
 
-def _key_sums(
-    feature_map: FeatureMap,
-    features: Features,
-    groups: list[list[int]],
-    k: Array,
-    values: Array,
-    mask: Array | None,
-    length: int,
-) -> Sums:
+def _key_sums(head: Head, k: Array, values: Array, mask: Array | None, length: int) -> Sums:
     def one(both: Array, real: Array) -> Sums:
         k, values = both[:, :width], both[:, width:]
-        with jax.named_scope("key map"):
-            keys, scale = on_common_scale(feature_map.apply_k(features, k), real)
-            grouped = merged(keys, groups)
+        keys, scale = head.keys(k, real)
         with jax.named_scope("contraction"):
-            return sums(grouped, values), scale
+            return sums(keys, values), scale
 
     width = k.shape[1]
     return _fold(one, jnp.concatenate([k, values], axis=1), mask, length)
-
-
-def _queries(
-    feature_map: FeatureMap, features: Features, groups: list[list[int]], q: Array
-) -> list[Weighted]:
-    with jax.named_scope("query map"):
-        return merged(on_row_scale(feature_map.apply_q(features, q)), groups)
-
-
-def _keys(
-    feature_map: FeatureMap, features: Features, groups: list[list[int]], k: Array, real: Array, scale: Array
-) -> list[Weighted]:
-    with jax.named_scope("key map"):
-        return merged(on_common_scale(feature_map.apply_k(features, k), real, scale)[0], groups)
-
-
-def layout_of(feature_map: FeatureMap, features: Features, q: Array, k: Array) -> Layout:
-    """The layout of a map, found on one token without computing anything."""
-    found: list[Layout] = []
-
-    def look(features: Features, q: Array, k: Array) -> None:
-        queries = on_row_scale(feature_map.apply_q(features, q))
-        keys, _ = on_common_scale(feature_map.apply_k(features, k), None)
-        groups = shared(queries, keys)
-        blocks = merged(keys, groups)
-        narrow = [1 if block.narrow is None else block.narrow.shape[-1] for block in blocks]
-        found.append(Layout(groups, narrow, [block.wide.shape[-1] for block in blocks]))
-
-    jax.eval_shape(look, features, *(jax.ShapeDtypeStruct((1, x.shape[1]), x.dtype) for x in (q, k)))
-    return found[0]
 
 
 def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None, length: int) -> Sums:
@@ -150,7 +140,7 @@ def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None,
     def step(carry: Sums, chunk: tuple[Array, Array]) -> tuple[Sums, None]:
         (total, scale), (more, other) = carry, sums_of(*chunk)
         larger = jnp.maximum(scale, other)
-        # Where no token has counted yet, both scales are -inf and both sums zero.
+        # Before the first unmasked token, both scales are -inf and both sums zero.
         safe = jnp.where(jnp.isfinite(larger), larger, 0)
         a, b = jnp.exp(scale - safe), jnp.exp(other - safe)
         return ([a * t + b * m for t, m in zip(total, more, strict=True)], larger), None
@@ -167,12 +157,12 @@ def _each(one: Callable[[Array, Array], Array], x: Array, mask: Array | None, le
     def step(carry: None, chunk: tuple[Array, Array]) -> tuple[None, Array]:
         return None, one(*chunk)
 
-    found = jax.lax.scan(step, None, _chunks(x, mask, length))[1]
-    return found.reshape(-1, *found.shape[2:])[: len(x)]
+    results = jax.lax.scan(step, None, _chunks(x, mask, length))[1]
+    return results.reshape(-1, *results.shape[2:])[: len(x)]
 
 
 def _chunks(x: Array, mask: Array | None, length: int) -> tuple[Any, Any]:
-    """Tokens [C, L, D] and whether each is one, [C, L]: chunks of at most `length`, the last filled up."""
+    """Tokens [C, L, D] in chunks of at most `length`, and [C, L], False for padding and masked tokens."""
     count = -(-len(x) // length)
     size = -(-len(x) // count)
     filling = count * size - len(x)

@@ -1,9 +1,8 @@
 """Closed-form errors of coupled projection vectors: orthogonal blocks and simplex blocks.
 
-Two vectors of one block meet at a fixed angle and have independent chi norms. What such a pair adds to the
-variance is known by its conformity, the mean of exp(omega_1.v) exp(omega_2.v), here for |v|^2 = square; real
-v for positive features and imaginary v, a negative square, for trigonometric ones. Source: SimRF sections 3
-and 4.
+Two vectors of one block have a fixed angle and independent chi norms. The variance from such a pair depends
+on its conformity, the mean of exp(omega_1.v) exp(omega_2.v) with |v|^2 = square. For positive features v is
+real, for trigonometric ones imaginary, so `square` is negative. Source: SimRF sections 3 and 4.
 """
 
 import numpy as np
@@ -19,22 +18,21 @@ from robopolicy.attention.theory import (
     trigonometric_mse,
 )
 
-ORTHOGONAL = "orthogonal"
-SIMPLEX = "simplex"
+ORTHOGONAL, SIMPLEX = "orthogonal", "simplex"
 
 
 def conformity(square: ArrayLike, dim: int, cosine: float) -> Doubles:
     """E[exp(omega_1.v) exp(omega_2.v)] for vectors at an angle of that cosine (SimRF Eq. 21).
 
-    The series of Eq. 23 for cosine 0 and of Eq. 24 for -1/(d - 1), summed: 1F1(d; d/2; v^2 (1 + cosine sin
-    phi)/2) averaged over phi with density proportional to sin(phi)^(d - 1).
+    The sum of the series of Eq. 23 (cosine 0) and Eq. 24 (cosine -1/(d - 1)): the average of 1F1(d; d/2; v^2
+    (1 + cosine sin phi)/2) over phi with density proportional to sin(phi)^(d - 1).
 
     Args:
       square: |v|^2, any shape; negative for imaginary v.
       dim: d.
       cosine: of the angle between the two vectors.
     """
-    # Gauss-Gegenbauer nodes in cos(phi): exact for polynomials, and the rest converges geometrically.
+    # Gauss-Gegenbauer nodes in cos(phi): exact for polynomials, with geometric convergence otherwise.
     nodes, weights = special.roots_gegenbauer(64, (dim - 1) / 2)
     sines = np.sqrt(1 - nodes**2)
     v = np.asarray(square, np.float64)[..., None]
@@ -43,24 +41,15 @@ def conformity(square: ArrayLike, dim: int, cosine: float) -> Doubles:
 
 
 def iid_conformity(square: ArrayLike) -> Doubles:
-    """E[exp(omega_1.v) exp(omega_2.v)] = exp(v^2) of independent vectors (SimRF Eq. 19)."""
+    """E[exp(omega_1.v) exp(omega_2.v)] = exp(v^2) for independent vectors (SimRF Eq. 19)."""
     return np.exp(np.asarray(square, np.float64))
-
-
-def cosine_of(coupling: str, dim: int) -> float:
-    """Of the angle between two vectors of a block: 0 for `orthogonal`, -1/(d - 1) for `simplex`."""
-    if coupling == ORTHOGONAL or dim == 1:
-        return 0.0
-    if coupling == SIMPLEX:
-        return -1 / (dim - 1)
-    raise ValueError(f"coupling is {coupling!r}: there are closed forms for {ORTHOGONAL} and {SIMPLEX}")
 
 
 def coupled_mse(base: str, coupling: str, x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
     """MSE of m vectors in blocks of D, for x and y [..., D].
 
-    SimRF Theorem 3.2 (Eq. 11) for `positive`; Theorem 4.5 (Eq. 26) for `trigonometric`, which holds for any
-    angle once both omega_1 + omega_2 and omega_1 - omega_2 are counted, as it does for `positive_antithetic`.
+    SimRF Theorem 3.2 (Eq. 11) for `positive`; Theorem 4.5 (Eq. 26) for `trigonometric`. The latter holds for
+    any angle if both omega_1 + omega_2 and omega_1 - omega_2 count, and so for `positive_antithetic` too.
 
     Args:
       base: `positive`, `positive_antithetic` or `trigonometric`.
@@ -69,15 +58,16 @@ def coupled_mse(base: str, coupling: str, x: ArrayLike, y: ArrayLike, m: int) ->
     Raises ValueError for any other base or coupling.
     """
     a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    if base not in BASES:
-        raise ValueError(f"base is {base!r}: there are closed forms for {', '.join(BASES)}")
-    iid_mse, sign, both = BASES[base]
     dim = a.shape[-1]
-    cosine = cosine_of(coupling, dim)
+    cosines = {ORTHOGONAL: 0.0, SIMPLEX: 0.0 if dim == 1 else -1 / (dim - 1)}
+    for name, value, known in (("base", base, BASES), ("coupling", coupling, cosines)):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}: there are closed forms for {', '.join(known)}")
+    iid_mse, sign, both = BASES[base]
     square = sign * np.sum((a + sign * b) ** 2, axis=-1)
-    mean = conformity(square, dim, cosine)
+    mean = conformity(square, dim, cosines[coupling])
     if both:
-        mean = (mean + conformity(square, dim, -cosine)) / 2
+        mean = (mean + conformity(square, dim, -cosines[coupling])) / 2
     # Both estimators are scale * exp(omega.v) on average over omega, and SM = scale * exp(v^2 / 2).
     scale = kernel(a, b) ** 2 / iid_conformity(square)
     full, rest = divmod(m, dim)
@@ -90,7 +80,7 @@ BASES: dict[str, tuple[Mse, int, bool]] = {
     "positive_antithetic": (positive_antithetic_mse, 1, True),
     "trigonometric": (trigonometric_mse, -1, True),
 }
-"""MSE of independent vectors, the sign s of v^2 = s |x + s y|^2, and whether -omega counts as omega does."""
+"""MSE of independent vectors, the sign s of v^2 = s |x + s y|^2, and whether -omega counts like omega."""
 
 
 def orthogonal_variance_ratio(z: ArrayLike, m: int, dim: int) -> Doubles:
@@ -99,14 +89,8 @@ def orthogonal_variance_ratio(z: ArrayLike, m: int, dim: int) -> Doubles:
     return 1 - (m - 1) * np.exp(-square) * square**2 / (dim * np.expm1(-square) ** 2)
 
 
-def simplex_coefficient(dim: int) -> float:
-    """MSE of simplex over that of independent vectors in the limit |x + y| -> 0, for m = d (SimRF 5.1)."""
-    log_sine = 2 * special.gammaln((dim + 1) / 2) - special.gammaln(dim / 2 + 1) - special.gammaln(dim / 2)
-    return float(-np.expm1(log_sine))
-
-
 def empirical_conformity(vectors: ArrayLike, v: float) -> float:
-    """SimRF Eq. 10 of one set of vectors [m, D], averaged over all rotations of it, at |x + y| = v."""
+    """SimRF Eq. 10 for one set of vectors [m, D], averaged over its rotations, at |x + y| = v."""
     omega = np.asarray(vectors, np.float64)
     m, dim = omega.shape
     sums = omega[:, None] + omega[None, :]

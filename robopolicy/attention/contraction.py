@@ -1,7 +1,7 @@
 """The two operations of linear attention: sums of features over tokens, and their products with features.
 
-A block of factors R and Phi sums to the matrix R^T Phi, so that no outer product of factors is ever written
-out for a token.
+The sum over a block of factors R and Phi is the matrix R^T Phi, so no outer product of factors is computed
+for a token.
 """
 
 from functools import reduce
@@ -47,10 +47,10 @@ def on_common_scale(
     Args:
       keys: their features.
       mask: bool [S], or None.
-      scale: what to be relative to instead, such as the largest scale among more keys than these.
+      scale: the scale to use instead, such as the largest one among more keys than these.
 
     Returns:
-      the blocks, and the logarithm of the scale; -inf where all keys are masked.
+      the blocks, and the logarithm of the scale; -inf if all keys are masked.
     """
     scales = keys.log_scale if mask is None else jnp.where(mask, keys.log_scale, -jnp.inf)
     largest = jnp.max(scales) if scale is None else scale
@@ -81,7 +81,7 @@ def _weigh(block: Block, weight: Array | None) -> Weighted:
 
 
 def shared(queries: list[Weighted], keys: list[Weighted]) -> list[list[int]]:
-    """Blocks in groups that have the same narrow factor, on either side: one product does for a group."""
+    """Groups of blocks with the same narrow factors on both sides, which need only one product."""
     groups: dict[object, list[int]] = {}
     for i, (query, key) in enumerate(zip(queries, keys, strict=True)):
         alone = query.narrow is None or key.narrow is None
@@ -114,8 +114,7 @@ def sums(blocks: list[Weighted], values: Array) -> list[Array]:
 def _sum(block: Weighted, values: Array) -> Array:
     weighed = values if block.weight is None else block.weight[:, None] * values
     narrow = weighed if block.narrow is None else outer_values(weighed, block.narrow)
-    # An einsum here and in `_dot`: two products written with transposes reach XLA in an order that it
-    # computes two to three times slower.
+    # An einsum here and in `_dot`: XLA computes two products with transposes two to three times slower.
     total = jnp.einsum("sn,sw->nw", narrow, block.wide)
     return total if block.mixing is None else total * np.tile(block.mixing, (values.shape[1], 1))
 
@@ -128,19 +127,19 @@ def read(blocks: list[Weighted], sums: list[Array]) -> Array:
 def _dot(block: Weighted, total: Array) -> Array:
     if block.mixing is not None:
         total = total * np.tile(block.mixing, (len(total) // len(block.mixing), 1))
-    read = jnp.einsum("tw,nw->tn", block.wide, total)
+    dots = jnp.einsum("tw,nw->tn", block.wide, total)
     if block.narrow is not None:
         tokens, width = block.narrow.shape
-        # N is the last axis: onnxruntime sums over a middle one ten times slower.
-        read = jnp.sum(block.narrow[:, None, :] * read.reshape(tokens, -1, width), axis=-1)
-    return read if block.weight is None else block.weight[:, None] * read
+        # N is the last axis, since onnxruntime sums over a middle axis ten times slower.
+        dots = jnp.sum(block.narrow[:, None, :] * dots.reshape(tokens, -1, width), axis=-1)
+    return dots if block.weight is None else block.weight[:, None] * dots
 
 
 def guarded(row_sums: Array) -> Array:
     """Row sums at a least distance from zero, with their signs.
 
-    Features that are not positive can sum to a negative denominator. Then the estimate has failed, which
-    stays visible. Only values change whose inverse, or the square of it in a derivative, would overflow.
+    Features of both signs can have a negative sum. It stays negative, to show that the estimate has failed.
+    Only values whose inverse, or its square in a derivative, would overflow change.
     """
     floor = float(jnp.finfo(row_sums.dtype).tiny) ** 0.5
     return jnp.where(row_sums < 0, jnp.minimum(row_sums, -floor), jnp.maximum(row_sums, floor))

@@ -1,10 +1,10 @@
-"""Discretely induced features: one term of the power series of exp(x.y), drawn at random (CRT section 3.2).
+"""Discretely induced features: one random term of the power series of exp(x.y) (CRT section 3.2).
 
     f(x) = prod_l x_l^omega_l / sqrt(omega_l! p(omega_l)),  omega_l drawn from p on 0, 1, 2, ...
 
-p is Poisson or geometric. Its parameter is part of the draw: `init` takes the one that suits tokens of unit
-length in random directions, `fit` the best for given data. Features are signed; the `_positive` maps shift
-tokens until no coordinate is negative, which the Gaussian kernel does not notice (CRT 3.2.3).
+p is Poisson or geometric. Its parameter is part of the draw: `init` uses the best one for tokens of unit
+length in random directions, `fit` the best for given data. Features have signs. The `_positive` maps shift
+tokens until no coordinate is negative, which leaves the Gaussian kernel unchanged (CRT 3.2.3).
 """
 
 import math
@@ -16,22 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from robopolicy.attention.base import FeatureMap, ScaledFeatures, unchanged
-from robopolicy.attention.projections import Dense, along, check_counts, check_width
+from robopolicy.attention.projections import Dense, along, check_counts, check_positive, check_width
 
-# The logarithm that stands for that of zero: a coordinate of zero then takes part as e^-80 of one.
-LOG_ZERO = -80.0
-# How far a shift keeps every coordinate from zero, as a share of the largest distance it covers.
-MARGIN = 1e-3
+LOG_ZERO = -80.0  # replaces the logarithm of zero: a coordinate of zero counts as e^-80
+MARGIN = 1e-3  # distance between a shift and the least coordinate, as a share of the range of coordinates
 
 
 class Powers(NamedTuple):
     """Features of the maps in this file.
 
     Attributes:
-      omega: the powers [m, D], as a projection: on logarithms it multiplies coordinates raised to powers.
+      omega: the powers [m, D], as a projection of the logarithms of coordinates.
       log_weights: [m], -log(omega! p(omega)) / 2 summed over coordinates.
       shift: [D], subtracted from every token; zero for the signed maps.
     """
@@ -45,46 +43,49 @@ class Distribution(NamedTuple):
     """A distribution p on 0, 1, 2, ... with one parameter.
 
     Attributes:
+      parameter: its name.
+      below: the upper bound of the parameter, exclusive; the lower bound is 0.
       draw: (key, shape, parameter) -> omega.
       log_weights: (omega, parameter) -> -log(omega! p(omega)) / 2.
       best: (xs[D], ys[D], squares[D]) -> the parameter of least variance, from the mean |x_l|, the mean
-      |y_l| and
-        the product of the means of x_l^2 and y_l^2 (CRT Eq. 12, 14).
+        |y_l| and the product of the means of x_l^2 and y_l^2 (CRT Eq. 12, 14).
     """
 
+    parameter: str
+    below: float
     draw: Callable[[Array, tuple[int, int], float], Array]
     log_weights: Callable[[Array, float], Array]
     best: Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], float]
 
 
 def poisson(m: int, rate: float | None = None) -> FeatureMap:
-    """PoisRF (CRT 3.2.1): omega_l ~ Poisson(rate), m signed features. `rate` is optimised where left out.
+    """PoisRF (CRT 3.2.1): omega_l ~ Poisson(rate), m signed features. `rate` None is optimised.
 
     Raises ValueError for a rate that is not positive and finite.
     """
-    return _signed(m, POISSON, _checked("rate", rate, math.inf))
+    return _signed(m, POISSON, rate)
 
 
 def geometric(m: int, p: float | None = None) -> FeatureMap:
-    """GeomRF (CRT 3.2.2): P(omega_l = k) = p (1 - p)^k, m signed features. `p` is optimised where left out.
+    """GeomRF (CRT 3.2.2): P(omega_l = k) = p (1 - p)^k, m signed features. `p` None is optimised.
 
     Raises ValueError for a p outside (0, 1).
     """
-    return _signed(m, GEOMETRIC, _checked("p", p, 1.0))
+    return _signed(m, GEOMETRIC, p)
 
 
 def poisson_positive(m: int, rate: float | None = None) -> FeatureMap:
     """PoisRF+ (CRT 3.2.3): `poisson` on tokens shifted to positive coordinates; m positive features."""
-    return _shifted(m, POISSON, _checked("rate", rate, math.inf))
+    return _shifted(m, POISSON, rate)
 
 
 def geometric_positive(m: int, p: float | None = None) -> FeatureMap:
     """GeomRF+ (CRT 3.2.3): `geometric` on tokens shifted to positive coordinates; m positive features."""
-    return _shifted(m, GEOMETRIC, _checked("p", p, 1.0))
+    return _shifted(m, GEOMETRIC, p)
 
 
 def _signed(m: int, distribution: Distribution, parameter: float | None) -> FeatureMap:
-    check_counts(m=m)
+    _check(m, distribution, parameter)
 
     def init(key: Array, dim: int) -> Powers:
         # Coordinates of a random unit vector: mean square 1/d, mean size sqrt(2 / (pi d)).
@@ -92,7 +93,7 @@ def _signed(m: int, distribution: Distribution, parameter: float | None) -> Feat
         return _draw(key, m, dim, distribution, parameter or distribution.best(size, size, square))
 
     def fit(key: Array, x: Array, y: Array) -> Powers:
-        return _draw(key, m, x.shape[1], distribution, parameter or _best(distribution, x, y))
+        return _draw(key, m, x.shape[1], distribution, parameter or best_parameter(distribution, x, y))
 
     def apply(features: Powers, x: Array) -> ScaledFeatures:
         return _raised(features, x, jnp.zeros(len(x)))
@@ -101,11 +102,11 @@ def _signed(m: int, distribution: Distribution, parameter: float | None) -> Feat
 
 
 def _shifted(m: int, distribution: Distribution, parameter: float | None) -> FeatureMap:
-    check_counts(m=m)
+    _check(m, distribution, parameter)
 
     def init(key: Array, dim: int) -> Powers:
-        # Few coordinates of random unit vectors lie below this, and none below -1. Seen from there their mean
-        # is `reach`, and their mean square 1/d more than its square.
+        # Few coordinates of random unit vectors are below -3 / sqrt(d), and none below -1. From a shift of
+        # `reach` their mean is `reach`, and their mean square exceeds its square by 1/d.
         reach = min(1.0, 3 / math.sqrt(dim)) + MARGIN
         size, square = np.full(dim, reach), np.full(dim, (reach**2 + 1 / dim) ** 2)
         drawn = _draw(key, m, dim, distribution, parameter or distribution.best(size, size, square))
@@ -113,7 +114,7 @@ def _shifted(m: int, distribution: Distribution, parameter: float | None) -> Fea
 
     def fit(key: Array, x: Array, y: Array) -> Powers:
         shift = _below(x, y, None)
-        best = parameter or _best(distribution, x - shift, y - shift)
+        best = parameter or best_parameter(distribution, x - shift, y - shift)
         return _draw(key, m, x.shape[1], distribution, best)._replace(shift=shift)
 
     def adapt(features: Powers, x: Array, y: Array, mask: Array | None) -> Powers:
@@ -128,13 +129,19 @@ def _shifted(m: int, distribution: Distribution, parameter: float | None) -> Fea
     return FeatureMap(init, apply, apply, adapt, fit)
 
 
+def _check(m: int, distribution: Distribution, parameter: float | None) -> None:
+    check_counts(m=m)
+    if parameter is not None:
+        check_positive(distribution.below, **{distribution.parameter: parameter})
+
+
 def _draw(key: Array, m: int, dim: int, distribution: Distribution, parameter: float) -> Powers:
     omega = distribution.draw(key, (m, dim), parameter).astype(jnp.float32)
     return Powers(Dense(omega), jnp.sum(distribution.log_weights(omega, parameter), axis=1), jnp.zeros(dim))
 
 
 def _raised(features: Powers, x: Array, log_scale: Array) -> ScaledFeatures:
-    """prod_l x_l^omega_l times the weights, in logarithms and with the sign counted apart."""
+    """prod_l x_l^omega_l times the weights, computed from logarithms and the parity of negative factors."""
     size = jnp.abs(x)
     logs = jnp.where(size > 0, jnp.log(jnp.where(size > 0, size, 1.0)), LOG_ZERO)
     exponents = along(features.omega, logs) + features.log_weights
@@ -147,27 +154,23 @@ def _raised(features: Powers, x: Array, log_scale: Array) -> ScaledFeatures:
 def _below(x: Array, y: Array, mask: Array | None) -> Array:
     """[D], just below the least coordinate of any query or unmasked key."""
     least, largest = jnp.min(x, axis=0), jnp.max(x, axis=0)
-    y_least, y_largest = (
-        (y, y)
-        if mask is None
-        else (
-            jnp.where(mask[:, None], y, jnp.inf),
-            jnp.where(mask[:, None], y, -jnp.inf),
-        )
-    )
-    least = jnp.minimum(least, jnp.min(y_least, axis=0))
-    largest = jnp.maximum(largest, jnp.max(y_largest, axis=0))
+    low, high = y, y
+    if mask is not None:
+        low, high = (jnp.where(mask[:, None], y, masked) for masked in (jnp.inf, -jnp.inf))
+    least = jnp.minimum(least, jnp.min(low, axis=0))
+    largest = jnp.maximum(largest, jnp.max(high, axis=0))
     return least - MARGIN * (1e-6 + largest - least)
 
 
-def _best(distribution: Distribution, x: Array, y: Array) -> float:
+def best_parameter(distribution: Distribution, x: ArrayLike, y: ArrayLike) -> float:
+    """The parameter of least variance for data like x [T, D] and y [S, D]."""
     a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
     squares = np.mean(a**2, axis=0) * np.mean(b**2, axis=0)
     return distribution.best(np.mean(np.abs(a), axis=0), np.mean(np.abs(b), axis=0), squares)
 
 
 def poisson_rate(xs: NDArray[np.float64], ys: NDArray[np.float64], squares: NDArray[np.float64]) -> float:
-    """sqrt(sum_l x_l^2 y_l^2 / d), the minimum of CRT Eq. 11; at least 1e-6, since it must not be zero."""
+    """sqrt(sum_l x_l^2 y_l^2 / d), the minimum of CRT Eq. 11, but at least 1e-6: zero is not allowed."""
     return max(1e-6, float(np.sqrt(np.mean(squares))))
 
 
@@ -186,21 +189,17 @@ def geometric_p(xs: NDArray[np.float64], ys: NDArray[np.float64], squares: NDArr
 
 
 POISSON = Distribution(
+    "rate",
+    math.inf,
     draw=lambda key, shape, rate: jax.random.poisson(key, rate, shape),
     # omega! p(omega) = exp(-rate) rate^omega.
     log_weights=lambda omega, rate: (rate - omega * math.log(rate)) / 2,
     best=poisson_rate,
 )
 GEOMETRIC = Distribution(
+    "p",
+    1.0,
     draw=lambda key, shape, p: jax.random.geometric(key, p, shape) - 1,
     log_weights=lambda omega, p: -(gammaln(omega + 1) + math.log(p) + omega * math.log1p(-p)) / 2,
     best=geometric_p,
 )
-
-
-def _checked(name: str, value: float | None, below: float) -> float | None:
-    if value is not None and not 0 < value < below:
-        raise ValueError(
-            f"{name} is {value}: it must be above 0" + ("" if below == math.inf else f" and below {below:g}")
-        )
-    return value

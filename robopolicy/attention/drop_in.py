@@ -1,7 +1,7 @@
-"""Attention for other people's models, in the layout of `jax.nn.dot_product_attention`.
+"""Attention for models outside this package, in the layout of `jax.nn.dot_product_attention`.
 
-Shape letters are theirs: B batch, T queries, S keys, N query heads, K key heads (K divides N), H head width;
-V is the width of values. One draw of random features serves all heads and the whole batch.
+Shape letters are those of JAX: B batch, T queries, S keys, N query heads, K key heads (K divides N), H head
+width. V is the width of values. All heads and the whole batch share one draw of random features.
 """
 
 from collections.abc import Callable
@@ -36,34 +36,42 @@ def dot_product_attention(
 ) -> Array:
     """`jax.nn.dot_product_attention` with any mechanism in place of the exact softmax(scale q.k) v.
 
-    Linear mechanisms never form the matrix [T, S]. They accept `is_causal` and masks of keys, whose third
-    axis has length 1, and refuse what differs from pair to pair. `softmax` accepts all. A query that sees no
-    key gets 0, where theirs averages all values.
+    Linear mechanisms never compute the matrix [T, S]. They accept `is_causal` and masks of keys, whose third
+    axis has length 1, and refuse masks and biases of pairs. `softmax` accepts all. A query without any key
+    gets 0, where JAX averages all values.
 
     Args:
       query: [B, T, N, H], or [T, N, H] without a batch.
       key: [B, S, K, H] or [S, K, H].
       value: [B, S, K, V] or [S, K, V].
-      bias: added to the scaled logits, broadcastable to [B, N, T, S]; for `softmax` alone.
-      mask: bool, broadcastable to [B, N, T, S], True where a query sees a key; [B, N, 1, S] for linear
-        mechanisms.
+      bias: added to the scaled logits, broadcastable to [B, N, T, S]; for `softmax` only.
+      mask: bool, broadcastable to [B, N, T, S], False where a query must not attend to a key; [B, N, 1, S]
+        for linear mechanisms.
       mechanism: a spec, such as "positive(m=256)" or "softmax".
       features: from `init` or `fit` of `attention(mechanism)`, for width H; None draws them from `seed`.
       seed: of the draw; one seed and width always give the same features.
       scale: of the logits; None is 1/sqrt(H).
-      is_causal: whether query i sees keys 0 to i only; needs T = S.
+      is_causal: whether query i attends to keys 0 to i only; needs T = S.
       query_seq_lengths: int [B]; the results of later queries are 0.
       key_value_seq_lengths: int [B]; later keys are masked.
 
     Returns:
       [B, T, N, V] or [T, N, V] of the dtype of `query`; the mechanism computes in float32 or wider.
 
-    Raises ValueError for shapes that do not fit and for what the mechanism cannot do.
+    Raises ValueError for shapes that do not fit, and for options that the mechanism does not support.
     """
     spec = canonical(mechanism)
     q, k, v = (_batched(name, a) for name, a in (("query", query), ("key", key), ("value", value)))
-    _check(q, k, v)
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(
+            f"query, key and value have shapes {q.shape}, {k.shape} and {v.shape}: they must be "
+            "[B, T, N, H], [B, S, K, H] and [B, S, K, V]"
+        )
     (batch, tokens, heads, width), (keys, key_heads) = q.shape, k.shape[1:3]
+    if heads % key_heads:
+        raise ValueError(f"query has {heads} heads and key has {key_heads}: key's must divide query's")
+    if is_causal and tokens != keys:
+        raise ValueError(f"is_causal is True: query has {tokens} tokens and key {keys}, they must be equal")
     mask = _of_pairs("mask", mask, (batch, heads, tokens, keys))
     bias = _of_pairs("bias", bias, (batch, heads, tokens, keys))
     if mask is not None and mask.dtype != jnp.bool_:
@@ -71,48 +79,47 @@ def dot_product_attention(
     if key_value_seq_lengths is not None:
         present = _before("key_value_seq_lengths", key_value_seq_lengths, batch, keys)[:, None, None]
         mask = present if mask is None else mask & present
-
-    real = None
+    valid = None
     if query_seq_lengths is not None:
-        real = _before("query_seq_lengths", query_seq_lengths, batch, tokens)[:, :, None, None]
+        valid = _before("query_seq_lengths", query_seq_lengths, batch, tokens)[:, :, None, None]
 
     dtype = jnp.promote_types(jnp.result_type(q, k, v), jnp.float32)
     factor = jnp.asarray(1 / width**0.5 if scale is None else scale, dtype)
-    # Half of the scale each: estimates are best for queries and keys of like lengths.
+    # Half of the scale each: estimates are best for queries and keys of similar lengths.
     root = jnp.sqrt(jnp.abs(factor))
     q, k, v = q.astype(dtype) * (root * jnp.sign(factor)), k.astype(dtype) * root, v.astype(dtype)
     q = q.reshape(batch, tokens, key_heads, heads // key_heads, width).transpose(0, 2, 3, 1, 4)
     k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
     if bias is not None or (mask is not None and mask.shape[2] > 1):
-        found = _exact(spec, q, k, v, bias, mask, is_causal)
+        result = _exact(spec, q, k, v, bias, mask, is_causal)
     else:
         one_head = attention(spec).causal if is_causal else attention(spec).apply
         drawn = drawn_features(spec, width, seed) if features is None else features
         of_keys = None if mask is None else mask[:, :, 0]
-        found = _grouped(lambda *head: one_head(drawn, *head), q, k, v, of_keys)
-    found = found.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, v.shape[-1])
-    found = found if real is None else jnp.where(real, found, 0)
-    return found.astype(query.dtype).reshape(*query.shape[:-1], v.shape[-1])
+        result = _grouped(lambda *head: one_head(drawn, *head), q, k, v, of_keys)
+    result = result.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, v.shape[-1])
+    result = result if valid is None else jnp.where(valid, result, 0)
+    return result.astype(query.dtype).reshape(*query.shape[:-1], v.shape[-1])
 
 
 def attention_fn(
     spec: str, *, features: Features | None = None, seed: int = 0, is_causal: bool = False
 ) -> Callable[..., Array]:
-    """What flax's `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention` take as `attention_fn`.
+    """The `attention_fn` of flax's `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention`.
 
-    Give every layer a seed of its own, so that their errors are independent. Masks are those of
+    Use another seed for every layer, so that their errors are independent. Masks are those of
     `dot_product_attention`, of any dtype as in flax. Flax's own causal mask [..., T, T] is for `softmax`
-    alone; `is_causal` here does the same for all mechanisms.
+    only; `is_causal` here does the same for all mechanisms.
 
     Args:
       spec: a mechanism, such as "positive(m=256)" or "softmax".
       features: from `init` or `fit` of `attention(spec)`, for the width of a head; None draws from `seed`.
       seed: of the draw.
-      is_causal: whether every call is causal; linen has no other way to say so.
+      is_causal: whether every call is causal; linen has no such option for a call.
 
-    Raises ValueError for a spec that names nothing; the function raises it for dropout while training, for
-    `module` (attention weights to sow, which linear mechanisms never have) and for what
-    `dot_product_attention` refuses.
+    Raises ValueError for anything but a spec. The function raises it for dropout while training, for
+    `module` (to sow attention weights, which linear mechanisms never compute), and like
+    `dot_product_attention`.
     """
     spec, always_causal = canonical(spec), is_causal
 
@@ -133,33 +140,30 @@ def attention_fn(
         is_causal: bool = False,
     ) -> Array:
         if dropout_rate > 0 and not deterministic:
-            raise ValueError(f"dropout_rate is {dropout_rate}: {spec} drops no weights, it must be 0")
+            raise ValueError(f"dropout_rate is {dropout_rate}: it must be 0, since {spec} drops no weights")
         if module is not None:
-            raise ValueError(f"module is given to sow weights: {spec} returns none, it must be None")
+            raise ValueError(f"module is {module!r}: it must be None, since {spec} sows no weights")
         dtype = jnp.result_type(query, key, value) if dtype is None else dtype
         lead = query.shape[:-3]
         one = (prod(lead),) if lead else ()
         q, k, v = (a.astype(dtype).reshape(*one, *a.shape[-3:]) for a in (query, key, value))
+        masked = None if mask is None else mask.astype(bool)
         with _precision(precision):
-            found = dot_product_attention(
-                q,
-                k,
-                v,
-                _flat(bias, lead),
-                None if mask is None else _flat(mask.astype(bool), lead),
+            result = dot_product_attention(
+                *(q, k, v, _flat(bias, lead), _flat(masked, lead)),
                 mechanism=spec,
                 features=features,
                 seed=seed,
                 is_causal=is_causal or always_causal,
             )
-        return found.reshape(*query.shape[:-1], value.shape[-1])
+        return result.reshape(*query.shape[:-1], value.shape[-1])
 
     return attend
 
 
 @lru_cache(maxsize=256)
 def drawn_features(spec: str, width: int, seed: int) -> Features:
-    """The features of a seed, drawn once, also where a program that is being compiled asks for them first."""
+    """The features of a seed, drawn once and as constants, even while JAX traces a program."""
     with jax.ensure_compile_time_eval():
         return attention(spec).init(jax.random.key(seed), width)
 
@@ -171,8 +175,7 @@ def _exact(
     if spec != "softmax":
         name, shape = ("mask", getattr(mask, "shape", None)) if bias is None else ("bias", bias.shape)
         raise ValueError(
-            f"{name} has shape {shape}: {spec} takes masks [..., 1, {k.shape[2]}] of keys, and is_causal; "
-            f"only softmax takes the rest"
+            f"{name} has shape {shape}: {spec} takes only is_causal and masks [..., 1, {k.shape[2]}] of keys"
         )
     if is_causal:
         past = jnp.tril(jnp.ones((q.shape[3], k.shape[2]), bool))[None, None]
@@ -183,7 +186,7 @@ def _exact(
 def _grouped(one_head: Callable[..., Array], q: Array, k: Array, v: Array, *pairs: Array | None) -> Array:
     """One head's function over q [B, K, G, T, H], k and v [B, K, S, ...] and arrays [1 or B, 1 or N, ...].
 
-    Returns [B, K, G, T, V]. Heads of one group share what is computed of their keys.
+    Returns [B, K, G, T, V]. Heads of one group share the computations on their keys.
     """
     batch, key_heads, group = q.shape[:3]
     by_head = [a is not None and a.shape[1] > 1 for a in pairs]
@@ -206,16 +209,6 @@ def _batched(name: str, array: Array) -> Array:
     return array if array.ndim == 4 else array[None]
 
 
-def _check(q: Array, k: Array, v: Array) -> None:
-    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(
-            f"query, key and value have shapes {q.shape}, {k.shape} and {v.shape}: they must be "
-            "[B, T, N, H], [B, S, K, H] and [B, S, K, V]"
-        )
-    if q.shape[2] % k.shape[2]:
-        raise ValueError(f"query has {q.shape[2]} heads and key has {k.shape[2]}: key's must divide query's")
-
-
 def _of_pairs(name: str, array: Array | None, shape: tuple[int, ...]) -> Array | None:
     """[1 or B, 1 or N, 1 or T, S] of an array that broadcasts to `shape` [B, N, T, S]."""
     if array is None:
@@ -228,7 +221,7 @@ def _of_pairs(name: str, array: Array | None, shape: tuple[int, ...]) -> Array |
 
 
 def _before(name: str, lengths: Array, batch: int, tokens: int) -> Array:
-    """bool [B, tokens], True for tokens before the end of their row."""
+    """bool [B, tokens], True for the first `lengths` tokens of each row."""
     lengths = jnp.asarray(lengths)
     if lengths.shape != (batch,):
         raise ValueError(f"{name} has shape {lengths.shape}: it must be [{batch}], one length per row")
@@ -236,14 +229,14 @@ def _before(name: str, lengths: Array, batch: int, tokens: int) -> Array:
 
 
 def _flat(array: Array | None, lead: tuple[int, ...]) -> Array | None:
-    """An array that broadcasts to [*lead, X, Y, Z], its leading axes as one where there are any."""
+    """An array that broadcasts to [*lead, X, Y, Z], with the axes of `lead` as one, if there are any."""
     if array is None or array.ndim <= 3 or not lead:
         return array
     return jnp.broadcast_to(array, lead + array.shape[-3:]).reshape(prod(lead), *array.shape[-3:])
 
 
 def _precision(precision: Any) -> Any:
-    """jax's context for a precision in any of flax's forms."""
+    """JAX's context for a precision in any of flax's forms."""
     if precision is None:
         return nullcontext()
     name = precision.name.lower() if isinstance(precision, jax.lax.Precision) else precision

@@ -1,7 +1,7 @@
-"""Base estimators: how one set of projection vectors becomes an estimator of exp(x.y).
+"""Base estimators: estimators of exp(x.y) from one set of projection vectors.
 
-An estimator depends on a token only through the projection, so that several can share one. Its constants
-hold everything else that depends on data, such as a fitted exponent.
+An estimator sees a token through its projection only, so several estimators can share one projection. Its
+constants hold everything else that depends on data, such as a fitted exponent.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Estimator(NamedTuple):
     Attributes:
       q: (projected, constants) -> features of the queries.
       k: the same for keys.
-      constants: dim -> constants for tokens of unit length, before any data are seen.
+      constants: dim -> constants for tokens of unit length, for use without data.
       adapt: (constants, x[T, D], y[S, D], mask) -> constants for these tokens; cheap, a part of attention.
       fit: (x[T, D], y[S, D]) -> constants for data like these; slow, never a part of attention.
     """
@@ -47,7 +47,7 @@ class Estimator(NamedTuple):
 
 
 def symmetric(features: Callable[[Projected], ScaledFeatures]) -> Estimator:
-    """The estimator that treats queries and keys alike and has no constants."""
+    """The estimator with the same features for queries and keys, and without constants."""
 
     def side(projected: Projected, constants: Features) -> ScaledFeatures:
         return features(projected)
@@ -63,7 +63,7 @@ class Drawn(NamedTuple):
 
 
 class Estimators(NamedTuple):
-    """Base estimators of one kernel, evaluated together so that they may share draws and projections.
+    """Base estimators of one kernel that share draws and projections.
 
     Attributes:
       init, adapt, fit: as those of FeatureMap.
@@ -79,7 +79,7 @@ class Estimators(NamedTuple):
 
 
 def shared(estimators: Sequence[Estimator], m: int, coupling: Coupling) -> Estimators:
-    """Estimators that share m vectors, which are drawn once and projected on once."""
+    """Estimators that share one draw of m vectors and one projection on them."""
     check_counts(m=m)
 
     def init(key: Array, dim: int) -> Drawn:
@@ -118,7 +118,7 @@ def from_estimator(estimator: Estimator, m: int, coupling: Coupling) -> FeatureM
 
 
 def project(omega: Projection, x: Array) -> Projected:
-    """Project tokens x [T, D] on m vectors. Raises ValueError when the widths differ."""
+    """Project tokens x [T, D] on m vectors. Raises ValueError if the widths differ."""
     return Projected(omega, along(omega, x), jnp.sum(x * x, axis=-1) / 2)
 
 

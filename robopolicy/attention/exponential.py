@@ -1,12 +1,13 @@
-"""Features exp(a complex number): the families that hold trigonometric and positive ones as special cases.
+"""Features exp(a complex number): families with trigonometric and positive features as special cases.
 
-Complex features come as [real, imaginary] for queries and [real, -imaginary] for keys: their dot product is
-the real part of the product, which is where the estimate of a real kernel lies. All in real arithmetic, so
-that what runs on a robot needs no complex numbers.
+Complex features are [real, imaginary] for queries and [real, -imaginary] for keys. Their dot product is the
+real part of the product, the estimate of a real kernel. Everything is real arithmetic, so a robot needs no
+complex numbers.
 """
 
 import math
 from functools import lru_cache
+from numbers import Number
 from typing import NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ from robopolicy.attention.projections import (
 
 
 class Exponent(NamedTuple):
-    """The free constants of generalised exponential features: A = real + i imaginary, and s = +-1."""
+    """The constants of generalised exponential features: A = real + i imaginary, and s = +-1."""
 
     real: Array
     imaginary: Array
@@ -40,30 +41,23 @@ def generalized_exponential(
 ) -> FeatureMap:
     """D exp(A |omega|^2 + B omega.x - s|x|^2/2), B = sqrt(s (1 - 4A)), D = (1 - 4A)^(d/4) (GERF).
 
-    Source: CRT Eq. 4, 5.
-
-    2m features of m vectors. A = 0 is `positive` for s = 1 and `trigonometric` for s = -1. Left out, A and s
-    are those of least variance, found by L-BFGS: for unit tokens at right angles, or for the data given to
-    `fit`.
+    2m features of m vectors. A = 0 is `positive` for s = 1 and `trigonometric` for s = -1. If both are None,
+    L-BFGS finds A and s of least variance for unit tokens at right angles, or for the data of `fit`. Source:
+    CRT Eq. 4, 5.
 
     Raises ValueError for one of A and s without the other, Re(1 - 8A) <= 0, or s other than 1 and -1.
     """
-    return from_estimator(generalized_exponential_estimator(A, s), m, coupling)
-
-
-def generalized_exponential_estimator(A: complex | None = None, s: int | None = None) -> Estimator:
-    """The base estimator of `generalized_exponential`."""
     if A is None and s is None:
-        return Estimator(
-            _queries, _keys, constants=lambda dim: _constants(*best_exponent(2.0, 2.0, 2.0, dim)), fit=_fitted
-        )
+        estimator = Estimator(_queries, _keys, _unit_constants, fit=_fitted)
+        return from_estimator(estimator, m, coupling)
     if A is None or s is None:
-        raise ValueError(f"A is {A} and s is {s}: give both, or neither to have them optimised")
-    if not (np.isfinite(A) and (1 - 8 * A).real > 0):
-        raise ValueError(f"A is {A}: Re(1 - 8A) must be above 0, else the variance is infinite")
+        raise ValueError(f"A is {A} and s is {s}: give both, or neither to optimise them")
+    if not isinstance(A, Number) or not (np.isfinite(A) and (1 - 8 * A).real > 0):
+        raise ValueError(f"A is {A!r}: it must be a number with Re(1 - 8A) above 0")
     if s not in (1, -1):
-        raise ValueError(f"s is {s}: it must be 1 or -1")
-    return Estimator(_queries, _keys, constants=lambda dim: _constants(complex(A), int(s)))
+        raise ValueError(f"s is {s!r}: it must be 1 or -1")
+    exponent = _exponent(complex(A), int(s))
+    return from_estimator(Estimator(_queries, _keys, lambda dim: exponent), m, coupling)
 
 
 def _queries(p: Projected, c: Exponent) -> ScaledFeatures:
@@ -75,7 +69,7 @@ def _keys(p: Projected, c: Exponent) -> ScaledFeatures:
 
 
 def _generalised(p: Projected, c: Exponent, slope: Array, conjugate: float) -> ScaledFeatures:
-    """The features, with B times `slope` on the tokens."""
+    """The features of tokens times `slope`; conjugate is -1 for keys."""
     m, dim = p.omega.shape
     real, imaginary = 1 - 4 * c.real, -4 * c.imaginary
     log_size, angle = jnp.log(real**2 + imaginary**2) / 2, jnp.arctan2(imaginary, real)
@@ -89,24 +83,28 @@ def _generalised(p: Projected, c: Exponent, slope: Array, conjugate: float) -> S
 
 
 def _complex(exponents: Array, phases: Array, log_scale: Array, conjugate: float) -> ScaledFeatures:
-    """exp(exponents + i phases + log_scale), [..., m] and [...], as 2m features with values in [-1, 1]."""
+    """exp(exponents + i phases + log_scale), [..., m], [..., m] and [...], as 2m features in [-1, 1]."""
     peak = jax.lax.stop_gradient(jnp.max(exponents, axis=-1))
     sizes = jnp.exp(exponents - peak[..., None])
     values = jnp.concatenate([sizes * jnp.cos(phases), conjugate * sizes * jnp.sin(phases)], axis=-1)
     return ScaledFeatures.of(values, peak + log_scale)
 
 
+def _unit_constants(dim: int) -> Exponent:
+    return _exponent(*best_exponent(2.0, 2.0, 2.0, dim))
+
+
 def _fitted(x: Array, y: Array) -> Exponent:
     lengths = jnp.mean(jnp.sum(x * x, axis=1)) + jnp.mean(jnp.sum(y * y, axis=1))
     sums, differences = (float(mean_square_of_sums(x, y, None, s)) for s in (1.0, -1.0))
-    return _constants(*best_exponent(sums, differences, float(lengths), x.shape[1]))
+    return _exponent(*best_exponent(sums, differences, float(lengths), x.shape[1]))
 
 
 @lru_cache(maxsize=256)
 def best_exponent(sums: float, differences: float, lengths: float, dim: int) -> tuple[complex, int]:
     """A and s of least variance for mean |x + y|^2, |x - y|^2 and |x|^2 + |y|^2 (CRT Theorem 3.2, 9.10.1).
 
-    By L-BFGS for s = 1 and for s = -1, over complex A.
+    L-BFGS searches over complex A, for s = 1 and for s = -1.
     """
     from scipy.optimize import minimize
 
@@ -116,13 +114,13 @@ def best_exponent(sums: float, differences: float, lengths: float, dim: int) -> 
         def log_moment(a: NDArray[np.float64], s: int = s, square: float = square) -> float:
             return float(log_second_moment(complex(*a), s, square, lengths, dim))
 
-        # The gradient vanishes along the real axis, where the real optimum lies: start beside it as well.
+        # The gradient across the real axis vanishes on it, so one search starts beside it.
         for start in ([0.0, 0.0], [-0.1, 0.1]):
             limits = [(None, 0.1249), (None, None)]
-            found = minimize(log_moment, start, method="L-BFGS-B", bounds=limits, options={"maxiter": 50})
-            if found.fun < best[0]:
-                best = (float(found.fun), complex(*found.x), s)
-    return best[1], best[2]
+            result = minimize(log_moment, start, method="L-BFGS-B", bounds=limits, options={"maxiter": 50})
+            if result.fun < best[0]:
+                best = (float(result.fun), complex(*result.x), s)
+    return best[1:]
 
 
 def log_second_moment(
@@ -136,13 +134,13 @@ def log_second_moment(
     first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * v
     slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
     second = dim / 2 * np.log1p(16 * abs(A) ** 2 / b) + slope * v
-    # The first is no larger than the second; both vanish together only where the variance does.
+    # The first is at most the second; their sum is zero only where the variance is.
     both = np.log1p(np.maximum(np.exp(first - second).real, -1 + 1e-15))
     return second + both - np.log(2) - (s + 1) * np.asarray(lengths, np.float64)
 
 
-def _constants(A: complex, s: int) -> Exponent:
-    # NumPy arrays: features may be asked for first while something is being traced.
+def _exponent(A: complex, s: int) -> Exponent:
+    # NumPy arrays, since `init` may run while JAX traces a program.
     real, imaginary, sign = (np.asarray(c, np.float32) for c in (A.real, A.imag, s))
     return Exponent(real, imaginary, sign)  # type: ignore[arg-type]
 
@@ -161,20 +159,21 @@ class Mixed(NamedTuple):
 def complex_exponential(m: int, A: ArrayLike, coupling: Coupling = orthogonal) -> FeatureMap:
     """exp(omega.u - u.u/2) with u = A x for queries and u = inverse(A)^T y for keys (CE, HRF Eq. 14 to 16).
 
-    2m features of m vectors. The variance is zero where A x = -inverse(A)^T y. A is a complex number, which
-    stands for that multiple of the identity, or a matrix [D, D]: 1 is `positive`, 1j is `trigonometric`.
+    2m features of m vectors. The variance is zero where A x = -inverse(A)^T y. A is a matrix [D, D], or a
+    complex number for that multiple of the identity: 1 gives `positive`, 1j `trigonometric`.
 
-    Raises ValueError for an A that is no square matrix, not finite, or singular.
+    Raises ValueError for an A that is no number or square matrix, not finite, or singular.
     """
     check_counts(m=m)
+    if np.asarray(A).dtype.kind not in "iufc":
+        raise ValueError(f"A is {A!r}: it must be a number or a square matrix [D, D]")
     matrix = np.asarray(A, np.complex128)
     if matrix.ndim and (matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]):
         raise ValueError(f"A has shape {matrix.shape}: it must be a number or a square matrix [D, D]")
     square = np.atleast_2d(matrix)
     if not np.all(np.isfinite(square)) or not np.linalg.cond(square) < 1e6:
-        raise ValueError(
-            f"A is {_shown(matrix)}: it must be finite and invertible, with a condition below 1e6"
-        )
+        shown = f"a matrix of shape {matrix.shape}" if matrix.ndim else complex(matrix)
+        raise ValueError(f"A is {shown}: it must be finite and invertible, with a condition number below 1e6")
 
     def init(key: Array, dim: int) -> Mixed:
         full = matrix * np.eye(dim) if not matrix.ndim else matrix
@@ -206,7 +205,3 @@ def _multiplied(matrix: Array, x: Array) -> tuple[Array, Array]:
 
 def _parts(matrix: np.ndarray) -> Array:
     return jnp.asarray(np.stack([matrix.real, matrix.imag]), jnp.float32)
-
-
-def _shown(matrix: np.ndarray) -> str:
-    return str(complex(matrix)) if not matrix.ndim else f"a matrix of shape {matrix.shape}"

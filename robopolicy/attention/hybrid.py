@@ -1,14 +1,14 @@
-"""Hybrid estimators: base estimators weighted, pair by pair, by coefficients that are kernels themselves.
+"""Hybrid estimators: sums of base estimators, with weights for each pair that are kernels themselves.
 
     SM^(x, y) = sum_k lambda_k(x, y) SM_k(x, y) + (1 - sum_k lambda_k(x, y)) SM_last(x, y)        (HRF Eq. 8)
 
-with every lambda_k a constant plus a kernel. It is unbiased whenever the base estimators are, and precise
-wherever each lambda puts its weight on an estimator that is precise there. Clustered hybrids, whose
-estimators are made for the data, are in clustered.py.
+with every lambda_k a constant plus a kernel. The sum is unbiased if the base estimators are. It is precise
+where each lambda gives most weight to an estimator that is precise there. Hybrids with estimators for
+clusters of the data are in clustered.py.
 """
 
-from collections.abc import Sequence
-from math import expm1, isfinite, sqrt
+from collections.abc import Callable, Sequence
+from math import expm1, sqrt
 from typing import NamedTuple
 
 import jax
@@ -28,7 +28,14 @@ from robopolicy.attention.algebra import (
 from robopolicy.attention.base import FeatureMap, Features, ScaledFeatures, fit
 from robopolicy.attention.estimator import Estimator, Estimators, shared
 from robopolicy.attention.positive import positive_antithetic_estimator
-from robopolicy.attention.projections import Coupling, Projection, along, check_counts, orthogonal
+from robopolicy.attention.projections import (
+    Coupling,
+    Projection,
+    along,
+    check_counts,
+    check_positive,
+    orthogonal,
+)
 from robopolicy.attention.trigonometric import trigonometric_estimator
 
 
@@ -40,20 +47,19 @@ class Coefficient(NamedTuple):
 
 
 class HybridFeatures(NamedTuple):
-    """What a hybrid draws: one set of features a coefficient, and those of the base estimators."""
+    """The draws of a hybrid: features of each coefficient, and those of the base estimators."""
 
     coefficients: tuple[Features, ...]
     estimators: Features
 
 
 def hybrid(coefficients: Sequence[Coefficient], estimators: Estimators) -> FeatureMap:
-    """Eq. 8 for p coefficients and p + 1 base estimators; the last of them takes the remaining weight.
+    """Eq. 8 for p coefficients and p + 1 base estimators; the last of them has the remaining weight.
 
-    Each lambda is drawn once and used both in its own term and in the remainder. Its features are
-    HybridFeatures; coefficients and base estimators are drawn independently of one another.
+    Each lambda is drawn once and used both in its own term and in the remainder. The features are
+    HybridFeatures, with independent draws for every coefficient and for the base estimators.
     """
-    constants = [c.constant for c in coefficients]
-    kernels = [c.kernel for c in coefficients]
+    constants, kernels = [c.constant for c in coefficients], [c.kernel for c in coefficients]
 
     def init(key: Array, dim: int) -> HybridFeatures:
         estimators_key, *keys = jax.random.split(key, 1 + len(kernels))
@@ -87,13 +93,12 @@ def combine_q(
     """The query side of Eq. 8, from lambda_k = constants[k] + rhos[k] and features of the base estimators."""
     tokens = estimates[0].tokens
     if _bipolar(constants):
-        # lambda and 1 - lambda are weights of the same features [1, rho], which are summed once.
+        # lambda and 1 - lambda weigh the same features [1, rho], which are then summed only once.
         (a,), (rho,) = constants, rhos
         joined = _affine(constant_q(1.0, tokens), rho)
         ones = [1.0] * (joined.blocks[0].factors[0].shape[-1] - 1)
-        return _weighted(
-            [weigh([a, *ones], joined)], weigh([1 - a, *(-1.0 for _ in ones)], joined), estimates
-        )
+        rest = weigh([1 - a, *(-1.0 for _ in ones)], joined)
+        return _weighted([weigh([a, *ones], joined)], rest, estimates)
     lambdas = [_affine(constant_q(c, tokens), rho) for c, rho in zip(constants, rhos, strict=True)]
     # 1 - sum(a_k + rho_k) as one constant and the negated kernels: HRF Lemma 2.3, groups 3 and 4.
     rest = _affine(constant_q(1.0 - sum(constants), tokens), *(signed(-1.0, rho) for rho in rhos))
@@ -118,7 +123,7 @@ def _bipolar(constants: Sequence[float]) -> bool:
 
 
 def _affine(constant: ScaledFeatures, *kernels: ScaledFeatures) -> ScaledFeatures:
-    # One factor, not a block each: the coefficient then meets its estimator in a single matrix product.
+    # One factor instead of a block each: one matrix product then multiplies coefficient and estimator.
     return concatenate(constant, *kernels).joined()
 
 
@@ -133,21 +138,25 @@ def _weighted(
 
 def signs(n: int, coupling: Coupling = orthogonal) -> FeatureMap:
     """sgn(tau.x) / sqrt(2n), n features: the kernel 1/2 - angle(x, y)/pi (HRF Eq. 42)."""
-    check_counts(n=n)
-
-    def apply(tau: Projection, x: Array) -> ScaledFeatures:
-        return ScaledFeatures.of(jnp.sign(along(tau, x)) / sqrt(2 * n))
-
-    return FeatureMap(lambda key, dim: coupling(key, n, dim), apply, apply)
+    return _projected(n, coupling, lambda along_tau: jnp.sign(along_tau) / sqrt(2 * n))
 
 
 def waves(n: int, coupling: Coupling = orthogonal) -> FeatureMap:
     """[sin(tau.x), cos(tau.x)] / sqrt(n), 2n features: the Gaussian kernel exp(-|x - y|^2/2) (HRF Eq. 70)."""
+    return _projected(n, coupling, lambda along_tau: wave_features(along_tau) / sqrt(n))
+
+
+def wave_features(angles: Array) -> Array:
+    """[sin, cos] of angles [T, n], [T, 2n]."""
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+
+
+def _projected(n: int, coupling: Coupling, features: Callable[[Array], Array]) -> FeatureMap:
+    """The map of `features` of tau.x [T, n], the same for queries and keys."""
     check_counts(n=n)
 
     def apply(tau: Projection, x: Array) -> ScaledFeatures:
-        angles = along(tau, x)
-        return ScaledFeatures.of(jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1) / sqrt(n))
+        return ScaledFeatures.of(features(along(tau, x)))
 
     return FeatureMap(lambda key, dim: coupling(key, n, dim), apply, apply)
 
@@ -155,17 +164,17 @@ def waves(n: int, coupling: Coupling = orthogonal) -> FeatureMap:
 def angular_hybrid(
     m: int, n: int, coupling: Coupling = orthogonal, base: Estimator = positive_antithetic_estimator
 ) -> FeatureMap:
-    """The angular hybrid: lambda = angle/pi on the positive estimator, the rest on the trigonometric one.
+    """The angular hybrid: weight lambda = angle/pi for `base`, the rest for the trigonometric estimator.
 
-    Between vectors of one length its variance is zero at angle 0, where the trigonometric estimator is exact
+    For vectors of equal length the variance is zero at angle 0, where the trigonometric estimator is exact
     and lambda is 0, and at angle pi, where the positive one is exact and lambda is 1.
 
     Args:
       m: vectors omega, shared by the two base estimators (HRF Theorem 3.1, second part).
       n: vectors tau of lambda, drawn independently of omega.
-      coupling: how the vectors of each set depend on one another.
-      base: the positive estimator; positive_antithetic_estimator makes 4m(n + 1) features of the whole,
-        one-sided ones 3m(n + 1).
+      coupling: of the vectors of each set.
+      base: the positive estimator. The hybrid has 4m(n + 1) features with positive_antithetic_estimator,
+        3m(n + 1) with one-sided ones.
 
     Source: HRF Eq. 12 and 19, section 2.4.
     """
@@ -181,19 +190,17 @@ def gaussian_hybrid(
     sigma: float = 1.0,
     radius: float = 1.0,
 ) -> FeatureMap:
-    """The normalised Gaussian hybrid: lambda = (1 - exp(-sigma^2 |x - y|^2/2)) / rho on the positive one.
+    """The normalised Gaussian hybrid: weight lambda = (1 - exp(-sigma^2 |x - y|^2/2)) / rho for `base`.
 
-    rho = 1 - exp(-2 sigma^2 radius^2) makes lambda 1 for opposite vectors of length `radius`. With lambda
-    made of trigonometric features, the variance is zero at angle 0 but not at pi. 4m(2n + 1) features with a
-    two-sided base. Vectors of other lengths are estimated as well, without bias.
+    rho = 1 - exp(-2 sigma^2 radius^2) makes lambda 1 for opposite vectors of length `radius`; the estimate is
+    unbiased at any length. Trigonometric features estimate lambda, so the variance is zero at angle 0, but
+    not at pi. There are 4m(2n + 1) features with a two-sided base.
 
     Raises ValueError for a sigma or radius that is not positive and finite.
 
     Source: HRF Eq. 67 to 70, Appendix F.
     """
-    for name, value in (("sigma", sigma), ("radius", radius)):
-        if not (isfinite(value) and value > 0):
-            raise ValueError(f"{name} is {value}: it must be a finite number above 0")
+    check_positive(sigma=sigma, radius=radius)
     rho = -expm1(-2 * (sigma * radius) ** 2)
     away = Coefficient(1 / rho, scale(-1 / rho, warp(waves(n, coupling), sigma, sigma)))
     return hybrid([away], shared([base, trigonometric_estimator], m, coupling))
@@ -202,9 +209,8 @@ def gaussian_hybrid(
 def gaussian_coefficient(n: int, M: float | Array, c: float, coupling: Coupling = orthogonal) -> Coefficient:
     """lambda(x, y) = exp(-|x + M y|^2 / (2 c^2)), which is 1 where x = -M y (HRF Eq. 20).
 
-    Estimated by trigonometric features, 2n of them, which never leave [-1, 1]. M is a number or a matrix [D,
-    D]. Raises ValueError for a c that is not positive.
+    It has 2n trigonometric features, so its estimate stays in [-1, 1]. M is a number or a matrix [D, D].
+    Raises ValueError for a c that is not positive and finite.
     """
-    if not (isfinite(c) and c > 0):
-        raise ValueError(f"c is {c}: it must be a finite number above 0")
+    check_positive(c=c)
     return Coefficient(0.0, warp(waves(n, coupling), 1 / c, -M / c))

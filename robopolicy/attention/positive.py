@@ -32,7 +32,7 @@ def positive_antithetic_features(p: Projected) -> ScaledFeatures:
 def optimal_positive_features(p: Projected, tilt: Array) -> ScaledFeatures:
     """(1 - 4A)^(d/4) / sqrt(m) * exp(A |omega|^2 + sqrt(1 - 4A) omega.x - |x|^2/2) (CRT Eq. 4, 5).
 
-    m features. `tilt` is A, real and below 1/4; bounded in x wherever it is negative.
+    m features. `tilt` is A, real and below 1/4; if it is negative, the features are bounded in x.
     """
     m, dim = p.omega.shape
     exponents = tilt * p.omega.squares() + jnp.sqrt(1 - 4 * tilt) * p.along
@@ -77,7 +77,7 @@ def positive_antithetic(m: int, coupling: Coupling = orthogonal) -> FeatureMap:
 def optimal_positive(m: int, coupling: Coupling = orthogonal) -> FeatureMap:
     """Positive and bounded features of least variance, m of them (OPRF; FAVOR++ with orthogonal vectors).
 
-    Their constant follows the mean of |x + y|^2 over the tokens at hand (CRT Eq. 7, 8); before any are seen,
-    and in causal attention, it is that of unit tokens at right angles.
+    Their constant follows the mean of |x + y|^2 over all pairs of tokens (CRT Eq. 7, 8). In causal attention
+    it stays that of unit tokens at right angles.
     """
     return from_estimator(optimal_positive_estimator, m, coupling)

@@ -1,11 +1,13 @@
-"""Draws of projection vectors: m vectors, each marginally N(0, I_D), coupled in a stated way.
+"""Couplings: joint distributions of m projection vectors, each marginally N(0, I_D).
 
-A coupling draws a Projection, an object that projects tokens. Most store their vectors; those made of
-Hadamard transforms (structured.py) store signs.
+A coupling draws a Projection, which projects tokens. Most projections store their vectors; those of Hadamard
+transforms (structured.py) store signs.
 """
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from math import inf
+from numbers import Integral, Real
 from typing import NamedTuple, Protocol
 
 import jax
@@ -69,8 +71,16 @@ def check_width(x: Array, dim: int) -> None:
 def check_counts(**counts: int) -> None:
     """Raise ValueError naming the first of `counts` that is not a positive integer."""
     for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-            raise ValueError(f"{name} is {count}: it must be a positive integer")
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+            raise ValueError(f"{name} is {count!r}: it must be a positive integer")
+
+
+def check_positive(below: float = inf, **numbers: float) -> None:
+    """Raise ValueError naming the first of `numbers` that is not a number above 0 and below the limit."""
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, Real) or not 0 < number < below:
+            allowed = "a finite number above 0" if below == inf else f"a number above 0 and below {below:g}"
+            raise ValueError(f"{name} is {number!r}: it must be {allowed}")
 
 
 def vectors(omega: Projection) -> Array:
@@ -95,36 +105,33 @@ def orthogonal(key: Array, m: int, dim: int) -> Dense:
 
 
 def simplex(key: Array, m: int, dim: int) -> Dense:
-    """Blocks of `dim` vectors to the corners of a simplex, turned at random: D(S(R)), SimRF Eq. 8 and 9.
+    """Blocks of `dim` vectors to the corners of a simplex, rotated at random: D(S(R)), SimRF Eq. 8 and 9.
 
-    Obtuse angles cover space better than right ones: the lowest error of all positive features whose
-    directions do not depend on their norms (SimRF Theorem 3.4), from no more work than `orthogonal`.
+    Of all positive features whose directions are independent of their norms, these have the lowest error
+    (SimRF Theorem 3.4). A draw takes no more work than `orthogonal`.
     """
     direction_key, norm_key = jax.random.split(key)
-    corners = to_simplex(_rotations(direction_key, m, dim).swapaxes(-1, -2)).swapaxes(-1, -2)
-    return Dense(_rows(corners, m) * norms(norm_key, m, dim)[:, None])
+    return Dense(_rows(_corners(direction_key, m, dim), m) * norms(norm_key, m, dim)[:, None])
 
 
 def simplex_plus(key: Array, m: int, dim: int, passes: int = 12) -> Dense:
-    """`simplex`, then every vector turned away from the sum of the others in its block, SimRF Eq. 17.
+    """`simplex`, then every vector rotated away from the sum of the others in its block, SimRF Eq. 17.
 
-    Longer vectors end up at wider angles. Directions depend on norms, not on which way the block is turned,
-    so each vector stays Gaussian. `passes` over a block leave less than 1e-3 of the way to go.
+    Longer vectors end up at wider angles. Directions depend on norms, but not on the rotation of the block,
+    so each vector stays Gaussian. After 12 passes over a block less than 1e-3 of the way remains.
     """
     direction_key, norm_key = jax.random.split(key)
-    rotations = _rotations(direction_key, m, dim)
-    corners = to_simplex(rotations.swapaxes(-1, -2)).swapaxes(-1, -2)
-    drawn = norms(norm_key, m, dim)
-    # A block that is not full is arranged as the vectors it has: the others have length zero and no effect.
-    lengths = jnp.pad(drawn, (0, len(corners) * dim - m)).reshape(len(corners), dim)
+    corners = _corners(direction_key, m, dim)
+    # Vectors that fill up the last block have length zero, so they do not affect the others.
+    lengths = jnp.pad(norms(norm_key, m, dim), (0, len(corners) * dim - m)).reshape(len(corners), dim)
     return Dense(_rows(_turn_away(corners * lengths[..., None], lengths, passes), m))
 
 
 def halton(key: Array, m: int, dim: int) -> Dense:
     """The first m points of a scrambled Halton sequence through the normal quantile (Avron et al. 2016).
 
-    Every point is uniform by itself, as each digit of each coordinate is permuted at random; together they
-    fill the cube more evenly than independent ones, in few dimensions.
+    Every point is uniform by itself, since each digit of each coordinate is permuted at random. In few
+    dimensions the points fill the cube more evenly than independent ones.
     """
     shape = jax.ShapeDtypeStruct((m, dim), jnp.float32)
     seed = jax.random.bits(key, (4,), jnp.uint32)
@@ -133,7 +140,7 @@ def halton(key: Array, m: int, dim: int) -> Dense:
 
 @lru_cache(maxsize=64)
 def _halton_of(m: int, dim: int) -> Callable[[NDArray[np.uint32]], NDArray[np.float32]]:
-    # One object for one shape, so that compiled code is found again.
+    # One object for each shape, so that JAX finds its compiled code again.
     return partial(_halton, m, dim)
 
 
@@ -166,16 +173,21 @@ def norms(key: Array, m: int, dim: int) -> Array:
 
 
 def _rotations(key: Array, m: int, dim: int) -> Array:
-    """Haar-distributed orthogonal matrices [blocks, dim, dim], as many as hold m rows."""
+    """Haar-distributed orthogonal matrices [blocks, dim, dim], in as many blocks as m rows need."""
     return _gram_schmidt(jax.random.normal(key, (-(-m // dim), dim, dim)))
 
 
-# Loops are compiled, and a jitted function of the module is compiled once for all draws of one shape.
+def _corners(key: Array, m: int, dim: int) -> Array:
+    """Unit vectors to the corners of randomly rotated simplexes [blocks, dim, dim]."""
+    return to_simplex(_rotations(key, m, dim).swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
+# Compiled once for all draws of one shape.
 @jax.jit
 def _gram_schmidt(gaussian: Array) -> Array:
     """The Q of each block's QR decomposition, [blocks, dim, dim]; each column is orthogonalised twice.
 
-    LAPACK's QR will not do: two batched calls in one program deadlock on a machine of two cores.
+    LAPACK's QR is not an option: two batched calls in one program deadlock on a machine of two cores.
     """
 
     def place(column: Array, q: Array) -> Array:
@@ -189,7 +201,7 @@ def _gram_schmidt(gaussian: Array) -> Array:
 
 @partial(jax.jit, static_argnames="passes")
 def _turn_away(block: Array, lengths: Array, passes: int) -> Array:
-    """Each vector of a block [blocks, dim, dim] turned away from the sum of the others, `passes` times."""
+    """Each vector of a block [blocks, dim, dim] rotated away from the sum of the others, `passes` times."""
     dim = block.shape[-1]
 
     def turn(step: Array, block: Array) -> Array:

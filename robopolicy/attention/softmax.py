@@ -8,7 +8,7 @@ from robopolicy.attention.base import Attention, Features, check_causal, check_i
 
 
 def softmax() -> Attention:
-    """Attention with the exact kernel exp(q.k); nothing is drawn, so its features are `()`."""
+    """Attention with the exact kernel exp(q.k), without a draw: its features are `()`."""
 
     def apply(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, v, mask)
@@ -39,9 +39,9 @@ def softmax() -> Attention:
 
 
 def softmax_of_pairs(q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None) -> Array:
-    """Exact attention [T, V] of one head, with logits q.k + bias and keys that each query sees by `mask`.
+    """Exact attention [T, V] of one head, with logits q.k + bias and a mask of pairs.
 
-    q is [T, D], k [S, D] and v [S, V]; bias and mask, bool, broadcast to [T, S]. A query that sees no key
+    q is [T, D], k [S, D] and v [S, V]; bias and mask, bool, broadcast to [T, S]. A query without any key
     gets 0.
     """
     return _average(*_rows(q, k, None, True if mask is None else mask, bias), v, None)
@@ -60,16 +60,14 @@ def _rows(
     """
     logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0)).T
     logits = logits if bias is None else logits + bias
-    whole = mask is None and pairs is True and bias is None
-    if whole:
+    if mask is None and pairs is True and bias is None:
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
     else:
-        seen = pairs if mask is None else pairs & mask
-        logits = jnp.where(seen, logits, -jnp.inf)
+        logits = jnp.where(pairs if mask is None else pairs & mask, logits, -jnp.inf)
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
         peak = jnp.where(jnp.isfinite(peak), peak, 0)
     weights = jnp.exp(logits - peak)
     row_sums = jnp.sum(weights, axis=1, keepdims=True)
-    # At least one where any key is left; without keys, the numerators are zero and so is the result.
-    # A maximum with one itself would halve the derivative of a row whose sum is one.
+    # Row sums are at least one, except without keys: then the numerators are zero, and so is the result.
+    # A maximum with 1 would halve the derivative of a row whose sum is one.
     return weights, jnp.maximum(row_sums, 0.5)

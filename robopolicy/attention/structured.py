@@ -1,13 +1,13 @@
-"""Projections made of fast Walsh-Hadamard transforms: O(D log D) a token, with nothing stored but signs.
+"""Projections made of fast Walsh-Hadamard transforms: O(D log D) per token, and only signs are stored.
 
 The directions are those of H D_3 H D_2 H D_1 with random signs D (Yu et al., Orthogonal Random Features,
-Eq. 5; Choromanski et al. 2017), the norms chi draws. Tokens are padded with zeros to a power of two, P. Such
-directions take finitely many values, so the vectors are Gaussian only in the limit of large P and the kernel
-estimate is a little low: measured at |x + y| = 1 and 2, by 1.6 % and 20 % for P = 2, 0.5 % and 8 % for P = 4,
-and by nothing that shows from P = 8 on (benchmarks/papers/orf_fig3.py).
+Eq. 5; Choromanski et al. 2017), the norms are chi draws. Tokens are padded with zeros to a power of two, P.
+Such directions take finitely many values, so the vectors are Gaussian only in the limit of large P, and the
+kernel estimate is too low. At |x + y| = 1 and 2 the measured bias is 1.6 % and 20 % for P = 2, and 0.5 % and
+8 % for P = 4. From P = 8 on it is below the measurement's error (benchmarks/papers/orf_fig3.py).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,10 @@ class Hadamard(NamedTuple):
     """m rows of blocks of H D_3 H D_2 H D_1, scaled.
 
     Attributes:
-      first: [blocks, D], the signs of D_1; those on the padding would meet zeros.
+      first: [blocks, D], the signs of D_1, without those that would multiply the padding.
       rest: [blocks, 2, P], the signs of D_2 and D_3.
       norms: [m].
-      square_norms: [m], of the vectors without what lies on the padding.
+      square_norms: [m], of the vectors without their coordinates on the padding.
     """
 
     first: Array
@@ -43,29 +43,30 @@ class Hadamard(NamedTuple):
 
 
 class FastSimplex(Hadamard):
-    """`Hadamard`, with its directions turned into those of a simplex: D(S(HDHDHD x)) (SimRF section 4.2)."""
+    """`Hadamard` with the directions of a simplex: D(S(HDHDHD x)) (SimRF section 4.2)."""
 
     def project(self, x: Array) -> Array:
         return _flat(to_simplex(_directions(self.first, self.rest, x)), self.norms)
 
 
+Kind = TypeVar("Kind", bound=Hadamard)
+
+
 def hadamard(key: Array, m: int, dim: int) -> Hadamard:
-    """Structured orthogonal vectors (SORF), in blocks of P, the power of two from `dim` up."""
-    drawn = Hadamard(*_draw(key, m, dim))
-    return drawn._replace(square_norms=_square_norms(drawn))
+    """Structured orthogonal vectors (SORF), in blocks of P, the least power of two that is `dim` or more."""
+    return _drawn(Hadamard, key, m, dim)
 
 
 def fast_simplex(key: Array, m: int, dim: int) -> FastSimplex:
     """`simplex` with H D H D H D in place of the random rotation."""
-    drawn = FastSimplex(*_draw(key, m, dim))
-    return drawn._replace(square_norms=_square_norms(drawn))
+    return _drawn(FastSimplex, key, m, dim)
 
 
 def walsh_hadamard(x: Array) -> Array:
     """H x along the last axis, whose length P is a power of two, in P log2 P additions; H has entries +-1."""
     shape, span = x.shape, 1
     while span < shape[-1]:
-        # Two levels at a time: the additions are the same, the passes through memory half as many.
+        # Two levels at a time need the same additions and half the passes through memory.
         radix = min(4, shape[-1] // span)
         parts = jnp.moveaxis(x.reshape(*shape[:-1], -1, radix, span), -2, 0)
         sums, differences = parts[0::2] + parts[1::2], parts[0::2] - parts[1::2]
@@ -79,17 +80,14 @@ def walsh_hadamard(x: Array) -> Array:
     return x
 
 
-def _draw(key: Array, m: int, dim: int) -> tuple[Array, Array, Array, Array]:
+def _drawn(kind: type[Kind], key: Array, m: int, dim: int) -> Kind:
     first_key, rest_key, norm_key = jax.random.split(key, 3)
     size = 1 << (dim - 1).bit_length()
     blocks = -(-m // size)
     first = jax.random.rademacher(first_key, (blocks, dim), jnp.int8)
     rest = jax.random.rademacher(rest_key, (blocks, 2, size), jnp.int8)
-    return first, rest, norms(norm_key, m, size), jnp.zeros(m)
-
-
-def _square_norms(drawn: Hadamard) -> Array:
-    return jnp.sum(drawn.project(jnp.eye(drawn.shape[1])) ** 2, axis=0)
+    drawn = kind(first, rest, norms(norm_key, m, size), jnp.zeros(m))
+    return drawn._replace(square_norms=jnp.sum(drawn.project(jnp.eye(dim)) ** 2, axis=0))
 
 
 def _directions(first: Array, rest: Array, x: Array) -> Array:

@@ -1,8 +1,8 @@
-"""Closed-form mean squared errors of estimators of SM(x, y) = exp(x.y).
+"""Closed-form mean squared errors (MSEs) of estimators of SM(x, y) = exp(x.y).
 
-All take x and y as [..., D], broadcast against each other, work in double precision, and return [...]. Every
-estimator here is unbiased, so an MSE is a variance. Projection vectors are independent unless a function says
-otherwise. For the Gaussian kernel, multiply by exp(-|x|^2 - |y|^2).
+All functions broadcast x and y [..., D] against each other, compute in double precision and return [...].
+Every estimator is unbiased, so an MSE is a variance. Projection vectors are independent unless a function
+states otherwise. For the Gaussian kernel, multiply by exp(-|x|^2 - |y|^2).
 
 HRF is Choromanski et al. 2022, CRT Likhosherstov et al. 2022, SimRF Reid et al. 2023, ORF Yu et al. 2016.
 Errors of orthogonal and simplex vectors are in conformity.py.
@@ -16,40 +16,40 @@ from scipy import special
 
 Doubles = NDArray[np.float64]
 Mse = Callable[[ArrayLike, ArrayLike, int], Doubles]
-"""(x, y, m) -> mean squared error of a base estimator on m vectors."""
+"""(x, y, m) -> MSE of a base estimator on m vectors."""
 
 
 def trigonometric_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
-    """Of `trigonometric(m)`, HRF Lemma 2.2; for the Gaussian kernel, ORF Lemma 1."""
+    """MSE of `trigonometric(m)`, HRF Lemma 2.2; for the Gaussian kernel, ORF Lemma 1."""
     x, y = _double(x, y)
     return np.exp(_square(x) + _square(y)) * np.expm1(-_square(x - y)) ** 2 / (2 * m)
 
 
 def trigonometric_phase_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
-    """Of `trigonometric_phase(m)`: E[2 cos^2(a) cos^2(b)] and the like over the phase, by hand."""
+    """MSE of `trigonometric_phase(m)`, derived like HRF Lemma 2.2, with expectations over the phase too."""
     x, y = _double(x, y)
     return np.exp(_square(x) + _square(y)) * (1 + np.expm1(-_square(x - y)) ** 2) / (2 * m)
 
 
 def positive_antithetic_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
-    """Of `positive_antithetic(m)`, HRF Lemma 2.2."""
+    """MSE of `positive_antithetic(m)`, HRF Lemma 2.2."""
     x, y = _double(x, y)
     z = _square(x + y)
     return np.exp(z) * kernel(x, y) ** 2 * np.expm1(-z) ** 2 / (2 * m)
 
 
 def positive_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
-    """Of the one-sided `positive(m)`: SM^2 (exp(|x + y|^2) - 1) / m (FAVOR+, Performer Lemma 2)."""
+    """MSE of the one-sided `positive(m)`: SM^2 (exp(|x + y|^2) - 1) / m (FAVOR+, Performer Lemma 2)."""
     x, y = _double(x, y)
     return kernel(x, y) ** 2 * np.expm1(_square(x + y)) / m
 
 
 def generalized_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: complex, s: int) -> Doubles:
-    """Of `generalized_exponential(m, A=A, s=s)`, CRT Theorem 3.2 times exp(|x|^2 + |y|^2)."""
+    """MSE of `generalized_exponential(m, A=A, s=s)`, CRT Theorem 3.2 times exp(|x|^2 + |y|^2)."""
     x, y = _double(x, y)
     dim, square = x.shape[-1], _square(x + s * y)
     a, b = 1 - 8 * A, 1 - 8 * A.real
-    # alpha_1 as it is derived (CRT Eq. 20): the root of the printed fraction has the wrong sign for some A.
+    # alpha_1 from its derivation (CRT Eq. 20): the printed root has the wrong sign for some A.
     first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * square
     slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
     second = dim / 2 * np.log(1 + 16 * abs(A) ** 2 / b) + slope * square
@@ -59,9 +59,9 @@ def generalized_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: complex, 
 
 
 def optimal_positive_mse(x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike | None = None) -> Doubles:
-    """Of `optimal_positive(m)` whose constant suits the mean |x + y|^2 = square, or each pair for itself.
+    """MSE of `optimal_positive(m)` with the constant for mean |x + y|^2 = square; None is that of each pair.
 
-    CRT Theorems 3.2 and 3.3.
+    Source: CRT Theorems 3.2 and 3.3.
     """
     x, y = _double(x, y)
     own = _square(x + y)
@@ -78,7 +78,7 @@ def optimal_constant(square: ArrayLike, dim: int) -> Doubles:
 
 
 def complex_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: ArrayLike) -> Doubles:
-    """Of `complex_exponential(m, A)`, by E[exp(omega.z)] = exp(z.z / 2) (HRF Lemma 2.4) for z and 2 Re z."""
+    """MSE of `complex_exponential(m, A)`, from E[exp(omega.z)] = exp(z.z / 2) (HRF Lemma 2.4)."""
     x, y = _double(x, y)
     matrix = np.asarray(A, np.complex128)
     matrix = matrix * np.eye(x.shape[-1]) if not matrix.ndim else matrix
@@ -91,14 +91,14 @@ def complex_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: ArrayLike) ->
 
 
 def poisson_mse(x: ArrayLike, y: ArrayLike, m: int, rate: float) -> Doubles:
-    """Of `poisson(m, rate=rate)`, CRT Theorem 3.4."""
+    """MSE of `poisson(m, rate=rate)`, CRT Theorem 3.4."""
     x, y = _double(x, y)
     log_moment = rate * x.shape[-1] + _square(x * y) / rate
     return (np.exp(log_moment) - kernel(x, y) ** 2) / m
 
 
 def geometric_mse(x: ArrayLike, y: ArrayLike, m: int, p: float) -> Doubles:
-    """Of `geometric(m, p=p)`, CRT Theorem 3.5."""
+    """MSE of `geometric(m, p=p)`, CRT Theorem 3.5."""
     x, y = _double(x, y)
     z = 2 * np.abs(x * y) / np.sqrt(1 - p)
     log_moment = np.sum(np.log(special.i0e(z)) + z - np.log(p), axis=-1)
@@ -106,15 +106,14 @@ def geometric_mse(x: ArrayLike, y: ArrayLike, m: int, p: float) -> Doubles:
 
 
 def shifted(mse: Mse, x: ArrayLike, y: ArrayLike, m: int, shift: ArrayLike) -> Doubles:
-    """Of a map on x - shift and y - shift, brought back by the Gaussian kernel (CRT 3.2.3).
+    """MSE of a map on x - shift and y - shift, times the factor that restores SM(x, y) (CRT 3.2.3).
 
-    `mse` is that of the map, with its parameter filled in.
+    `mse` is that of the map without a shift.
     """
     x, y = _double(x, y)
     c = np.asarray(shift, np.float64)
-    moved_x, moved_y = x - c, y - c
-    back = _square(x) + _square(y) - _square(moved_x) - _square(moved_y)
-    return np.exp(back) * mse(moved_x, moved_y, m)
+    log_factor = _square(x) + _square(y) - _square(x - c) - _square(y - c)
+    return np.exp(log_factor) * mse(x - c, y - c, m)
 
 
 def bipolar_hybrid_mse(
@@ -126,23 +125,23 @@ def bipolar_hybrid_mse(
     base_mse: Mse = positive_antithetic_mse,
     cross: Mse | None = None,
 ) -> Doubles:
-    """Of lambda * positive + (1 - lambda) * trigonometric, HRF Theorem 3.1.
+    """MSE of lambda * positive + (1 - lambda) * trigonometric, HRF Theorem 3.1.
 
     Args:
       mean, square: E[lambda] and E[lambda^2].
-      base_mse: that of the positive estimator.
-      cross: the covariance of the two base estimators, such as `positive_covariance` where they share omega
-        (Eq. 23); None where they do not (Eq. 22).
+      base_mse: MSE of the positive estimator.
+      cross: covariance of the two base estimators, such as `positive_covariance`, if they share omega (Eq.
+        23); None if they do not (Eq. 22).
     """
     x, y = _double(x, y)
-    apart = square * base_mse(x, y, m) + (1 - 2 * mean + square) * trigonometric_mse(x, y, m)
-    return apart if cross is None else apart + 2 * cross(x, y, m) * (mean - square)
+    separate = square * base_mse(x, y, m) + (1 - 2 * mean + square) * trigonometric_mse(x, y, m)
+    return separate if cross is None else separate + 2 * cross(x, y, m) * (mean - square)
 
 
 def positive_covariance(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
-    """Of `positive` or `positive_antithetic` with `trigonometric` on the same m vectors, HRF Eq. 37, 38.
+    """Covariance of `positive` or `positive_antithetic` with `trigonometric` on the same m vectors.
 
-    The same for one- and two-sided features: averaging over omega and -omega changes nothing.
+    Source: HRF Eq. 37, 38. It does not change with an average over omega and -omega.
     """
     x, y = _double(x, y)
     return kernel(x, y) ** 2 * (np.cos(_square(x) - _square(y)) - 1) / m
@@ -151,7 +150,7 @@ def positive_covariance(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
 def optimal_positive_covariance(
     x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike | None = None
 ) -> Doubles:
-    """Of `optimal_positive` with `trigonometric` on the same m vectors: HRF Eq. 37 on CRT Eq. 4."""
+    """Covariance of `optimal_positive` with `trigonometric` on the same m vectors (HRF Eq. 37, CRT Eq. 4)."""
     x, y = _double(x, y)
     own = _square(x + y)
     b = 1 - 4 * optimal_constant(own if square is None else square, x.shape[-1])
@@ -167,10 +166,9 @@ def angular_hybrid_mse(
     base_mse: Mse = positive_antithetic_mse,
     cross: Mse | None = positive_covariance,
 ) -> Doubles:
-    """Of `angular_hybrid(m, n)`, HRF Theorem D.1: Eq. 46 with shared omega, Eq. 45 without (cross=None)."""
+    """MSE of `angular_hybrid(m, n)`, HRF Theorem D.1: Eq. 46 with shared omega, Eq. 45 for cross=None."""
     mean = angle(x, y) / np.pi
-    # HRF Lemma 3.2.
-    square = mean * (mean - mean / n + 1 / n)
+    square = mean * (mean - mean / n + 1 / n)  # HRF Lemma 3.2
     return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, cross)
 
 
@@ -184,41 +182,31 @@ def gaussian_hybrid_mse(
     base_mse: Mse = positive_antithetic_mse,
     cross: Mse | None = positive_covariance,
 ) -> Doubles:
-    """Of `gaussian_hybrid(m, n, sigma, radius)`, HRF Theorem F.1, for vectors of any lengths.
+    """MSE of `gaussian_hybrid(m, n, sigma, radius)`, HRF Theorem F.1, for vectors of any lengths.
 
-    Theorem F.1 leaves out the covariance of bases that share omega, which is zero for equal lengths only.
+    Theorem F.1 omits the covariance of bases that share omega, which is zero for equal lengths only.
     """
-    a, b = _double(x, y)
+    x, y = _double(x, y)
     rho = -np.expm1(-2 * (sigma * radius) ** 2)
-    away = sigma**2 * _square(a - b)
-    mean = -np.expm1(-away / 2) / rho
-    square = mean**2 + np.expm1(-away) ** 2 / (2 * n * rho**2)
+    scaled = sigma**2 * _square(x - y)
+    mean = -np.expm1(-scaled / 2) / rho
+    square = mean**2 + np.expm1(-scaled) ** 2 / (2 * n * rho**2)
     return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, cross)
 
 
 def relative_error(mse: Doubles, x: ArrayLike, y: ArrayLike) -> Doubles:
-    """sqrt(MSE) / SM, HRF Definition 3.3."""
+    """The relative error sqrt(MSE) / SM, HRF Definition 3.3."""
     return np.sqrt(mse) / kernel(*_double(x, y))
-
-
-def largest_relative_error(radius: float, m: int) -> float:
-    """Of `trigonometric(m)` and `positive_antithetic(m)` over vectors of one length (HRF Eq. 26)."""
-    return float(np.sqrt(1 / (2 * m)) * _w(radius))
-
-
-def relative_error_on_sphere(theta: ArrayLike, radius: float, m: int) -> Doubles:
-    """Of `trigonometric(m)` at angle theta, of `positive_antithetic(m)` at pi - theta (HRF Eq. 25)."""
-    half = np.sin(np.asarray(theta, np.float64) / 2) ** 2
-    return -np.expm1(-4 * radius**2 * half) * np.exp(2 * radius**2 * half) / np.sqrt(2 * m)
 
 
 def angular_hybrid_bound(radius: float, m: int, n: int) -> float:
     """An upper bound on the relative error of `angular_hybrid(m, n)` on a sphere of radius 1 or more.
 
-    HRF Theorem 3.5, with the constants that its proof gives (Eq. 48 to 64).
+    Source: HRF Theorem 3.5, with the constants of its proof (Eq. 48 to 64).
     """
     terms = 1 / np.pi - 1 / (n * np.pi) + radius / (n * np.sqrt(np.pi))
-    return float(np.sqrt(terms / (2 * m)) * _w(radius) / radius)
+    w = np.exp(2 * radius**2) * -np.expm1(-4 * radius**2)
+    return float(np.sqrt(terms / (2 * m)) * float(w) / radius)
 
 
 def kernel(x: ArrayLike, y: ArrayLike) -> Doubles:
@@ -228,14 +216,10 @@ def kernel(x: ArrayLike, y: ArrayLike) -> Doubles:
 
 
 def angle(x: ArrayLike, y: ArrayLike) -> Doubles:
-    """Between x and y, in [0, pi]."""
-    # From half-angles: the arc cosine loses all digits near 0 and pi, where the theory is sharpest.
+    """The angle between x and y, in [0, pi]."""
+    # From half-angles, since the arc cosine loses all digits near 0 and pi.
     u, w = (a / np.sqrt(_square(a))[..., None] for a in _double(x, y))
     return 2 * np.arctan2(np.sqrt(_square(u - w)), np.sqrt(_square(u + w)))
-
-
-def _w(radius: float) -> float:
-    return float(np.exp(2 * radius**2) * -np.expm1(-4 * radius**2))
 
 
 def _double(x: ArrayLike, y: ArrayLike) -> tuple[Doubles, Doubles]:

@@ -10,8 +10,6 @@ nothing. A primitive without a class is an error, so that nothing counts as zero
 Memory traffic and peak memory are counted too, see memory.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -34,29 +32,29 @@ COMPONENTS = (
 )
 OTHER = "other"
 
-ELEMENTWISE = frozenset(
-    """abs add add_any ceil clamp clz div floor integer_pow mul neg nextafter population_count
-    reduce_precision rem round select_n shift_left shift_right_arithmetic shift_right_logical sign square
-    sub""".split()
-)
-TRANSCENDENTAL = frozenset(
-    """acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp exp2 expm1 lgamma
-    log log1p logistic pow rsqrt sin sinh sqrt tan tanh""".split()
-)
-COMPARISON = frozenset("and eq ge gt is_finite le lt max min ne not or xor".split())
-REDUCTION = frozenset("reduce_sum reduce_prod cumsum cumprod".split())
-COMPARING_REDUCTION = frozenset(
-    "argmax argmin cummax cummin reduce_and reduce_max reduce_min reduce_or".split()
-)
-SORT = frozenset("sort top_k".split())
-MEMORY = frozenset(
-    """bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy dynamic_slice
-    dynamic_update_slice expand_dims gather iota pad reshape rev scatter slice split squeeze stack
-    stop_gradient transpose""".split()
-)
-SCATTER_ADD = frozenset(["scatter-add"])
 ARITHMETIC = ("multiply-add", "elementwise", "transcendental", "comparison")
 MOVED, TRAFFIC = "memory", "traffic"
+PER_RESULT = {
+    "elementwise": """abs add add_any ceil clamp clz div floor mul neg nextafter population_count
+    reduce_precision rem round select_n shift_left shift_right_arithmetic shift_right_logical sign square
+    sub""",
+    "transcendental": """acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp
+    exp2 expm1 lgamma log log1p logistic pow rsqrt sin sinh sqrt tan tanh""",
+    "comparison": "and eq ge gt is_finite le lt max min ne not or xor",
+    MOVED: """bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy dynamic_slice
+    dynamic_update_slice expand_dims gather iota pad reshape rev scatter slice split squeeze stack
+    stop_gradient transpose""",
+}
+"""Primitives by class with a cost of one per element of their results."""
+PER_OPERAND = {
+    "elementwise": "reduce_sum reduce_prod cumsum cumprod",
+    "comparison": "argmax argmin cummax cummin reduce_and reduce_max reduce_min reduce_or",
+}
+"""Primitives by class with a cost of one per element of their largest operand."""
+RESULT_CLASSES, OPERAND_CLASSES = (
+    {name: kind for kind, names in table.items() for name in names.split()}
+    for table in (PER_RESULT, PER_OPERAND)
+)
 
 
 @dataclass(frozen=True)
@@ -192,24 +190,16 @@ def _cost(eqn: Any) -> tuple[str, int]:
         return "multiply-add", 2 * _multiply_adds(eqn)
     if name == "integer_pow":
         return "elementwise", size_out * _multiplications(eqn.params["y"])
-    if name in ELEMENTWISE:
-        return "elementwise", size_out
-    if name in TRANSCENDENTAL:
-        return "transcendental", size_out
-    if name in COMPARISON:
-        return "comparison", size_out
-    if name in REDUCTION:
-        return "elementwise", size_in
-    if name in COMPARING_REDUCTION:
-        return "comparison", size_in
-    if name in SORT:
+    if name in ("sort", "top_k"):
         length = eqn.invars[0].aval.shape[eqn.params.get("dimension", -1)]
         rounds = max(1, ceil(log2(max(2, length))))
         return "comparison", size_in * rounds * eqn.params.get("num_keys", 1)
-    if name in SCATTER_ADD:
+    if name == "scatter-add":
         return "elementwise", prod(eqn.invars[2].aval.shape)
-    if name in MEMORY:
-        return MOVED, size_out
+    if name in RESULT_CLASSES:
+        return RESULT_CLASSES[name], size_out
+    if name in OPERAND_CLASSES:
+        return OPERAND_CLASSES[name], size_in
     raise NotImplementedError(f"primitive {name!r} has no class: its FLOPs cannot be counted")
 
 

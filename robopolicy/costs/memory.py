@@ -4,8 +4,6 @@ The counts assume no fusion, no cache, and no reuse of an operand's memory for a
 better, but the counts do not depend on the compiler.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 from typing import Any

@@ -1,11 +1,9 @@
 """Covariances between projection vectors of one block, and their part in the variance of an estimate.
 
-The variance of a mean over m vectors is the variance for independent vectors (closed form, theory.py) plus
-the covariances of all pairs of different vectors. These are zero between blocks. Within a block they have a
-closed form for some estimators (conformity.py); for the others they are sampled.
+The variance of a mean over m vectors is the variance for independent vectors (theory.py) plus the covariances
+of all pairs of different vectors. These are zero between blocks. Within a block they have a closed form for
+some estimators (conformity.py) and are sampled for the others.
 """
-
-from __future__ import annotations
 
 from functools import partial
 from threading import Lock
@@ -30,7 +28,7 @@ POINTS = (16, 256)  # lengths of the sampled sequences; shorter ones are their b
 
 
 def block_sizes(coupling: str, m: int, dim: int) -> list[int]:
-    """The sizes of the blocks in which m vectors are drawn."""
+    """The sizes of the blocks of m vectors."""
     if coupling == INDEPENDENT:
         return [1] * m
     width = m if coupling == WHOLE else padded(dim) if coupling in STRUCTURED else dim
@@ -66,10 +64,9 @@ class Covariances:
         return coupling == INDEPENDENT or (base.name in BASES and coupling in ALIKE)
 
     def variance(self, base: Base, coupling: str, m: int) -> Doubles:
-        """[P]: the variance of a mean over m vectors, sampled as a whole.
+        """[P]: the variance of a mean over m vectors, from sampled means.
 
-        Use it where the covariances cancel nearly all of the variance: their sampling noise would exceed the
-        small difference.
+        If the covariances cancel nearly all of the variance, their sampling noise exceeds the difference.
         """
         total = np.zeros(len(self.pairs.x))
         for size in block_sizes(coupling, m, self.pairs.dim):
@@ -85,20 +82,16 @@ class Covariances:
         size = self.pairs.dim if coupling in ALIKE else size
         key = (first, second, coupling, size)
         if key not in self._means:
-            closed = first == second and self.closed(first, coupling)
-            self._means[key] = self._closed(first, coupling) if closed else self._sampled(*key)
+            if first == second and self.closed(first, coupling):
+                x, y = self.pairs.x, self.pairs.y
+                # Of two vectors: MSE = (MSE of one + covariance) / 2.
+                pair, one = coupled_mse(first.name, coupling, x, y, 2), BASES[first.name][0](x, y, 1)
+                self._means[key] = 2 * pair - one
+            else:
+                a, b = self._centred(first, coupling, size), self._centred(second, coupling, size)
+                products = np.sum(a, axis=-1) * np.sum(b, axis=-1) - np.sum(a * b, axis=-1)
+                self._means[key] = np.mean(products, axis=0) / (size * (size - 1))
         return self._means[key]
-
-    def _closed(self, base: Base, coupling: str) -> Doubles:
-        x, y = self.pairs.x, self.pairs.y
-        # Of two vectors: MSE = (MSE of one + covariance) / 2.
-        return 2 * coupled_mse(base.name, coupling, x, y, 2) - BASES[base.name][0](x, y, 1)
-
-    def _sampled(self, first: Base, second: Base, coupling: str, size: int) -> Doubles:
-        a, b = self._centred(first, coupling, size), self._centred(second, coupling, size)
-        products = np.sum(a, axis=-1) * np.sum(b, axis=-1) - np.sum(a * b, axis=-1)
-        mean: Doubles = np.mean(products, axis=0) / (size * (size - 1))
-        return mean
 
     def _centred(self, base: Base, coupling: str, size: int) -> Doubles:
         """[N, P, b]: the estimates of every vector, minus their expectation."""
@@ -126,7 +119,7 @@ class Covariances:
 
 
 def _draw_uncompiled(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, Array]:
-    """`_draw` under a lock, finished when it returns."""
+    """`_draw`, one at a time."""
     with CALLBACKS:
         return jax.block_until_ready(_draw(coupling, size, dim, key))
 

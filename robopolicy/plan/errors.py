@@ -8,8 +8,6 @@ It is 0 for exact softmax, and 1 if the estimate is off by the size of the kerne
 of features is in closed form, except for the covariances that covariances.py samples.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

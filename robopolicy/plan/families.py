@@ -1,11 +1,9 @@
 """The mechanisms that a plan compares.
 
-They are those of `MECHANISMS` whose error has a formula. Clustered hybrids have none, since they fit centres
-to all tokens of a frame, and positive discrete maps have none, since they shift by the smallest coordinate.
-Sizes are powers of two. Free constants minimise the variance for the given pairs.
+The error of these `MECHANISMS` has a formula. Clustered hybrids have none, since they fit centres to all
+tokens of a frame; neither have positive discrete maps, which shift by the smallest coordinate. Sizes are
+powers of two. Free constants minimise the variance for the pairs.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +12,7 @@ import numpy as np
 
 from robopolicy.attention import canonical
 from robopolicy.attention.catalogue import COUPLINGS, POSITIVE_BASES
-from robopolicy.attention.discrete import geometric_p, poisson_rate
+from robopolicy.attention.discrete import GEOMETRIC, POISSON, best_parameter
 from robopolicy.attention.exponential import best_exponent
 from robopolicy.plan.covariances import STRUCTURED, padded
 from robopolicy.plan.pairs import Pairs
@@ -80,23 +78,16 @@ def couplings(shape: Shape, dim: int) -> list[str]:
 def _bases(pairs: Pairs) -> Iterator[tuple[Base, str]]:
     for name in ("trigonometric", "trigonometric_phase", *POSITIVE_BASES):
         yield Base(name), ""
-    A, s = _exponent(pairs)
+    sums, differences = (float(np.mean(np.sum((pairs.x + s * pairs.y) ** 2, axis=1))) for s in (1, -1))
+    A, s = best_exponent(sums, differences, (sums + differences) / 2, pairs.dim)
+    A = complex(round(A.real, 4), round(A.imag, 4))
     yield Base("generalized_exponential", A=A, s=s), f", A={_text(A)}, s={s}"
     for phase in PHASES:
         A = complex(*(round(float(f(phase)), 3) for f in (np.cos, np.sin)))
         yield Base("complex_exponential", A=A), f", A={_text(A)}"
-    xs, ys = (np.mean(np.abs(a), axis=0) for a in (pairs.x, pairs.y))
-    squares = np.mean(pairs.x**2, axis=0) * np.mean(pairs.y**2, axis=0)
-    for name, argument, best in (("poisson", "rate", poisson_rate), ("geometric", "p", geometric_p)):
-        parameter = float(f"{best(xs, ys, squares):.4g}")
-        parameter = min(parameter, MOST_P) if argument == "p" else parameter
-        yield Base(name, parameter=parameter), f", {argument}={parameter!r}"
-
-
-def _exponent(pairs: Pairs) -> tuple[complex, int]:
-    sums, differences = (float(np.mean(np.sum((pairs.x + s * pairs.y) ** 2, axis=1))) for s in (1, -1))
-    A, s = best_exponent(sums, differences, (sums + differences) / 2, pairs.dim)
-    return complex(round(A.real, 4), round(A.imag, 4)), s
+    for name, distribution, most in (("poisson", POISSON, np.inf), ("geometric", GEOMETRIC, MOST_P)):
+        parameter = min(float(f"{best_parameter(distribution, pairs.x, pairs.y):.4g}"), most)
+        yield Base(name, parameter=parameter), f", {distribution.parameter}={parameter!r}"
 
 
 def _text(A: complex) -> str:

@@ -1,7 +1,5 @@
 """Measures the errors of kernel estimates, to compare with predictions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,25 +18,25 @@ PAIRS = 48 * 24**2  # of queries and keys that are compared, in all heads togeth
 
 
 def measured_error(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int = 0) -> float:
-    """The error of a mechanism on recorded queries and keys, as errors.py defines it, over draws of features.
+    """The error of a mechanism on recorded queries and keys, as in errors.py, over draws of features.
 
     Args:
       spec: the mechanism.
       heads: queries [T, D] and keys [S, D] of one frame and head each.
-      dim: width of the mechanism's queries and keys. If it is not D, the error is measured on pairs of that
-        width with the same lengths and angles.
+      dim: width of the mechanism's queries and keys. If it is not D, the pairs are of that width, with the
+        same lengths and angles.
       seed: of the draws and of the sampled pairs.
     """
     # Images of other sizes have other numbers of tokens.
-    alike: dict[tuple[int, ...], list[tuple[Any, Any]]] = {}
+    groups: dict[tuple[int, ...], list[tuple[Any, Any]]] = {}
     for q, k in heads:
-        alike.setdefault((len(q), len(k)), []).append((q, k))
-    squares = [len(group) * _mean_square(spec, group, dim, seed) for group in alike.values()]
+        groups.setdefault((len(q), len(k)), []).append((q, k))
+    squares = [len(group) * _mean_square(spec, group, dim, seed) for group in groups.values()]
     return float(np.sqrt(sum(squares) / len(heads)))
 
 
 def _mean_square(spec: str, heads: Sequence[tuple[Any, Any]], dim: int, seed: int) -> float:
-    """The mean squared error on heads with as many queries and keys each."""
+    """The mean squared error on heads with equal numbers of queries, and of keys."""
     mechanism = feature_map(spec)
     rng = np.random.default_rng(seed)
     if dim == np.shape(heads[0][0])[1]:

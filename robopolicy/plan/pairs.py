@@ -1,16 +1,12 @@
 """Pairs of queries and keys, whose lengths and angles determine the predicted errors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from robopolicy.attention.theory import angle
+from robopolicy.attention.theory import Doubles, angle
 
-Doubles = NDArray[np.float64]
 SAMPLES = 128
 POOL = 2**15  # pairs from which the samples are taken
 

@@ -1,6 +1,4 @@
-"""The resolutions that a plan compares: what may vary of a policy besides its mechanism."""
-
-from __future__ import annotations
+"""The resolutions that a plan compares: everything that varies in a policy except its mechanism."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +10,7 @@ from robopolicy.policies.vision_performer_config import LEAST_TOKENS, MOST_TOKEN
 
 
 def head_dims(config: PolicyConfig) -> list[int]:
-    """Widths of queries and keys: the policy's own, half of it and twice it, where it can have them."""
+    """Widths of queries and keys: the policy's own, half and twice of it, if the policy allows them."""
     own = head_dim_of(config)
     widths = [own, own // 2, 2 * own]
     if not isinstance(config, IAPConfig):
@@ -21,21 +19,21 @@ def head_dims(config: PolicyConfig) -> list[int]:
 
 
 def resolutions(config: PolicyConfig) -> Iterator[Resolution]:
-    """Every patch with every share of kept tokens that has a price, and every width of heads."""
+    """Every patch with every share of kept tokens that changes the FLOPs, and every width of heads."""
     config = replace(config, attention=EXACT)
     for dim in head_dims(config):
         sized = with_head_dim(config, dim)
         if isinstance(sized, IAPConfig):
             for patch in sized.patches:
-                # A share that is only kept from zeroing costs nothing: it matters where tokens are handed on.
+                # Kept tokens cost nothing unless the policy processes them further, as the variant rank does.
                 for keep in (sized.keep, sized.keep / 2) if sized.variant == "rank" else (sized.keep,):
-                    found = replace(sized, patch=patch, keep=keep)
-                    kept = None if sized.variant == "trans" else keep
-                    yield Resolution(found, patch, found.tokens, kept, dim)
+                    walker = replace(sized, patch=patch, keep=keep)
+                    share = None if sized.variant == "trans" else keep
+                    yield Resolution(walker, patch, walker.tokens, share, dim)
         else:
             sides = [side for image in sized.images for side in (image.rows, image.columns)]
             for patch in sized.patches:
                 usual = all(LEAST_TOKENS <= side // patch <= MOST_TOKENS for side in sides)
                 if usual or patch == sized.patch:
-                    found_ = replace(sized, patch=patch)
-                    yield Resolution(found_, patch, found_.tokens, None, dim)
+                    performer = replace(sized, patch=patch)
+                    yield Resolution(performer, patch, performer.tokens, None, dim)

@@ -1,10 +1,8 @@
-"""The search: every mechanism at every resolution, its price and its error, and which ones no other beats.
+"""The search: prices and errors of all mechanisms at all resolutions, and the mechanisms on each front.
 
-Only at one resolution can prices and errors be held against each other: what coarser tokens, narrower heads
-or fewer kept tokens cost a policy is for training to tell. So each resolution has a front of its own.
+Errors are comparable at one resolution only: the cost of coarser tokens, narrower heads or fewer kept tokens
+to a policy shows in training. So each resolution has a front of its own.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,21 +27,21 @@ from robopolicy.policies.catalogue import PolicyConfig, blank_policy
 from robopolicy.policies.iap_config import IAPConfig
 
 EXACT = "softmax"
-USELESS = 1.0  # an estimate that is as far off as the kernel is large
-FEW, AT = 64, ((8, 16), (2, 4))  # tokens, m and n for which prices are counted that others are judged by
+USELESS = 1.0  # the error of an estimate that is off by the size of the kernel
+FEW, AT = 64, ((8, 16), (2, 4))  # tokens, m and n of the exact prices from which others are interpolated
 USUAL = "orthogonal"
 REFERENCE = Shape(ANGULAR, 8, 8, Base("positive_antithetic"), ", base=positive_antithetic")
-SLACK = 1.05  # how much dearer a mechanism may look than a better one and still be counted
+SLACK = 1.05  # ratio of estimated prices from which a mechanism with a higher error is left out
 
 
 class Resolution(NamedTuple):
-    """What a policy looks at and compares, apart from how it attends.
+    """The inputs of a policy's attention.
 
     Attributes:
       config: the policy with exact softmax.
       patch: side of a token, pixels.
-      tokens: of all images.
-      keep: share of the tokens that are kept, None where all are.
+      tokens: number in all images.
+      keep: share of tokens that the policy keeps; None if it keeps all.
       head_dim: width of queries and keys.
     """
 
@@ -60,7 +58,7 @@ class Choice(NamedTuple):
     Attributes:
       spec: of the mechanism.
       flops: of a policy step.
-      error: of the kernel, as errors.py has it.
+      error: of the kernel, as in errors.py.
       config: the whole policy.
     """
 
@@ -71,13 +69,13 @@ class Choice(NamedTuple):
 
 
 class Front(NamedTuple):
-    """What may be chosen at one resolution.
+    """The mechanisms on the front of one resolution.
 
     Attributes:
-      resolution: which.
+      resolution: of all choices.
       rest: FLOPs of a step without attention.
       exact: exact softmax.
-      choices: cheapest first, each more exact than all before, softmax the last.
+      choices: cheapest first, with falling errors; the last is softmax.
     """
 
     resolution: Resolution
@@ -87,7 +85,7 @@ class Front(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How a policy attends: an operation of so many heads at once, so many times a step, and on what."""
+    """An operation on `tokens` of width `dim`, for `heads` at once, `times` per step."""
 
     operation: str
     times: int
@@ -97,7 +95,7 @@ class Use(NamedTuple):
 
 
 def uses_of(config: PolicyConfig) -> tuple[Use, ...]:
-    """How the policy of `config` attends, images of other sizes apart."""
+    """The uses of attention in a policy, one for each number of tokens."""
     if isinstance(config, IAPConfig):
         operation = "apply" if config.variant == "trans" else "rank"
         counts = Counter(config.token_count(view) for reader in config.readers for view in reader.views)
@@ -111,10 +109,7 @@ def head_dim_of(config: PolicyConfig) -> int:
 
 
 def with_head_dim(config: PolicyConfig, dim: int) -> PolicyConfig:
-    """The policy with queries and keys of another width.
-
-    Raises ValueError for a width that it cannot have.
-    """
+    """The policy with queries and keys of another width. Raises ValueError for a width it does not allow."""
     if isinstance(config, IAPConfig):
         return replace(config, head_dim=dim)
     if dim < 1 or config.width % dim:
@@ -123,7 +118,7 @@ def with_head_dim(config: PolicyConfig, dim: int) -> PolicyConfig:
 
 
 def price(spec: str, uses: Sequence[Use]) -> int:
-    """FLOPs that attention by `spec` takes in a step."""
+    """FLOPs of attention with `spec` in a step."""
     return sum(use.times * _counted(spec, use._replace(times=1)) for use in uses)
 
 
@@ -134,7 +129,7 @@ def rest(resolution: Resolution) -> int:
 
 
 def check_budget(budget: int, offered: Sequence[Resolution]) -> None:
-    """Raise ValueError for a budget that does not pay for a step, even without attention."""
+    """Raise ValueError for a budget below the FLOPs of a step without attention."""
     least = min(map(rest, offered))
     if budget < least:
         raise ValueError(
@@ -146,7 +141,7 @@ def check_budget(budget: int, offered: Sequence[Resolution]) -> None:
 def _counted(spec: str, use: Use) -> int:
     mechanism = attention(spec)
     one = jax.eval_shape(lambda key: mechanism.init(key, use.dim), KEY)
-    # Several heads at once, as policies have them: what all of them share is paid for once.
+    # All heads at once, as in policies: computations that they share count once.
     features, token = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((use.heads, *leaf.shape), leaf.dtype),
         (one, jax.ShapeDtypeStruct((use.tokens, use.dim), "float32")),
@@ -164,13 +159,13 @@ class Search:
         """Predict the errors of all mechanisms for every width of heads.
 
         Args:
-          pairs: what to predict errors on. For another width they keep their lengths and angles.
+          pairs: queries and keys. In another width they have the same lengths and angles.
           head_dims: the widths, two or more each.
-          on_width: called after each of them.
+          on_width: called after each width.
         """
         self._errors: dict[int, Errors] = {}
         self._best: dict[int, list[tuple[Shape, str, float]]] = {}
-        self._looks: dict[tuple[Use, ...], Doubles] = {}
+        self._estimates: dict[tuple[Use, ...], Doubles] = {}
         with ThreadPoolExecutor() as pool:
             each = [Errors(pairs if dim == pairs.dim else in_width(pairs, dim)) for dim in head_dims]
             for dim, errors, best in zip(head_dims, each, pool.map(_best, each), strict=True):
@@ -182,103 +177,102 @@ class Search:
         return self.choice(REFERENCE, USUAL, resolution)
 
     def choice(self, shape: Shape, coupling: str, resolution: Resolution) -> Choice:
-        """One mechanism at one resolution, whatever it is good for."""
-        spec, uses = shape.spec(coupling), uses_of(resolution.config)
-        flops = rest(resolution) + price(spec, uses)
+        """Any mechanism at one resolution."""
         error = self._errors[resolution.head_dim].of(shape, coupling)
-        return Choice(spec, flops, error, replace(resolution.config, attention=spec))
+        return _choice(shape.spec(coupling), error, resolution)
 
     def front(self, resolution: Resolution) -> Front:
-        """The mechanisms at one resolution that no other one beats in price and in error."""
-        config, uses = resolution.config, uses_of(resolution.config)
-        without = rest(resolution)
-        exact = Choice(EXACT, without + price(EXACT, uses), 0.0, config)
-        offered = [exact]
-        for spec, error in self._promising(uses):
-            total = without + price(spec, uses)
-            offered.append(Choice(spec, total, error, replace(config, attention=spec)))
-        return Front(resolution, without, exact, undominated(offered))
+        """The mechanisms at one resolution for which no other has both a lower price and a lower error."""
+        exact = _choice(EXACT, 0.0, resolution)
+        promising = self._promising(uses_of(resolution.config))
+        choices = [exact, *(_choice(spec, error, resolution) for spec, error in promising)]
+        return Front(resolution, rest(resolution), exact, undominated(choices))
 
     def _promising(self, uses: tuple[Use, ...]) -> list[tuple[str, float]]:
-        """Specs and errors of what may be on the front, judged by prices that are not exact."""
+        """Specs and errors of mechanisms that may be on the front, from estimated prices."""
         known, few = self._best[uses[0].dim], tuple(use._replace(tokens=FEW) for use in uses)
-        if few not in self._looks:
-            self._looks[few] = np.array([self._look(shape, coupling, few) for shape, coupling, _ in known])
-        looks = self._looks[few]
-        errors = np.array([error for _, _, error in known])
-        found = []
-        for (shape, coupling, error), look in zip(known, looks, strict=True):
-            if not np.any(errors[looks * SLACK <= look] <= error):
-                found.append((shape.spec(coupling), error))
-        return found
+        if few not in self._estimates:
+            self._estimates[few] = np.array([_estimated_price(shape, c, few) for shape, c, _ in known])
+        prices, errors = self._estimates[few], np.array([error for _, _, error in known])
+        return [
+            (shape.spec(coupling), error)
+            for (shape, coupling, error), own in zip(known, prices, strict=True)
+            if not np.any(errors[prices * SLACK <= own] <= error)
+        ]
 
-    def _look(self, shape: Shape, coupling: str, few: tuple[Use, ...]) -> float:
-        """About what a mechanism takes: linear in the number of vectors, or in both of a hybrid's."""
 
-        def at(m: int, n: int) -> int:
-            return price(shape._replace(m=m, n=n).spec(INDEPENDENT), few)
+def _choice(spec: str, error: float, resolution: Resolution) -> Choice:
+    flops = rest(resolution) + price(spec, uses_of(resolution.config))
+    return Choice(spec, flops, error, replace(resolution.config, attention=spec))
 
-        def dearer(vectors: int) -> int:
-            """What `vectors` of a structured coupling take more than as many others."""
-            prices = [price(f"positive(m={vectors}, coupling={c})", few) for c in (coupling, INDEPENDENT)]
-            return prices[0] - prices[1]
 
-        (m, m2), (n, n2) = AT
-        more = sum(dearer(v) for v in (shape.m, shape.n) if v) if coupling in STRUCTURED else 0
-        if not shape.n:
-            return more + at(m, 0) + (at(m2, 0) - at(m, 0)) * (shape.m - m) / (m2 - m)
-        u, w = (shape.m - m) / (m2 - m), (shape.n - n) / (n2 - n)
-        low, high = ((1 - w) * at(i, n) + w * at(i, n2) for i in (m, m2))
-        return more + (1 - u) * low + u * high
+def _estimated_price(shape: Shape, coupling: str, few: tuple[Use, ...]) -> float:
+    """A price interpolated linearly in the number of vectors, or in both numbers of a hybrid."""
+
+    def at(m: int, n: int) -> int:
+        return price(shape._replace(m=m, n=n).spec(INDEPENDENT), few)
+
+    def surcharge(vectors: int) -> int:
+        """The price of `vectors` of a structured coupling, less that of independent ones."""
+        prices = [price(f"positive(m={vectors}, coupling={c})", few) for c in (coupling, INDEPENDENT)]
+        return prices[0] - prices[1]
+
+    (m, m2), (n, n2) = AT
+    more = sum(surcharge(v) for v in (shape.m, shape.n) if v) if coupling in STRUCTURED else 0
+    if not shape.n:
+        return more + at(m, 0) + (at(m2, 0) - at(m, 0)) * (shape.m - m) / (m2 - m)
+    u, w = (shape.m - m) / (m2 - m), (shape.n - n) / (n2 - n)
+    low, high = ((1 - w) * at(i, n) + w * at(i, n2) for i in (m, m2))
+    return more + (1 - u) * low + u * high
 
 
 def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple[Front, Choice]:
-    """The choice among all fronts, and the front that it is from.
+    """The choice among all fronts, and its front.
 
-    Of what the budget allows: the most tokens, then the most kept tokens, then heads as wide as the policy's
-    own, at which some mechanism is exact enough; and there the most exact. Where there is none, that of least
-    error.
+    Within the budget, it has the most tokens, then the most kept tokens, then heads as wide as the policy's
+    own, at which some mechanism has an error of `most` or less; and there the least error. If no mechanism
+    has, it has the least error of all.
 
     Args:
-      fronts: one a resolution.
+      fronts: one per resolution.
       budget: FLOPs of a step.
-      most: the largest error that is exact enough.
+      most: the largest acceptable error.
       own: the policy's own width of heads.
 
-    Raises ValueError for a budget that nothing meets.
+    Raises ValueError for a budget below the price of every choice.
     """
     allowed = [(f, c) for f in fronts for c in f.choices if c.flops <= budget]
     if not allowed:
-        front, cheapest = min(((f, f.choices[0]) for f in fronts), key=lambda found: found[1].flops)
+        front, cheapest = min(((f, f.choices[0]) for f in fronts), key=lambda pair: pair[1].flops)
         raise ValueError(
             f"budget is {budget}: the least that a step takes is {cheapest.flops}, with {cheapest.spec}, "
             f"{front.resolution.tokens} tokens and heads {front.resolution.head_dim} wide"
         )
     enough = [(f, c) for f, c in allowed if c.error <= most]
 
-    def preferred(found: tuple[Front, Choice]) -> tuple[float, ...]:
-        r = found[0].resolution
-        return -r.tokens, -(r.keep or 1.0), r.head_dim != own, found[1].error
+    def preference(pair: tuple[Front, Choice]) -> tuple[float, ...]:
+        r = pair[0].resolution
+        return -r.tokens, -(r.keep or 1.0), r.head_dim != own, pair[1].error
 
-    return min(enough, key=preferred) if enough else min(allowed, key=lambda found: found[1].error)
+    return min(enough, key=preference) if enough else min(allowed, key=lambda pair: pair[1].error)
 
 
 def _best(errors: Errors) -> list[tuple[Shape, str, float]]:
-    """Shapes of some use, with the coupling of least error, and with each that has another price."""
-    found = []
+    """Shapes with an error below `USELESS`: with the best coupling, and with each structured one."""
+    rows = []
     for shape in shapes(errors.pairs):
         each = [(errors.of(shape, c), c) for c in couplings(shape, errors.pairs.dim)]
-        alike = [own for own in each if own[1] not in STRUCTURED]
-        # Where all are alike, as for a single vector, the usual one.
-        best = min(alike, key=lambda own: (own[0], own[1] != USUAL))
-        for error, coupling in (best, *(own for own in each if own[1] in STRUCTURED)):
+        dense = [pair for pair in each if pair[1] not in STRUCTURED]
+        # With equal errors, as for a single vector, the usual coupling.
+        best = min(dense, key=lambda pair: (pair[0], pair[1] != USUAL))
+        for error, coupling in (best, *(pair for pair in each if pair[1] in STRUCTURED)):
             if error <= USELESS:
-                found.append((shape, coupling, error))
-    return found
+                rows.append((shape, coupling, error))
+    return rows
 
 
 def undominated(choices: Sequence[Choice]) -> list[Choice]:
-    """Those that are more exact than all that cost as much or less, cheapest first."""
+    """The choices with a lower error than all that cost the same or less, cheapest first."""
     front: list[Choice] = []
     for choice in sorted(choices, key=lambda c: (c.flops, c.error, c.spec)):
         if not front or choice.error < front[-1].error:

@@ -1,7 +1,5 @@
 """The estimate of a single projection vector: every estimator is the mean of such terms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -50,21 +48,6 @@ def _half(pairs: Pairs) -> Doubles:
     return (np.sum(pairs.x**2, axis=1) + np.sum(pairs.y**2, axis=1))[:, None] / 2
 
 
-def trigonometric(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
-    """HRF Eq. 2."""
-    return np.cos(projected.x - projected.y) * np.exp(_half(pairs))
-
-
-def positive(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
-    """FAVOR+."""
-    return np.exp(projected.x + projected.y - _half(pairs))
-
-
-def positive_antithetic(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
-    """HRF Eq. 3."""
-    return np.cosh(projected.x + projected.y) * np.exp(-_half(pairs))
-
-
 def optimal_positive(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
     """CRT Theorem 3.3, with the constant for each pair's frame and head."""
     tilt = optimal_constant(pairs.square, pairs.dim)[:, None]
@@ -94,25 +77,17 @@ def _real(exponent: NDArray[np.complex128]) -> Doubles:
     return real
 
 
-def signs(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
-    """HRF Eq. 42, rescaled: the mean is 1 - 2 angle / pi."""
-    return np.sign(projected.x) * np.sign(projected.y)
-
-
-def waves(base: Base, pairs: Pairs, projected: Projected) -> Doubles:
-    """HRF Eq. 70: the mean is the Gaussian kernel of sigma x and sigma y."""
-    return np.cos(base.sigma * (projected.x - projected.y))
-
-
 TERMS: Mapping[str, Term] = {
-    "trigonometric": trigonometric,
-    "positive": positive,
-    "positive_antithetic": positive_antithetic,
+    # HRF Eq. 2, FAVOR+ and HRF Eq. 3.
+    "trigonometric": lambda base, pairs, p: np.cos(p.x - p.y) * np.exp(_half(pairs)),
+    "positive": lambda base, pairs, p: np.exp(p.x + p.y - _half(pairs)),
+    "positive_antithetic": lambda base, pairs, p: np.cosh(p.x + p.y) * np.exp(-_half(pairs)),
     "optimal_positive": optimal_positive,
     "generalized_exponential": generalized_exponential,
     "complex_exponential": complex_exponential,
-    "signs": signs,
-    "waves": waves,
+    # HRF Eq. 42 with mean 1 - 2 angle / pi, and Eq. 70 with the Gaussian kernel of sigma x, sigma y as mean.
+    "signs": lambda base, pairs, p: np.sign(p.x) * np.sign(p.y),
+    "waves": lambda base, pairs, p: np.cos(base.sigma * (p.x - p.y)),
 }
 """The terms [N, P, b] by name. Discrete estimators need none: their vectors are independent."""
 

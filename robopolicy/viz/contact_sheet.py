@@ -1,7 +1,5 @@
 """Many frames on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Learning curves: pictures of the logs of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap

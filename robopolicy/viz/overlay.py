@@ -1,7 +1,5 @@
 """Overlays on pictures of the robot: camera images, the mask of the attention, captions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import cv2
@@ -21,10 +19,7 @@ PAPER = 28  # grey level behind text
 
 
 def depth_picture(
-    depth: NDArray[np.float32],
-    level: NDArray[np.float32],
-    mask: NDArray[np.bool_] | None,
-    scale: int,
+    depth: NDArray[np.float32], level: NDArray[np.float32], mask: NDArray[np.bool_] | None, scale: int
 ) -> Picture:
     """A depth image [H, W] (m) as a picture [H * scale, W * scale, 3].
 
@@ -61,9 +56,7 @@ def mark(picture: Picture, places: NDArray[np.float64], radius: int) -> None:
 
 
 def projected(
-    points: NDArray[np.float64],
-    view: tuple[Sequence[float], Sequence[float], float],
-    size: tuple[int, int],
+    points: NDArray[np.float64], view: tuple[Sequence[float], Sequence[float], float], size: tuple[int, int]
 ) -> NDArray[np.float64]:
     """Pixels [N, 2] (x, y) of the `points` [N, 3] (m, world, z up) in a picture.
 

@@ -1,7 +1,5 @@
 """The style of all plots, and how they are saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rerun recordings of episodes: shapes, images and numbers over time. It needs the extra `rerun`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A self-contained HTML page about runs: it embeds all pictures and videos and loads nothing."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""A picture of stacked bars: one bar per thing, with its parts end to end."""
-
-from __future__ import annotations
+"""A picture of stacked bars: the parts of each bar are end to end."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A picture of the return of policies against the FLOPs of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,15 +50,12 @@ def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None
         missing = max(0.0, LEAST_SPAN * max(abs(low), abs(high)) - (high - low)) / 2
         axes.set_ylim(low - missing, high + missing)
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        axes.xaxis.set_minor_formatter(EngFormatter(sep=" ") if _narrow(rows) else NullFormatter())
+        flops = [row["flops"] for row in rows]
+        # Within a factor of ten, the axis needs labels between powers of ten.
+        narrow = max(flops) < 10 * min(flops)
+        axes.xaxis.set_minor_formatter(EngFormatter(sep=" ") if narrow else NullFormatter())
         axes.set_xlabel("FLOPs of a policy step")
         several = any(row["return_spread"] is not None for row in rows)
         axes.set_ylabel("mean return, and standard deviation between runs" if several else "mean return")
         figure.suptitle(title)
         figure.legend(loc="outside lower center")
-
-
-def _narrow(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether all FLOPs are within a factor of ten, so that the axis needs labels between powers of ten."""
-    flops = [row["flops"] for row in rows]
-    return max(flops) < 10 * min(flops)

@@ -1,7 +1,5 @@
 """Video files, written whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

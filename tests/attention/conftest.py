@@ -1,7 +1,7 @@
-"""What the tests of attention run over: every mechanism of the catalogue, made small, and tokens.
+"""Mechanisms and tokens for the tests of attention: every mechanism of the catalogue, with small counts.
 
-The quick part tests softmax and the angular hybrid, which is made of most parts there are. The slow part
-tests every mechanism. Marked `full` are combinations of parts that are tested one by one elsewhere.
+The quick part tests softmax and the angular hybrid, which contains most parts of the others. The slow part
+tests every mechanism. Tests marked `full` combine parts that other tests check one by one.
 """
 
 import re
@@ -23,14 +23,14 @@ FAMILIES = (*QUICK, "trigonometric", "optimal_positive", "clustered_hybrid")
 
 
 def small(name: str, **arguments: str) -> str:
-    """The example of a mechanism with small counts, and other arguments as given."""
+    """The example of a mechanism with small counts and other arguments."""
     given = dict(re.findall(r"(\w+)=([^,)]+)", MECHANISMS[name].example))
     given |= {count: str(SMALL[count]) for count in MECHANISMS[name].counts} | arguments
     return f"{name}({', '.join(f'{a}={v}' for a, v in given.items())})"
 
 
 def _variants() -> list[str]:
-    """Every other choice that a mechanism offers, couplings apart, and constants that are given."""
+    """Every option of a mechanism that is not the default, except couplings, and constants by hand."""
     chosen = [
         small(name, **{argument: option})
         for name, mechanism in MECHANISMS.items()
@@ -50,8 +50,8 @@ VARIANTS = [_marked(spec, False, False) for spec in _variants()]
 SAMPLE = [_marked(small(name), name in QUICK, name in FAMILIES) for name in MECHANISMS]
 SAMPLE += [_marked(spec, False, False) for spec in _variants()]
 SOFTMAX = pytest.param("softmax", id="softmax")
-# Couplings change what is drawn and nothing after that. The second map is the one that looks at the length of
-# its vectors, which structured vectors compute on a path of their own.
+# Couplings change the draw only. The second map also uses the lengths of its vectors, which structured ones
+# compute separately.
 COUPLED = [
     _marked(small(name, coupling=coupling), False, (name, coupling) == ("optimal_positive", "fast_simplex"))
     for coupling in COUPLINGS
@@ -60,7 +60,7 @@ COUPLED = [
 ]
 
 
-# Means of all others are tested together with their closed forms. Independent vectors compile fastest.
+# Tests of closed forms cover the means of all others. Independent vectors compile fastest.
 OPEN = [
     _marked(small(name, coupling="iid", **matrices), False, not matrices)
     for name in ("clustered_hybrid", "gaussian_mixture_hybrid")
@@ -68,7 +68,7 @@ OPEN = [
 ]
 
 
-# One after another, so that all tests of a mechanism share what is compiled for it.
+# Of scope module, so that all tests of a mechanism run in turn and share its compiled code.
 @pytest.fixture(scope="module", params=[*SPECS, *VARIANTS, SOFTMAX])
 def any_spec(request: pytest.FixtureRequest) -> str:
     """The spec of every mechanism."""
@@ -103,7 +103,7 @@ def coupled_spec(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def small_spec():
-    """(name, **arguments) -> the example of a mechanism with small counts, and other arguments as given."""
+    """(name, **arguments) -> the example of a mechanism with small counts and other arguments."""
     return small
 
 

@@ -42,7 +42,9 @@ F, G = (
         full(scale(0.0, add(F, G)), lambda f, g: 0 * f),
     ],
 )
-def test_maps_compute_what_their_kernels_do(made: FeatureMap, expected, tokens, explicit_kernel) -> None:
+def test_maps_compute_sums_products_and_multiples_of_kernels(
+    made: FeatureMap, expected, tokens, explicit_kernel
+) -> None:
     x, y = tokens(1, 4, 5), tokens(2, 6, 5, 1.3)
     features = made.init(jax.random.key(0), 5)
     estimate = jit(partial(kernel_estimate, made))(features, x, y)
@@ -56,7 +58,7 @@ def test_maps_compute_what_their_kernels_do(made: FeatureMap, expected, tokens, 
 
 
 @pytest.mark.slow
-def test_a_product_of_draws_of_one_map_is_unbiased_because_they_differ(tokens) -> None:
+def test_a_product_of_a_map_with_itself_has_two_draws_and_no_bias(tokens) -> None:
     squared = multiply(F, F)
     first, second = jax.tree.leaves(squared.init(jax.random.key(0), 5))
     assert not jnp.any(first == second)
@@ -67,7 +69,7 @@ def test_a_product_of_draws_of_one_map_is_unbiased_because_they_differ(tokens) -
     assert abs(estimates.mean() - jnp.exp(2 * x @ y.T)[0, 0]) < 5 * estimates.std() / np.sqrt(20_000)
 
 
-def test_products_stay_factored_until_asked() -> None:
+def test_products_stay_factored_until_values_are_read() -> None:
     x = jnp.arange(6.0).reshape(2, 3)
     product = outer(ScaledFeatures.of(x), ScaledFeatures.of(x[:, :2], jnp.array([1.0, 2.0])))
     assert [[f.shape for f in block.factors] for block in product.blocks] == [[(2, 3), (2, 2)]]
@@ -75,7 +77,7 @@ def test_products_stay_factored_until_asked() -> None:
     np.testing.assert_array_equal(product.log_scale, [1.0, 2.0])
 
 
-def test_blocks_keep_their_scales_and_share_one_when_written_out() -> None:
+def test_blocks_have_own_scales_and_written_out_a_common_one() -> None:
     one = ScaledFeatures.of(jnp.ones((1, 2)), jnp.array([700.0]))
     two = ScaledFeatures.of(jnp.ones((1, 1)), jnp.array([699.0]))
     both = concatenate(one, two)
@@ -86,7 +88,7 @@ def test_blocks_keep_their_scales_and_share_one_when_written_out() -> None:
 
 
 @pytest.mark.slow
-def test_a_multiple_of_a_kernel_changes_queries_alone() -> None:
+def test_a_multiple_of_a_kernel_changes_queries_only() -> None:
     features = F.init(jax.random.key(0), 5)
     x = jnp.ones((2, 5))
     twice = scale(-2.0, F)

@@ -29,14 +29,14 @@ def test_specs_have_one_canonical_form(spec: str, written: str) -> None:
     attention(spec)
 
 
-def test_a_spec_is_the_call_it_looks_like() -> None:
+def test_a_spec_equals_the_call_of_its_function() -> None:
     key = jax.random.key(0)
     by_name, by_call = feature_map("positive(m=5, coupling=iid)"), positive(5, iid)
     np.testing.assert_array_equal(by_name.init(key, 3).omega.vectors, by_call.init(key, 3).omega.vectors)
 
 
-def test_a_spec_names_one_object() -> None:
-    assert attention("positive(m=5)") is attention("positive(m=5)")
+def test_equal_specs_have_one_object() -> None:
+    assert attention("positive(m=5)") is attention(" positive( m=05, coupling=orthogonal )")
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -59,6 +59,11 @@ def test_every_example_is_a_spec_of_its_own_mechanism(name: str) -> None:
         ("positive(m=-3)", ["m is '-3'", "positive integer"]),
         ("positive(m=2.5)", ["m is '2.5'", "positive integer"]),
         ("positive(m=many)", ["m is 'many'", "positive integer"]),
+        ("positive(m=8.0)", ["m is '8.0'", "positive integer"]),
+        ("positive(m=True)", ["m is 'True'", "positive integer"]),
+        ("positive(m=1048577)", ["m is '1048577'", "a positive integer of at most 1048576"]),
+        ("angular_hybrid(m=8, n=1048577)", ["n is '1048577'", "at most 1048576"]),
+        ("positive(m=" + 5000 * "9" + ")", ["m is '999", "at most 1048576"]),
         ("positive(m=8, n=8)", ["positive has no argument 'n'", "m, coupling"]),
         ("positive(m=8, couplng=iid)", ["'couplng'", "did you mean 'coupling'?"]),
         ("positive(m=8, coupling=orthgonal)", ["coupling 'orthgonal'", "did you mean 'orthogonal'?", "iid"]),
@@ -72,9 +77,14 @@ def test_every_example_is_a_spec_of_its_own_mechanism(name: str) -> None:
         ("", ["not an attention spec"]),
         ("__import__('os')", ["unknown attention '__import__'"]),
         ("softmax(m=8)", ["softmax takes no arguments"]),
+        ("softmax(8)", ["softmax takes no arguments"]),
+        (None, ["spec is None: it must be a string such as 'angular_hybrid(m=8, n=8)'"]),
+        (3, ["spec is 3: it must be a string"]),
+        (b"softmax", ["spec is b'softmax': it must be a string"]),
+        (["softmax"], ["spec is ['softmax']: it must be a string"]),
     ],
 )
-def test_wrong_specs_are_answered_in_one_line(spec: str, says: list[str]) -> None:
+def test_wrong_specs_are_refused_in_one_line(spec: str, says: list[str]) -> None:
     for function in (attention, feature_map, canonical):
         with pytest.raises(ValueError, match=r".") as raised:
             function(spec)

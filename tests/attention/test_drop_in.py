@@ -49,7 +49,7 @@ CASES = {
 }
 
 
-def test_softmax_is_what_jax_computes_and_so_are_its_gradients() -> None:
+def test_softmax_and_its_gradients_equal_those_of_jax() -> None:
     def loss(attend, arrays, options):
         found = attend(*arrays, **options)
         return jnp.sum(jnp.sin(1.0 + jnp.arange(found.size)).reshape(found.shape) * found), found
@@ -70,7 +70,7 @@ def test_softmax_is_what_jax_computes_and_so_are_its_gradients() -> None:
 
 
 @pytest.mark.slow
-def test_half_precision_is_accepted_and_returned_and_not_computed_in() -> None:
+def test_half_precision_is_computed_in_single_precision() -> None:
     arrays = [a.astype(jnp.bfloat16) for a in _head_arrays()]
     for spec in ("softmax", LINEAR):
         attend = jit(partial(dot_product_attention, mechanism=spec))
@@ -83,20 +83,27 @@ def test_half_precision_is_accepted_and_returned_and_not_computed_in() -> None:
 
 
 @pytest.mark.parametrize("is_causal", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_every_head_of_a_linear_mechanism_is_attention_of_that_head_alone(is_causal: bool) -> None:
-    q, k, v = _head_arrays(S, key_heads=K)
+def test_every_head_of_a_linear_mechanism_equals_attention_of_that_head(is_causal: bool) -> None:
     mask = PAIRS[:, :, :1]
+    attend = partial(dot_product_attention, mechanism=LINEAR, is_causal=is_causal)
+    one_head = attention(LINEAR).causal if is_causal else attention(LINEAR).apply
+
+    @jit
+    def all_of(features, q, k, v):
+        heads = [
+            (q[b, :, n], k[b, :, n // (N // K)], v[b, :, n // (N // K)]) for b in range(B) for n in range(N)
+        ]
+        q_heads, k_heads, v_heads = (jnp.stack(arrays) for arrays in zip(*heads, strict=True))
+        root = H**-0.25
+        alone = jax.vmap(partial(one_head, features))(
+            root * q_heads, root * k_heads, v_heads, jnp.asarray(mask[:, :, 0]).reshape(B * N, S)
+        )
+        return attend(q, k, v, mask=mask, seed=3), attend(q, k, v, mask=mask, features=features), alone
+
     features = attention(LINEAR).init(jax.random.key(3), H)
-    attend = partial(dot_product_attention, mechanism=LINEAR, seed=3, is_causal=is_causal)
-    found = jit(attend)(q, k, v, mask=mask)
-    np.testing.assert_array_equal(found, jit(partial(attend, features=features))(q, k, v, mask=mask))
-    one_head = jit(attention(LINEAR).causal if is_causal else attention(LINEAR).apply)
-    root = H**-0.25
-    for b in range(B):
-        for n in range(N):
-            own = n // (N // K)
-            expected = one_head(features, root * q[b, :, n], root * k[b, :, own], v[b, :, own], mask[b, n, 0])
-            np.testing.assert_allclose(found[b, :, n], expected, rtol=1e-4, atol=1e-5)
+    by_seed, by_features, alone = all_of(features, *_head_arrays(S, key_heads=K))
+    np.testing.assert_allclose(by_seed, by_features, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(by_seed.swapaxes(1, 2).reshape(B * N, S, H), alone, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.full
@@ -135,13 +142,13 @@ def test_a_seed_fixes_the_features() -> None:
 
 
 @pytest.mark.slow
-def test_vmap_is_a_batch() -> None:
+def test_vmap_equals_a_batch() -> None:
     q, k, v = _head_arrays()
     attend = partial(dot_product_attention, mechanism=LINEAR)
     np.testing.assert_allclose(jit(jax.vmap(attend))(q, k, v), jit(attend)(q, k, v), rtol=1e-5, atol=1e-6)
 
 
-def test_a_query_that_sees_no_key_gets_zero() -> None:
+def test_a_query_without_keys_gets_zero() -> None:
     q, k, v = _head_arrays()
     for spec, mask in ((LINEAR, np.zeros((1, 1, 1, S), bool)), ("softmax", np.zeros((1, 1, T, S), bool))):
         found = jit(partial(dot_product_attention, mechanism=spec))(q, k, v, mask=mask)
@@ -152,18 +159,24 @@ def test_a_query_that_sees_no_key_gets_zero() -> None:
     ("spec", "options", "says"),
     [
         (LINEAR, {"bias": np.zeros((1, N, T, S))}, r"bias has shape \(1, 4, 5, 7\): positive\(m=12\) takes"),
-        (LINEAR, {"mask": PAIRS}, r"mask has shape \(2, 4, 5, 7\): .* takes masks \[..., 1, 7\] of keys"),
+        (
+            LINEAR,
+            {"mask": PAIRS},
+            r"mask has shape \(2, 4, 5, 7\): .* takes only is_causal and masks \[..., 1, 7\] of keys",
+        ),
         (LINEAR, {"mask": KEYS.astype(np.float32)}, "mask is float32: it must be bool"),
         ("softmax", {"mask": PAIRS[:, :3]}, r"mask has shape \(2, 3, 5, 7\): it must broadcast to"),
         ("softmax", {"bias": np.zeros((1, 1, 1, 1, 1))}, "bias has shape"),
-        (LINEAR, {"is_causal": True}, "q has 5 tokens and k has 7; causal"),
+        (LINEAR, {"is_causal": True}, "is_causal is True: query has 5 tokens and key 7, they must be equal"),
+        ("softmax", {"is_causal": True, "bias": BIAS}, "is_causal is True: query has 5 tokens and key 7"),
         (LINEAR, {"key_value_seq_lengths": np.ones(3, np.int32)}, r"key_value_seq_lengths has shape \(3,\)"),
         (LINEAR, {"query_seq_lengths": np.ones((1, 2), np.int32)}, r"query_seq_lengths has shape \(1, 2\)"),
         ("positive(m=0)", {}, "m is '0'"),
+        (None, {}, "spec is None: it must be a string"),
         (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, "drawn for"),
     ],
 )
-def test_what_a_mechanism_cannot_do_is_refused_in_one_line(spec: str, options: dict, says: str) -> None:
+def test_unsupported_options_are_refused_in_one_line(spec: str, options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says) as raised:
         dot_product_attention(*_head_arrays(), mechanism=spec, **options)
     assert "\n" not in str(raised.value)
@@ -247,7 +260,7 @@ def test_a_causal_function_makes_every_call_causal() -> None:
 
 
 @pytest.mark.slow
-def test_types_and_precisions_of_a_model_are_respected() -> None:
+def test_dtype_and_precision_of_a_model_have_effect() -> None:
     attend = attention_fn(LINEAR)
     for precision in (None, "highest", jax.lax.Precision.HIGHEST):
         lowered = jax.jit(partial(attend, precision=precision)).lower(*_head_arrays())
@@ -259,21 +272,21 @@ def test_types_and_precisions_of_a_model_are_respected() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"dropout_rate": 0.1}, "dropout_rate is 0.1: positive.m=12. drops no weights, it must be 0"),
-        ({"module": object()}, "module is given to sow weights"),
+        ({"dropout_rate": 0.1}, "dropout_rate is 0.1: it must be 0, since positive.m=12. drops no weights"),
+        ({"module": object()}, "module is <object .*it must be None"),
         ({"mask": np.ones((B, 1, T, S))}, r"mask has shape \(2, 1, 5, 7\)"),
     ],
 )
-def test_requests_of_flax_that_no_mechanism_can_fulfil_are_refused(options: dict, says: str) -> None:
+def test_unsupported_options_of_flax_are_refused(options: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         attention_fn(LINEAR)(*_head_arrays(), **options)
 
 
-def test_dropout_is_no_matter_where_a_model_is_not_trained() -> None:
+def test_dropout_is_allowed_without_training() -> None:
     attend = partial(attention_fn(LINEAR), dropout_rate=0.1, deterministic=True)
     assert jax.eval_shape(attend, *_head_arrays()).shape == (B, T, N, H)
 
 
-def test_a_spec_that_names_nothing_is_refused_at_once() -> None:
+def test_an_unknown_spec_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="unknown attention 'positiv'"):
         attention_fn("positiv(m=8)")

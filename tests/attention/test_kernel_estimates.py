@@ -51,12 +51,7 @@ def _exact(x: Array, y: Array) -> np.ndarray:
     return np.exp(np.asarray(x, np.float64) @ np.asarray(y, np.float64).T)
 
 
-# Halton points are drawn one set after another.
-def _count(spec: str) -> int:
-    return DRAWS // 5 if "halton" in spec else DRAWS
-
-
-# Signs of Hadamard transforms make Gaussian vectors in the limit of large widths alone.
+# Signs of Hadamard transforms give Gaussian vectors in the limit of large widths only.
 STRUCTURED = ("hadamard", "fast_simplex")
 
 
@@ -65,12 +60,14 @@ def test_kernel_estimates_are_unbiased(coupled_spec: str) -> None:
     width = 64 if structured else WIDTH
     x, y = (0.8 * jnp.pad(v, ((0, 0), (0, width - WIDTH))) for v in _vectors())
     if structured:
-        # Along an axis their bias is largest, and dense directions are what data have.
+        # Their bias is largest along an axis, and data have dense directions.
         turn = np.linalg.qr(np.random.default_rng(1).normal(size=(width, width)))[0].astype(np.float32)
         x, y = x @ turn, y @ turn
-    estimates = _estimates(coupled_spec, x, y, draws=_count(coupled_spec))
+    # Draws of Halton points run one after another, and those of structured vectors are wide.
+    few = structured or "halton" in coupled_spec
+    estimates = _estimates(coupled_spec, x, y, draws=DRAWS // 5 if few else DRAWS)
     error = np.abs(estimates.mean(0) - _exact(x, y))
-    # The last term is float32's rounding, which is all there is where an estimator has no variance.
+    # The last term is float32's rounding, the only error of an estimator without variance.
     assert np.all(error <= Z * estimates.std(0) / np.sqrt(len(estimates)) + 1e-6 * _exact(x, y))
 
 
@@ -92,14 +89,14 @@ def _optimal_covariance(x: np.ndarray, y: np.ndarray, m: int) -> np.ndarray:
 def _shifted(mse: Callable[..., np.ndarray], parameter: float, m: int) -> Mse:
     def expected(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         both = np.concatenate([x.reshape(-1, WIDTH), y.reshape(-1, WIDTH)])
-        # A thousandth of the range below the least coordinate, as the map has it.
+        # A thousandth of the range below the least coordinate, as in the map.
         shift = both.min(0) - 1e-3 * (1e-6 + np.ptp(both, axis=0))
         return theory.shifted(lambda a, b, m: mse(a, b, m, parameter), x, y, m, shift)
 
     return expected
 
 
-# Closed forms of every mechanism; none are known for hybrids of many estimators.
+# Closed forms of every mechanism; hybrids of many estimators have none.
 MSES: dict[str, dict[str, Mse]] = {
     "trigonometric": {"m=5": lambda x, y: theory.trigonometric_mse(x, y, 5)},
     "trigonometric_phase": {"m=5": lambda x, y: theory.trigonometric_phase_mse(x, y, 5)},
@@ -131,7 +128,7 @@ MSES: dict[str, dict[str, Mse]] = {
 
 
 def _mse_cases() -> list:
-    """Specs and their closed forms; the quick part takes two, the slow part one coupling for each base."""
+    """Specs and their closed forms: two in the quick part, one coupling per base in the slow part."""
     cases = []
     quick = ("angular_hybrid(m=3, n=2, coupling=iid)", "positive(m=6, coupling=orthogonal)")
     for name, settings in MSES.items():
@@ -154,14 +151,14 @@ def _mse_cases() -> list:
     ]
 
 
-def test_every_mechanism_is_held_against_a_closed_form_or_said_to_have_none() -> None:
+def test_every_mechanism_has_a_closed_form_except_clustered_ones() -> None:
     assert list(MSES) == list(MECHANISMS)
     none = [name for name, forms in MSES.items() if not forms]
     assert none == ["clustered_hybrid", "gaussian_mixture_hybrid"]
 
 
 @pytest.mark.parametrize(("spec", "mse"), _mse_cases())
-def test_means_are_exact_and_squared_errors_those_of_the_papers(spec: str, mse: Mse) -> None:
+def test_means_are_exact_and_squared_errors_equal_those_of_the_papers(spec: str, mse: Mse) -> None:
     x, y = (0.55 * v for v in _vectors())
     # An angle needs two directions; the last query is the zero vector.
     x = x[:-1]
@@ -173,7 +170,7 @@ def test_means_are_exact_and_squared_errors_those_of_the_papers(spec: str, mse: 
     expected = mse(np.asarray(x, np.float64)[:, None], np.asarray(y, np.float64)[None])
     measured, error = squares.mean(0), squares.std(0) / np.sqrt(draws)
     assert np.all(np.abs(measured - expected) <= Z * error + 1e-10)
-    # The comparison is worth something only where the error is known well.
+    # The comparison needs a precise measurement of the error.
     assert np.median(error / (measured + 1e-10)) < 0.03
 
 
@@ -187,7 +184,7 @@ def test_means_are_exact_and_squared_errors_those_of_the_papers(spec: str, mse: 
 def test_variance_falls_with_the_number_of_vectors(name: str, small_spec) -> None:
     x, y = (0.5 * v for v in _vectors())
     coupling = {"coupling": "iid"} if "coupling" in MECHANISMS[name].choices else {}
-    # Constants of the closed forms: what maps choose for unit tokens has heavier tails on short ones.
+    # Constants of the closed forms: those for unit tokens give heavier tails for short ones.
     for setting in list(MSES[name])[:1]:
         coupling |= {a: v for a, v in re.findall(r"(\w+)=([^, ]+)", setting) if a not in "mn"}
     few, many = (_estimates(small_spec(name, **coupling, m=m), x, y).reshape(DRAWS, -1) for m in ("2", "8"))
@@ -200,7 +197,7 @@ def test_variance_falls_with_the_number_of_vectors(name: str, small_spec) -> Non
 
 
 @pytest.mark.slow
-def test_sharing_projections_lowers_the_error_as_the_theorem_says() -> None:
+def test_shared_projections_lower_the_error_as_in_the_theorem() -> None:
     # Orthogonal vectors of different lengths, where the covariance of the bases is half of the error.
     x, y = 1.1 * jnp.eye(WIDTH)[:1], 0.2 * jnp.eye(WIDTH)[1:2]
     squares = (_estimates("angular_hybrid(m=1, n=8, coupling=iid)", x, y)[:, 0, 0] - 1) ** 2
@@ -268,7 +265,7 @@ def test_maps_have_the_sizes_of_the_papers(spec: str, features: int) -> None:
         assert log_scale.shape == (3,)
 
 
-def test_a_hybrid_draws_omega_once_and_tau_apart_from_it() -> None:
+def test_a_hybrid_draws_omega_and_tau_independently() -> None:
     drawn = feature_map("angular_hybrid(m=8, n=8)").init(jax.random.key(0), 5)
     tau, omega = jax.tree.leaves(drawn)
     assert tau.shape == omega.shape == (8, 5)

@@ -44,7 +44,7 @@ def heads():
     cases = {
         "plain": (0, q, k, v, whole),
         "other draw": (1, q, k, v, whole),
-        # A scale for each key or each block would cancel nowhere and show as an error here.
+        # A scale for each key or each block does not cancel, so it is an error here.
         "lengths": (0, q, k * jnp.linspace(0.1, 2.0, S)[:, None], v, whole),
         "no key": (0, q, k, v, np.zeros(S, bool)),
         "norm 0": (0, 0 * q, 0 * k, v, most),
@@ -67,7 +67,7 @@ def _direction() -> list[np.ndarray]:
 
 @lru_cache
 def results(spec: str) -> dict[str, dict[str, np.ndarray]]:
-    """What a mechanism makes of every head of `heads`, by their names, computed by one program."""
+    """The results of a mechanism for every head of `heads`, by name, from one program."""
     features = [drawn(spec, seed) for seed, *_ in heads().values()]
     features = jax.tree.map(lambda *leaves: jnp.stack(leaves), *features)
     arrays = [jnp.stack(column) for column in zip(*(case[1:] for case in heads().values()), strict=True)]
@@ -107,7 +107,7 @@ def _kernel(found, q, k, mask) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["plain", "other draw", "lengths", "filled with nan"])
-def test_apply_and_rank_are_those_of_the_explicit_matrix(any_spec: str, name: str) -> None:
+def test_apply_and_rank_equal_those_of_the_explicit_matrix(any_spec: str, name: str) -> None:
     (_, q, k, v, mask), found = heads()[name], results(any_spec)[name]
     weights = _kernel(found, q, k, mask) * mask
     expected = weights / weights.sum(axis=1, keepdims=True)
@@ -120,7 +120,7 @@ def test_apply_and_rank_are_those_of_the_explicit_matrix(any_spec: str, name: st
     np.testing.assert_allclose(found["rank"].sum(), T, rtol=1e-5)
 
 
-def test_masked_keys_leave_no_trace(any_spec: str) -> None:
+def test_masked_keys_have_no_effect(any_spec: str) -> None:
     first, *others = (results(any_spec)[f"filled with {filling}"] for filling in FILLINGS)
     for found in others:
         for name in ("apply", "rank", "denominators"):
@@ -150,8 +150,8 @@ def test_finite_at_any_norm(any_spec: str) -> None:
                 assert np.all(np.isfinite(log_scale))
 
 
-def test_gradients_are_those_of_finite_differences(any_spec: str) -> None:
-    # Signs have no derivative but at their jumps, which no step here crosses.
+def test_gradients_equal_finite_differences(any_spec: str) -> None:
+    # The derivative of signs is zero except at their jumps, which no step here crosses.
     found = results(any_spec)
     difference = (found["ahead"]["loss"] - found["behind"]["loss"]) / (2 * STEP)
     slope = sum(np.sum(g * d) for g, d in zip(found["between"]["gradients"], _direction(), strict=True))
@@ -159,7 +159,7 @@ def test_gradients_are_those_of_finite_differences(any_spec: str) -> None:
     np.testing.assert_allclose(slope, difference, rtol=3e-3, atol=1e-2)
 
 
-def test_kernel_estimate_is_that_of_the_features_written_out(any_spec: str) -> None:
+def test_kernel_estimates_equal_those_of_the_features_written_out(any_spec: str) -> None:
     for name in ("plain", "lengths") if any_spec != "softmax" else ():
         (_, q, k, _, mask), found = heads()[name], results(any_spec)[name]
         expected = _kernel(found, q, k, mask)
@@ -173,12 +173,12 @@ def test_a_key_fixes_a_draw_and_another_key_changes_it(any_spec: str) -> None:
     plain, other = (results(any_spec)[name]["apply"] for name in ("plain", "other draw"))
     same = plain[:, :-1] == other[:, :-1]
     assert np.all(same) if any_spec == "softmax" else not np.any(same)
-    # Programs that were compiled for one draw are those of all.
+    # All draws share one compiled program.
     first, other = (jax.tree.map(jax.typeof, drawn(any_spec, seed)) for seed in (0, 1))
     assert first == other
 
 
-def test_one_head_without_a_mask_is_one_of_many_with_all_its_keys(spec_or_softmax: str) -> None:
+def test_no_mask_equals_a_mask_of_all_keys(spec_or_softmax: str) -> None:
     found = jit(_both(spec_or_softmax))(drawn(spec_or_softmax), *heads()["plain"][1:4])
     for name, result in zip(("apply", "rank"), found, strict=True):
         np.testing.assert_allclose(result, results(spec_or_softmax)["plain"][name], rtol=1e-5, atol=1e-5)
@@ -194,7 +194,7 @@ def test_many_features_approach_softmax() -> None:
 
 
 @pytest.mark.slow
-def test_negative_denominators_stay_visible() -> None:
+def test_negative_denominators_stay_negative() -> None:
     # One trigonometric feature pair, and keys where its cosine of the difference is negative.
     att = attention("trigonometric(m=1)")
     features = jax.tree.map(jnp.ones_like, jax.eval_shape(lambda key: att.init(key, 1), jax.random.key(0)))
@@ -224,7 +224,7 @@ def test_work_is_linear_in_tokens(spec: str, operation: str) -> None:
     assert shapes
     assert not [shape for shape in shapes if t in shape and s in shape]
     if operation == "rank":
-        # Nor are the factors of a product ever multiplied out for a token.
+        # The factors of a product are never multiplied out for a token either.
         mapped = jax.eval_shape(feature_map(spec).apply_q, drawn(spec), q)
         widest = max(D, sum(max(f.shape[1] for f in block.factors) for block in mapped.blocks))
         assert max(np.prod(shape) / max(shape) for shape in shapes if t in shape or s in shape) <= widest
@@ -270,8 +270,8 @@ def test_chunks_change_nothing(slow_spec: str, monkeypatch) -> None:
     k = k * jnp.linspace(0.3, 1.5, 170)[:, None]
     mask = np.arange(170) % 5 != 1
     whole = jit(_both(spec))(drawn(spec), q, k, v, mask)
-    # At most 64 tokens at a time, the least there is. The last chunks have padding, and the middle
-    # chunk of keys has none that counts.
+    # At most 64 tokens at a time, the minimum. The last chunks have padding, and the middle chunk of keys is
+    # masked.
     monkeypatch.setattr(chunked, "BUDGET", 1)
     in_pieces = jit(_both(spec))
     pieces = in_pieces(drawn(spec), q, k, v, mask)
@@ -290,16 +290,16 @@ def _blocks(spec: str, q):
 
 @lru_cache
 def causal(spec: str):
-    """q, k, v and mask of a head, and what is made of it and of one that differs from token 70 on."""
+    """q, k, v and mask of a head, and the results for it and for one that differs from token 70 on."""
     att, mask = attention(spec), np.arange(130) % 4 != 2
     arrays = [np.asarray(_tokens(seed, 130, width)) for seed, width in ((1, D), (2, D), (3, V))]
-    # Later keys so long that on their scale, the earlier ones would vanish.
+    # Later keys are so long that earlier ones vanish on their scale.
     both = [np.stack([a, np.concatenate([a[:70], 100 * a[70:]])]) for a in arrays]
 
     def one(q, k, v):
         found = {"result": att.causal(drawn(spec), q, k, v, mask)}
         if spec != "softmax":
-            # Constants that follow the data would follow the future: those of the draw stay.
+            # Constants that follow the data would depend on later tokens, so those of the draw stay.
             fm = feature_map(spec)
             queries, keys = fm.apply_q(drawn(spec), q), fm.apply_k(drawn(spec), k)
             found["queries"], found["keys"] = (
@@ -311,7 +311,7 @@ def causal(spec: str):
     return (*arrays, mask), jax.tree.map(np.asarray, jit(jax.vmap(one))(*both))
 
 
-def test_causal_attention_is_that_of_the_explicit_triangle(spec_or_softmax: str) -> None:
+def test_causal_attention_equals_that_of_the_explicit_triangle(spec_or_softmax: str) -> None:
     (q, k, v, mask), both = causal(spec_or_softmax)
     found = jax.tree.map(lambda a: a[0], both)
     weights = np.tril(_kernel(found, q, k, np.ones_like(mask))) * mask
@@ -323,19 +323,19 @@ def test_causal_attention_is_that_of_the_explicit_triangle(spec_or_softmax: str)
     np.testing.assert_allclose(found["result"][sound], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_causal_attention_does_not_know_the_future(spec_or_softmax: str) -> None:
+def test_causal_attention_does_not_depend_on_later_tokens(spec_or_softmax: str) -> None:
     before, after = causal(spec_or_softmax)[1]["result"]
     np.testing.assert_array_equal(before[:70], after[:70])
     assert np.any(before[70:] != after[70:])
 
 
-def test_causal_attention_never_pairs_all_tokens(spec: str) -> None:
+def test_causal_attention_computes_no_matrix_of_all_pairs(spec: str) -> None:
     t = 1000
     arguments = (jnp.ones((t, D)), jnp.ones((t, D)), jnp.ones((t, V)))
     shapes = _shapes(jax.make_jaxpr(attention(spec).causal)(drawn(spec), *arguments).jaxpr)
     fm = feature_map(spec)
     features = jax.eval_shape(lambda x: fm.apply_q(drawn(spec), x).values, arguments[0]).shape[1]
-    # Chunks end where they end: a few tokens of padding, and never more than one chunk on the other side.
+    # Tokens with some padding on one side, and at most one chunk on the other.
     assert max(np.prod(shape) for shape in shapes) <= (t + 64) * max(features, 64)
 
 

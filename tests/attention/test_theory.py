@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import special
 
 from robopolicy.attention import conformity, theory
 
@@ -13,6 +14,17 @@ def _on_sphere(theta: np.ndarray, radius: float, dim: int = 3) -> tuple[np.ndarr
     return x, y
 
 
+def _largest_relative_error(radius: float, m: int) -> float:
+    """HRF Eq. 26."""
+    return np.sqrt(1 / (2 * m)) * np.exp(2 * radius**2) * -np.expm1(-4 * radius**2)
+
+
+def _relative_error_on_sphere(theta: np.ndarray, radius: float, m: int) -> np.ndarray:
+    """Of trigonometric features, and at pi - theta of positive antithetic ones, HRF Eq. 25."""
+    half = np.sin(theta / 2) ** 2
+    return -np.expm1(-4 * radius**2 * half) * np.exp(2 * radius**2 * half) / np.sqrt(2 * m)
+
+
 THETA = np.linspace(0.01, np.pi - 0.01, 500)
 
 
@@ -21,9 +33,9 @@ def test_relative_errors_on_a_sphere(radius: float) -> None:
     x, y = _on_sphere(THETA, radius)
     trigonometric = theory.relative_error(theory.trigonometric_mse(x, y, 7), x, y)
     positive = theory.relative_error(theory.positive_antithetic_mse(x, y, 7), x, y)
-    np.testing.assert_allclose(trigonometric, theory.relative_error_on_sphere(THETA, radius, 7), rtol=1e-9)
-    np.testing.assert_allclose(positive, theory.relative_error_on_sphere(np.pi - THETA, radius, 7), rtol=1e-9)
-    largest = theory.largest_relative_error(radius, 7)
+    np.testing.assert_allclose(trigonometric, _relative_error_on_sphere(THETA, radius, 7), rtol=1e-9)
+    np.testing.assert_allclose(positive, _relative_error_on_sphere(np.pi - THETA, radius, 7), rtol=1e-9)
+    largest = _largest_relative_error(radius, 7)
     assert trigonometric.max() < largest < trigonometric.max() * 1.001
 
 
@@ -33,7 +45,7 @@ def test_the_angular_hybrid_stays_below_its_bound_and_below_its_parts(radius: fl
     x, y = _on_sphere(THETA, radius)
     hybrid = theory.relative_error(theory.angular_hybrid_mse(x, y, m, n), x, y)
     assert hybrid.max() <= theory.angular_hybrid_bound(radius, m, n)
-    assert hybrid.max() < theory.largest_relative_error(radius, m)
+    assert hybrid.max() < _largest_relative_error(radius, m)
     # Theorem 3.5: zero at both ends, like the root of the distance to them.
     x, y = _on_sphere(np.array([1e-6, 4e-6, np.pi - 4e-6, np.pi - 1e-6]), radius)
     ends = theory.relative_error(theory.angular_hybrid_mse(x, y, m, n), x, y)
@@ -41,7 +53,7 @@ def test_the_angular_hybrid_stays_below_its_bound_and_below_its_parts(radius: fl
     np.testing.assert_allclose([ends[1] / ends[0], ends[2] / ends[3]], 2, rtol=1e-3)
 
 
-def test_a_shared_omega_helps_where_lengths_differ_and_changes_nothing_where_they_do_not() -> None:
+def test_a_shared_omega_lowers_the_error_for_different_lengths_only() -> None:
     x, y = _on_sphere(THETA, 1.0)
     both = (theory.positive_covariance, None)
     shared, apart = (theory.angular_hybrid_mse(x, 0.3 * y, 4, 3, cross=c) for c in both)
@@ -50,14 +62,14 @@ def test_a_shared_omega_helps_where_lengths_differ_and_changes_nothing_where_the
     np.testing.assert_allclose(shared, apart, rtol=1e-12)
 
 
-def test_the_gaussian_hybrid_is_exact_at_one_end_alone() -> None:
+def test_the_gaussian_hybrid_is_exact_at_angle_zero_only() -> None:
     x, y = _on_sphere(np.array([1e-7, np.pi - 1e-7]), 1.0)
     near, far = theory.gaussian_hybrid_mse(x, y, 4, 3)
     assert near < 1e-12
     assert far > 1e-4
 
 
-def test_generalised_features_hold_the_others() -> None:
+def test_generalised_features_contain_the_others() -> None:
     x, y = _on_sphere(THETA, 1.2)
     general = theory.generalized_exponential_mse
     np.testing.assert_allclose(general(x, y, 3, 0, 1), theory.positive_mse(x, y, 3), rtol=1e-7)
@@ -86,12 +98,14 @@ def test_optimal_positive_varies_less_by_e_to_the_60() -> None:
 
 
 def test_simplex_vectors_near_the_origin() -> None:
-    # SimRF section 5.1.
-    assert round(conformity.simplex_coefficient(64), 4) == 0.0078
+    # SimRF section 5.1: the ratio of errors in the limit |x + y| -> 0, for m = d.
+    log_sine = 2 * special.gammaln(65 / 2) - special.gammaln(33) - special.gammaln(32)
+    limit = -np.expm1(log_sine)
+    assert round(limit, 4) == 0.0078
     x = np.zeros(64)
     x[0] = 1e-3
     ratio = conformity.coupled_mse("positive", "simplex", x, 0 * x, 64) / theory.positive_mse(x, 0 * x, 64)
-    np.testing.assert_allclose(ratio, conformity.simplex_coefficient(64), rtol=1e-3)
+    np.testing.assert_allclose(ratio, limit, rtol=1e-3)
 
 
 @pytest.mark.parametrize("dim", [2, 5, 64])
@@ -116,7 +130,7 @@ def test_orthogonal_trigonometric_features_approach_the_limit_of_large_widths() 
         np.testing.assert_allclose(ratio, limit, atol=tolerance)
 
 
-def test_conformity_is_that_of_vectors_at_that_angle() -> None:
+def test_conformity_equals_that_of_sampled_vectors() -> None:
     rng = np.random.default_rng(0)
     lengths = np.sqrt(rng.chisquare(3, size=(2, 20_000)))
     pairs = np.zeros((20_000, 2, 3))
@@ -128,7 +142,7 @@ def test_conformity_is_that_of_vectors_at_that_angle() -> None:
     assert abs(np.mean(found) - conformity.conformity(1.0, 3, -0.5)) < error
 
 
-def test_forms_that_do_not_exist_are_refused() -> None:
+def test_unknown_closed_forms_are_refused() -> None:
     with pytest.raises(ValueError, match="base is 'poisson': there are closed forms for positive, "):
         conformity.coupled_mse("poisson", "simplex", np.ones(3), np.ones(3), 4)
     with pytest.raises(ValueError, match="coupling is 'halton'"):

@@ -61,10 +61,21 @@ def test_the_error_of_every_mechanism_is_as_predicted(errors, heads, name):
     assert errors.of(shape, coupling) == pytest.approx(measured, rel=0.15)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize(("name", "m", "n"), [("optimal_positive", 4, 0), ("angular_hybrid", 16, 8)])
-def test_the_error_with_every_coupling_is_as_predicted(errors, heads, coupling, name, m, n):
+# Each kind of coupling once for hybrids: blocks that are sampled, rows of Hadamard matrices, sequences.
+HYBRID_COUPLINGS = ("simplex_plus", "fast_simplex", "halton")
+
+
+@pytest.mark.parametrize(
+    ("name", "m", "n", "coupling"),
+    [
+        pytest.param(
+            *case, c, marks=pytest.mark.full if case[2] and c not in HYBRID_COUPLINGS else pytest.mark.slow
+        )
+        for case in (("optimal_positive", 4, 0), ("angular_hybrid", 16, 8))
+        for c in COUPLINGS
+    ],
+)
+def test_the_error_with_every_coupling_is_as_predicted(errors, heads, name, m, n, coupling):
     shape = shape_of(errors, name, m, n)
     measured = measured_error(shape.spec(coupling), heads, DIM)
     assert errors.of(shape, coupling) == pytest.approx(measured, rel=0.15)

@@ -14,7 +14,7 @@ from robopolicy.viz.video import open_video
 LEVEL = np.full((24, 32), 0.4, np.float32)
 
 
-def test_exactly_the_masked_out_pixels_are_red():
+def test_exactly_the_masked_pixels_are_red():
     mask = np.random.default_rng(0).random((24, 32)) > 0.5
     depth = LEVEL + np.linspace(0, 0.5, 32, dtype=np.float32)
     picture = depth_picture(depth, LEVEL, mask, 4).astype(int)

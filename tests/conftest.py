@@ -4,15 +4,28 @@ import atexit
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from warm_converter import Converter
 
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # What commands keep in the user's cache folder is new for every run of the tests, whose workers share it.
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+
+
+CONVERTER = Converter()
+atexit.register(CONVERTER.end)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Policies are converted in one process, but for those of commands that have a process of their own."""
+    if onnx := sys.modules.get("robopolicy.bundles.onnx"):
+        onnx._converter = CONVERTER
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""The `robopolicy` command. Each command is a frozen dataclass of its settings with a `run`, in its own file.
+"""The `robopolicy` command line: parser, progress, and a file for each command.
 
-Only the file of the command that runs is imported, so its imports stand at its top.
+A command is a frozen dataclass of its options with a `run`. `robopolicy` imports only the file of the command
+that it runs.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a policy step costs: FLOPs, bytes that it moves, and bytes that it needs at its peak."""
+"""The cost of a policy step: FLOPs, bytes moved, and bytes at the peak."""

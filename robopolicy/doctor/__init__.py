@@ -1,1 +1,1 @@
-"""Checks of this machine. The package needs Python only, since any dependency may be broken."""
+"""Checks of this machine for `robopolicy doctor`. They need Python alone: any dependency may be broken."""

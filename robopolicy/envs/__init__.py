@@ -1,4 +1,7 @@
-"""The simulated tasks. Importing this registers them with gymnasium; an engine loads when a task is made."""
+"""The simulated tasks as gymnasium environments, and the contract that every task meets.
+
+Importing this room registers the tasks with gymnasium. An engine loads when an environment is made.
+"""
 
 import gymnasium
 

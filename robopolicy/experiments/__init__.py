@@ -1,4 +1,4 @@
-"""What people do with policies: load, play, evaluate, film, compare, count, export and train them.
+"""Work with policies and tasks as functions: load, evaluate, film, compare, count, export, train.
 
-Every command of `cli/` is a shell around a function of this room.
+Every command of `cli/` calls a function of this room.
 """

@@ -1,1 +1,1 @@
-"""Chooses an attention mechanism for a budget of FLOPs: predicted errors, counted FLOPs, Pareto fronts."""
+"""The attention mechanism for a budget of FLOPs: predicted errors, counted FLOPs, Pareto fronts."""

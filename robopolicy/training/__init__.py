@@ -1,0 +1,1 @@
+"""Training by evolution strategies and behaviour cloning: datasets, rollout workers, run folders."""

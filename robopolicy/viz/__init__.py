@@ -1,0 +1,1 @@
+"""Pictures, films and pages. Nothing here depends on tasks or runs."""

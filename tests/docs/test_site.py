@@ -9,6 +9,8 @@ from importlib import import_module
 import pytest
 from documented import PAGES, ROOT, commands, named
 
+import robopolicy
+
 pytest.importorskip("mkdocs")
 
 
@@ -42,3 +44,6 @@ def test_the_reference_has_all_commands_and_public_names(site):
     for module in ("robopolicy.attention", "robopolicy.runtime"):
         for name in import_module(module).__all__:
             assert f"reference/python.html#{module}.{name}" in found
+    for name in robopolicy.__all__:
+        module = getattr(robopolicy, name).__module__
+        assert f"reference/python.html#{module}.{name}" in found

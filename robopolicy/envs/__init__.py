@@ -1,4 +1,4 @@
-"""The simulated tasks as gymnasium environments, and the contract that every task meets.
+"""The simulated tasks as gymnasium environments, and the contract of every task: names, units, outcomes.
 
 Importing this room registers the tasks with gymnasium. An engine loads when an environment is made.
 """

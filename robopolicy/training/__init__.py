@@ -1,1 +1,4 @@
-"""Training by evolution strategies and behaviour cloning: datasets, rollout workers, run folders."""
+"""Training by evolution strategies and by behaviour cloning.
+
+Rollout workers, stopping rules, logs and checkpoints of runs, and Minari datasets, which it records and reads.
+"""

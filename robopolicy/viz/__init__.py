@@ -1,1 +1,1 @@
-"""Pictures, films and pages. Nothing here depends on tasks or runs."""
+"""Drawing: curves, bars, films, contact sheets and pages, from plain numbers and images."""

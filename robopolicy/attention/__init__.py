@@ -1,14 +1,14 @@
 """Softmax-kernel attention from random features, linear in tokens.
 
-    attention("angular_hybrid(m=8, n=8)")      init, apply, rank, causal; "softmax" is the exact one
-    feature_map("angular_hybrid(m=8, n=8)")    the FeatureMap it is made of
-    kernel_estimate(map, features, x, y)       the kernel it estimates, exp(x.y), unnormalised
+    attention("angular_hybrid(m=8, n=8)")      init, apply, rank, causal; "softmax" is exact
+    feature_map("angular_hybrid(m=8, n=8)")    its FeatureMap
+    kernel_estimate(map, features, x, y)       the estimated kernel, exp(x.y), unnormalised
     fit(map, key, x, y)                        features drawn for data like x and y
-    canonical(spec)                            the one way to write a spec
+    canonical(spec)                            the canonical form of a spec
     dot_product_attention(..., mechanism=spec) jax.nn.dot_product_attention with any mechanism
     attention_fn(spec)                         the same for flax's MultiHeadAttention
 
-JAX only. All but the last two take one head without a batch; `jax.vmap` does the rest.
+JAX only. All but the last two functions are for one head without a batch; `jax.vmap` adds both.
 """
 
 from robopolicy.attention.algebra import kernel_estimate

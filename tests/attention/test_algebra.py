@@ -85,6 +85,12 @@ def test_blocks_have_own_scales_and_written_out_a_common_one() -> None:
     np.testing.assert_allclose(both.values, [[1, 1, np.exp(-1)]], rtol=1e-6)
     np.testing.assert_array_equal(both.log_scale, [700.0])
     assert len(both.joined().blocks) == 1
+    # A block without a scale has scale zero.
+    unscaled = concatenate(
+        ScaledFeatures.of(jnp.ones((1, 1)), jnp.array([-700.0])), ScaledFeatures.of(jnp.ones((1, 1)))
+    )
+    np.testing.assert_array_equal(unscaled.values, [[0, 1]])
+    np.testing.assert_array_equal(unscaled.log_scale, [0.0])
 
 
 @pytest.mark.slow

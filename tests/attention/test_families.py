@@ -100,6 +100,14 @@ def test_shifted_maps_are_positive_for_all_tokens(tokens) -> None:
         assert np.any(as_they_are < 0)
 
 
+def test_shifts_follow_unmasked_tokens_only(tokens) -> None:
+    fm = feature_map("poisson_positive(m=5)")
+    features, mask = fm.init(jax.random.key(0), WIDTH), np.arange(7) % 3 != 0
+    x, y = 2 + tokens(1, 6, WIDTH), 3 + tokens(2, 7, WIDTH)
+    adapted = fm.adapt(features, x, jnp.where(mask[:, None], y, -100.0), jnp.asarray(mask))
+    np.testing.assert_allclose(adapted.shift, fm.adapt(features, x, y[mask], None).shift, rtol=1e-5)
+
+
 def _clusters(seed: int, norm: float = 1.0):
     """Two tight groups of tokens; coordinates of a centre have similar sizes, so no entry of A is clipped."""
     rng = np.random.default_rng(seed)

@@ -118,11 +118,6 @@ def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
     assert sum(described["flops"]["by_component"].values()) == described["flops"]["total"]
     joints = described["robot"]["joint_order"]
     for name in (*joints, described["attention"], *described["inputs"], "safe stop"):
-        *described["robot"]["joint_order"],
-        described["attention"],
-        *described["inputs"],
-        "safe stop",
-    ):
         assert name.lower() in page.lower()
     assert {"robopolicy", "jax", "jax2onnx", "onnxruntime", "numpy"} <= described["versions"].keys()
     assert described["evaluation"]["bullet"]["episodes"] >= 50

@@ -15,7 +15,7 @@ from robopolicy.naming import shown
 from robopolicy.policies.base import KEY, PolicyFunctions, leaves_by_path
 from robopolicy.policies.iap import iap, level_shapes
 from robopolicy.policies.iap_config import IAPConfig
-from robopolicy.policies.older_formats import current_path, from_older, is_older
+from robopolicy.policies.older_formats import current_path, from_older
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import VisionPerformerConfig, statistics_shapes
 from robopolicy.settings import check_array, from_json
@@ -74,10 +74,8 @@ def restore(description: Mapping[str, Any]) -> PolicyConfig:
     kind = settings.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"policy kind is {shown(kind)}: it must be {' or '.join(map(repr, KINDS))}")
-    if is_older(kind, settings):
-        return from_older(kind, settings)
-    config: PolicyConfig = from_json(f"policy, of kind {kind},", KINDS[kind].config, settings)
-    return config
+    config: PolicyConfig | None = from_older(kind, settings)
+    return config or from_json(f"policy, of kind {kind},", KINDS[kind].config, settings)
 
 
 def by_path(tree: Any) -> Arrays:

@@ -79,15 +79,16 @@ OLDER = {
 }
 
 
-def is_older(kind: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a setting of the policy exists in version 0.1 only."""
-    older, current = ({field.name for field in fields(declared)} for declared in OLDER[kind])
-    return bool(settings.keys() & (older - current))
+def from_older(kind: str, settings: Mapping[str, Any]) -> IAPConfig | VisionPerformerConfig | None:
+    """The config of settings of version 0.1; None for settings of this version.
 
-
-def from_older(kind: str, settings: Mapping[str, Any]) -> IAPConfig | VisionPerformerConfig:
-    """The config of settings of version 0.1. Raises ValueError in one line for wrong ones."""
-    older: OlderIAP | OlderVisionPerformer = from_json(f"policy, of kind {kind},", OLDER[kind][0], settings)
+    Raises ValueError in one line for wrong settings of version 0.1.
+    """
+    declared, current = OLDER[kind]
+    names = {field.name for field in fields(declared)} - {field.name for field in fields(current)}
+    if not settings.keys() & names:
+        return None
+    older: OlderIAP | OlderVisionPerformer = from_json(f"policy, of kind {kind},", declared, settings)
     return older.current()
 
 

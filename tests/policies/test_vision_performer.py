@@ -182,10 +182,10 @@ def test_the_exported_graph_equals_the_policy(head, tmp_path):
 
 @pytest.mark.slow
 def test_the_graph_refuses_another_dtype(tmp_path):
-    config = replace(SMALL, head="squared_error", attention="softmax")
+    config = replace(SMALL, head="squared_error")
     _, parameters, features = made(config)
-    export_policy(config, features, tmp_path / "policy.onnx", flatten(parameters))
-    graph = OnnxPolicy(tmp_path / "policy.onnx")
+    export_policy(config, features, tmp_path / "policy.onnx")  # the same graph as above, from the cache
+    graph = OnnxPolicy(tmp_path / "policy.onnx", np.asarray(flatten(parameters)))
     seen = observation()
     with pytest.raises(ValueError, match=r"image is float32\[24, 24, 3\]: it must be uint8\[24, 24, 3\]"):
         graph({**seen, "image": seen["image"].astype(np.float32)})

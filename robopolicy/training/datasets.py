@@ -67,11 +67,6 @@ class Dataset:
         return np.repeat(np.arange(len(self.steps)), self.steps)
 
     @property
-    def data(self) -> Path:
-        """The folder for `minari.MinariDataset`."""
-        return self.path / "data"
-
-    @property
     def file(self) -> Path:
         """The HDF5 file, with a group `episode_N` for each episode."""
         return self.path / CONTENT

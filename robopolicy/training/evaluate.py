@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -114,12 +113,12 @@ class Evaluator:
         """The episodes of `tasks`, `each` of them for every candidate."""
         episodes: dict[int, Episode] = {}
         failures = [0] * len(tasks)
-        waiting = deque(range(len(tasks)))
+        waiting = list(reversed(range(len(tasks))))
         playing: dict[int, int] = {}
         while len(episodes) < len(tasks):
             for place in self._places.free():
                 if waiting:
-                    playing[place] = waiting.popleft()
+                    playing[place] = waiting.pop()
                     self._places.start(place, tasks[playing[place]])
             for place, answer in self._places.finished():
                 index = playing.pop(place)
@@ -135,7 +134,7 @@ class Evaluator:
                         f"candidate {index // each} failed {TRIES} times with seed {task.seed} "
                         f"on {self._environments[task.environment].label}: {answer}"
                     )
-                waiting.appendleft(index)
+                waiting.append(index)
         return [episodes[index] for index in range(len(tasks))]
 
     def close(self) -> None:

@@ -17,10 +17,11 @@ from robopolicy.training.datasets import DAMAGE, Dataset, DatasetError
 
 
 class Frames:
-    """Every frame of a dataset that has an action, by index. A forked process must open its own.
+    """Every frame of a dataset that has an action, by index. The images stay on the disk.
+
+    A forked process must open its own.
 
     Attributes:
-      image_names: names of the images, which stay on the disk.
       vectors: vectors [F, K] by name.
       action: [F, A]; of noisy demonstrations, the intended action.
       episode: of each frame, [F].
@@ -30,14 +31,14 @@ class Frames:
         """Open a dataset. Raises DatasetError if it has changed since it was checked."""
         self._where = repr(str(dataset.path))
         self._first = np.cumsum([0, *dataset.steps[:-1]])
-        self.image_names = tuple(dataset.columns.images)
+        self._names = tuple(dataset.columns.images)
         self.episode = dataset.episode
         try:
             # No cache of chunks, since each of thousands of arrays would have its own.
             self._file = h5py.File(dataset.file, rdcc_nbytes=0)
             episodes = [self._file[f"episode_{number}"] for number in range(len(dataset.steps))]
             self._images = [
-                {name: episode[f"observations/{name}"] for name in self.image_names} for episode in episodes
+                {name: episode[f"observations/{name}"] for name in self._names} for episode in episodes
             ]
             self.vectors = {
                 name: np.concatenate([e[f"observations/{name}"][: len(e["actions"])] for e in episodes])
@@ -60,7 +61,7 @@ class Frames:
 
     def images(self, indices: Sequence[int] | NDArray[np.intp]) -> dict[str, NDArray[np.uint8]]:
         """The images [B, H, W, 3] of these frames by name, in this order."""
-        return {name: np.stack([self.image(i, name) for i in indices]) for name in self.image_names}
+        return {name: np.stack([self.image(i, name) for i in indices]) for name in self._names}
 
     def __enter__(self) -> Self:
         return self

@@ -65,11 +65,11 @@ def log(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["squared_error", "autoregressive"])
 def test_the_policy_learns_the_demonstrations(tmp_path, head):
-    config = replace(CONFIG, steps=600, batch=16, learning_rate=5e-3, ema=0.9)
-    config = replace(config, validate_every=300, checkpoint_every=600)
+    config = replace(CONFIG, steps=200, batch=16, learning_rate=5e-3, ema=0.9)
+    config = replace(config, validate_every=100, checkpoint_every=200)
     policy, frames = replace(POLICY, head=head, patch=6, width=16, hidden=32), ToyFrames()
     record, parameters = cloned(tmp_path / "run", config, policy, frames)
-    assert [r["step"] for r in log(tmp_path / "run")] == [300, 600]
+    assert [r["step"] for r in log(tmp_path / "run")] == [100, 200]
     assert record["loss"] < log(tmp_path / "run")[0]["loss"]
     split = split_by_episode(frames.episode, config.validation, config.seed)
     learner = vision_performer(policy, statistics(frames, split.train, None))

@@ -308,14 +308,14 @@ def test_an_evaluator_refuses_no_workers(kind):
 
 @pytest.mark.slow
 @with_ray
-def test_a_pool_does_not_end_a_cluster_of_its_caller():
+def test_a_ray_pool_does_not_end_a_cluster_of_its_caller():
     made("ray", 1).close()
     assert importlib.import_module("ray").is_initialized()
 
 
 @pytest.mark.slow
 @with_ray
-def test_a_pool_ends_a_cluster_that_it_started(ray_without_cluster):
+def test_a_ray_pool_ends_a_cluster_that_it_started(ray_without_cluster):
     ray = ray_without_cluster
     ray_pool.check_cluster(None)
     assert not ray.is_initialized()

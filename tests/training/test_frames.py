@@ -63,7 +63,7 @@ def test_frames_hold_every_image_and_the_intended_action(dataset):
     with Frames(opened) as frames:
         assert len(frames) == sum(opened.steps)
         at = 0
-        for number, episode in enumerate(minari.MinariDataset(opened.data).iterate_episodes()):
+        for number, episode in enumerate(minari.MinariDataset(opened.path / "data").iterate_episodes()):
             order = np.random.default_rng(number).permutation(len(episode))
             seen = episode.observations
             np.testing.assert_array_equal(frames.images(at + order)["image"], seen["image"][order])
@@ -82,7 +82,9 @@ def test_a_dataset_of_another_program_needs_a_task(foreign):
     assert opened.columns == ({"left": (6, 8, 3), "right": (5, 5, 3)}, {"joints": 3, "speed": 1}, 3)
     assert (opened.task, opened.about, opened.steps) == ("reach", {}, (4, 3))
     assert (opened.environment.id, opened.environment.settings) == ("Arm-v0", {"links": 2})
-    whole = [episode.observations for episode in minari.MinariDataset(opened.data).iterate_episodes()]
+    whole = [
+        episode.observations for episode in minari.MinariDataset(opened.path / "data").iterate_episodes()
+    ]
     with Frames(opened) as frames:
         for name, found in {**frames.images(range(7)), **frames.vectors}.items():
             np.testing.assert_array_equal(found, np.concatenate([seen[name][:-1] for seen in whole]))

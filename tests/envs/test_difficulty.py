@@ -51,13 +51,13 @@ def test_noise_grows_with_the_square_of_depth_and_stays_in_range():
     assert abs(spread.mean()) < 3e-4
 
 
-def test_dropout_reads_zero_as_often_as_it_says():
+def test_dropout_reads_zero_at_its_rate():
     images = np.array([i["front_depth"] for i in seen(SensorConfig(dropout=0.1), frames=200)])
     # 150 000 pixels: a standard error of 0.0008.
     assert np.mean(images == 0.0) == pytest.approx(0.1, abs=0.004)
 
 
-def test_a_mount_is_off_by_the_same_error_all_episode():
+def test_a_mount_has_one_error_for_the_whole_episode():
     config = SensorConfig(mount_shift=0.05, mount_tilt=5.0)
     first, again, other = seen(config, 1, 3), seen(config, 1, 3), seen(config, 2, 3)
     np.testing.assert_array_equal(first[2]["front_depth"], again[2]["front_depth"])
@@ -126,7 +126,7 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused_by_name(make, words):
+def test_bad_settings_of_the_stones_are_refused_by_name(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 

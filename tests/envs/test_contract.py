@@ -181,7 +181,14 @@ def test_a_wrong_period_is_refused_by_its_name(member, value):
 
 @pytest.mark.parametrize(
     ("member", "value"),
-    [("rate", None), ("outcomes", None), ("players", ["guide"]), ("presets", "easy"), ("mirror", 1)],
+    [
+        ("rate", None),
+        ("rate", property(lambda arm: 10)),
+        ("outcomes", None),
+        ("players", ["guide"]),
+        ("presets", "easy"),
+        ("mirror", 1),
+    ],
 )
 def test_a_wrong_member_of_the_class_is_refused_before_an_environment_is_made(monkeypatch, member, value):
     monkeypatch.setattr(Arm, member, value)

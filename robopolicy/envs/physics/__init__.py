@@ -10,7 +10,8 @@ from types import ModuleType
 from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
 
-ENGINES = ("bullet", "mujoco")
+PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco"}
+ENGINES = tuple(PACKAGES)
 
 
 def default_engine() -> str:
@@ -46,9 +47,8 @@ def make_arms(engine: str, tool: Array) -> ArmsPhysics:
 
 def _loaded(engine: str, module: str) -> ModuleType:
     """A module of this package, imported only now so that the tasks' descriptions work without an engine."""
-    package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
-    if not find_spec(package):
-        raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {package}")
+    if not find_spec(PACKAGES[engine]):
+        raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {PACKAGES[engine]}")
     try:
         return import_module(f"{__name__}.{module}")
     except ModuleNotFoundError:

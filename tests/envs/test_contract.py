@@ -123,6 +123,7 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("outcomes", (Outcome("off", "off", "{:d}", "{}"),), "that format a number"),
         ("outcomes", (Outcome("off", "off", "{:.2f} {}", "{}"),), "that format a number"),
         ("outcomes", (Outcome("off", "off", "{", "{}"),), "that format a number"),
+        ("outcomes", (Outcome("off", "off", "{.off}", "{}"),), "that format a number"),
         ("outcomes", (Outcome("off", None, "{}", "{}"),), "that format a number"),
         ("cameras", None, "it must be Cameras"),
         ("cameras", {"camera": (0, 255)}, "it must be Cameras"),

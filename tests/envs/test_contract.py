@@ -24,9 +24,9 @@ SMALL = {"bimanual-sweep": {"image_size": 64}}
 
 @pytest.fixture(scope="module", params=NAMES)
 def env(request):
-    made = registry.make(request.param, **SMALL.get(request.param, {}))
-    yield made
-    made.close()
+    env = registry.make(request.param, **SMALL.get(request.param, {}))
+    yield env
+    env.close()
 
 
 def test_its_members_agree_with_its_observations_and_actions(env):
@@ -79,9 +79,9 @@ def test_manifests_have_not_changed(case):
 @pytest.mark.parametrize("member", REQUIRED)
 def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
     members = {name: value for name, value in vars(Arm).items() if name not in (member, "__dict__")}
-    lacking = type("Lacking", Arm.__bases__, members)()
+    incomplete = type("Incomplete", Arm.__bases__, members)()
     with pytest.raises(ValueError, match=f"^environment 'mine' has no member '{member}': ") as refused:
-        check_task(lacking, "mine")
+        check_task(incomplete, "mine")
     assert "\n" not in str(refused.value)
 
 

@@ -12,9 +12,9 @@ STILL = np.zeros(4, np.float32)
 
 @pytest.fixture(scope="module", params=ENGINES)
 def env(request):
-    made = gymnasium.make(ID, engine=request.param)
-    yield made
-    made.close()
+    env = gymnasium.make(ID, engine=request.param)
+    yield env
+    env.close()
 
 
 def play(env, seed: int, choose) -> tuple[float, dict]:

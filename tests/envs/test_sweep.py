@@ -21,9 +21,9 @@ LEFT_Y = ACTION.index("left_move_y")
 
 @pytest.fixture(scope="module", params=ENGINES)
 def env(request):
-    made = gymnasium.make(ID, engine=request.param, image_size=None)
-    yield made
-    made.close()
+    env = gymnasium.make(ID, engine=request.param, image_size=None)
+    yield env
+    env.close()
 
 
 def play(env, seed, choose):
@@ -140,8 +140,8 @@ def test_targets_keep_their_distance_and_joints_their_branch_for_any_actions():
 
 def test_half_a_turn_is_not_mistaken_for_none():
     target = kinematics.forward(kinematics.REST)[0] @ np.diag([1.0, -1.0, -1.0, 1.0])
-    found = kinematics.inverse(target, kinematics.REST)
-    assert not found.reached or np.abs(kinematics.forward(found.joints)[0] - target).max() < 1e-2
+    solution = kinematics.inverse(target, kinematics.REST)
+    assert not solution.reached or np.abs(kinematics.forward(solution.joints)[0] - target).max() < 1e-2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -227,11 +227,11 @@ def test_inverse_kinematics_undo_forward_within_limits_and_jacobians_differentia
     for _ in range(50):
         joints = kinematics.REST + rng.uniform(-0.4, 0.4, 7)
         target = kinematics.forward(joints)[0]
-        found = kinematics.inverse(target, kinematics.REST)
-        assert found.reached
-        np.testing.assert_allclose(kinematics.forward(found.joints)[0], target, atol=1e-3)
-        assert (found.joints <= kinematics.UPPER).all()
-        assert (found.joints >= kinematics.LOWER).all()
+        solution = kinematics.inverse(target, kinematics.REST)
+        assert solution.reached
+        np.testing.assert_allclose(kinematics.forward(solution.joints)[0], target, atol=1e-3)
+        assert (solution.joints <= kinematics.UPPER).all()
+        assert (solution.joints >= kinematics.LOWER).all()
         step = 1e-6 * rng.standard_normal(7)
         moved = (kinematics.forward(joints + step)[0] - target)[:3, 3]
         np.testing.assert_allclose(moved, (kinematics.forward(joints)[1] @ step)[:3], atol=1e-10)
@@ -244,20 +244,20 @@ def test_joints_come_back_with_the_pose_and_never_jump():
         for angle in np.linspace(0, 2 * np.pi, 60):
             target = home.copy()
             target[:3, 3] += [0.1 * np.sin(angle), 0.15 * (1 - np.cos(angle)), 0.05 * np.sin(2 * angle)]
-            found = kinematics.inverse(target, joints)
-            assert found.reached, (turn, angle)
-            assert np.abs(found.joints - joints).max() < 0.15
-            joints = found.joints
+            solution = kinematics.inverse(target, joints)
+            assert solution.reached, (turn, angle)
+            assert np.abs(solution.joints - joints).max() < 0.15
+            joints = solution.joints
     np.testing.assert_allclose(joints, start, atol=0.02)
 
 
 def test_a_pose_out_of_reach_gives_the_nearest_one_as_not_reached():
     target = kinematics.forward(kinematics.REST)[0]
     target[:3, 3] = [1.5, 0.0, 0.2]
-    found = kinematics.inverse(target, kinematics.REST)
-    assert not found.reached
-    assert np.isfinite(found.joints).all()
-    before, after = (kinematics.forward(joints)[0][:3, 3] for joints in (kinematics.REST, found.joints))
+    solution = kinematics.inverse(target, kinematics.REST)
+    assert not solution.reached
+    assert np.isfinite(solution.joints).all()
+    before, after = (kinematics.forward(joints)[0][:3, 3] for joints in (kinematics.REST, solution.joints))
     assert np.linalg.norm(after - target[:3, 3]) < np.linalg.norm(before - target[:3, 3])
 
 

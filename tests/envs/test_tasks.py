@@ -83,9 +83,9 @@ each_engine = pytest.mark.parametrize("engine", ENGINES)
 @pytest.fixture(scope="module", params=[(t, e) for t in TASKS for e in ENGINES], ids="-".join)
 def env(request):
     name, engine = request.param
-    made = TASKS[name].make(engine)
-    yield made
-    made.close()
+    env = TASKS[name].make(engine)
+    yield env
+    env.close()
 
 
 def still(env: gymnasium.Env) -> np.ndarray:

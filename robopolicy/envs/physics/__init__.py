@@ -32,8 +32,8 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 
     Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
     """
-    made: Physics = getattr(_loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
-    return made
+    physics: Physics = getattr(_loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
+    return physics
 
 
 def make_arms(engine: str, tool: Array) -> ArmsPhysics:
@@ -41,8 +41,8 @@ def make_arms(engine: str, tool: Array) -> ArmsPhysics:
 
     Raises as `make_physics` does. Both engines read the arm's model from the package pybullet.
     """
-    made: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
-    return made
+    physics: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
+    return physics
 
 
 def _loaded(engine: str, module: str) -> ModuleType:

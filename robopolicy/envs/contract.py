@@ -63,7 +63,7 @@ def _are_formats(outcomes: Any) -> bool:
     names = {outcome.name for outcome in outcomes}
     try:
         texts = [text.format(1.0) for outcome in outcomes for text in (outcome.shown, outcome.said)]
-    except (LookupError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return False
     return all(texts) and len(names) == len(outcomes) and not names & {"", *RESERVED}
 

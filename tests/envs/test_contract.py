@@ -24,12 +24,12 @@ SMALL = {"bimanual-sweep": {"image_size": 64}}
 
 @pytest.fixture(scope="module", params=NAMES)
 def env(request):
-    made = registry.make(request.param, **SMALL.get(request.param, {}))
-    yield made
-    made.close()
+    env = registry.make(request.param, **SMALL.get(request.param, {}))
+    yield env
+    env.close()
 
 
-def test_its_members_agree_with_what_it_shows(env):
+def test_its_members_agree_with_its_observations_and_actions(env):
     task = task_of(env)
     observation, info = env.reset(seed=0)
     assert observation.keys() == env.observation_space.spaces.keys()
@@ -45,42 +45,43 @@ def test_its_members_agree_with_what_it_shows(env):
     assert task.reference_images().keys() <= task.images().keys()
 
 
-def test_its_description_tells_every_number_and_image(env):
+def test_its_description_has_every_number_and_image(env):
     task = task_of(env)
-    told = json.loads(json.dumps(task.describe(), allow_nan=False))
-    assert told["inputs"].keys() == env.observation_space.spaces.keys()
-    for name, entries in task.vectors.items():
-        assert len(told["inputs"][name]["entries"]) == len(entries) == env.observation_space[name].shape[0]
+    description = json.loads(json.dumps(task.describe(), allow_nan=False))
+    assert description["inputs"].keys() == env.observation_space.spaces.keys()
+    for name, quantities in task.vectors.items():
+        entries = description["inputs"][name]["entries"]
+        assert len(entries) == len(quantities) == env.observation_space[name].shape[0]
     for name in task.images():
-        assert told["inputs"][name]["low"] < told["inputs"][name]["high"]
-    assert told["outputs"]["command"]["scale"] == [quantity.high for quantity in task.actions]
-    assert told["control_period"] == pytest.approx(1 / task.rate)
-    assert {"name", "safe_stop"} <= told["robot"].keys()
+        assert description["inputs"][name]["low"] < description["inputs"][name]["high"]
+    assert description["outputs"]["command"]["scale"] == [quantity.high for quantity in task.actions]
+    assert description["control_period"] == pytest.approx(1 / task.rate)
+    assert {"name", "safe_stop"} <= description["robot"].keys()
 
 
 @pytest.mark.parametrize("case", RECORDED)
 def test_manifests_have_not_changed(case):
     name, engine = case.split()
     env = registry.make(name, engine=engine, **SMALL.get(name, {}))
-    told = task_of(env).describe()
+    description = task_of(env).describe()
     env.close()
     expected = RECORDED[case]
-    assert told.keys() == expected.keys()
-    for part in told:
+    assert description.keys() == expected.keys()
+    for part in description:
         if part == "inputs":  # a manifest has them in the policy's order
-            assert {n: json.dumps(d) for n, d in told[part].items()} == {
+            assert {n: json.dumps(d) for n, d in description[part].items()} == {
                 n: json.dumps(d) for n, d in expected[part].items()
             }
         else:
-            assert json.dumps(told[part]) == json.dumps(expected[part]), part
+            assert json.dumps(description[part]) == json.dumps(expected[part]), part
 
 
 @pytest.mark.parametrize("member", REQUIRED)
 def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
     members = {name: value for name, value in vars(Arm).items() if name not in (member, "__dict__")}
-    lacking = type("Lacking", Arm.__bases__, members)()
+    incomplete = type("Incomplete", Arm.__bases__, members)()
     with pytest.raises(ValueError, match=f"^environment 'mine' has no member '{member}': ") as refused:
-        check_task(lacking, "mine")
+        check_task(incomplete, "mine")
     assert "\n" not in str(refused.value)
 
 
@@ -122,6 +123,7 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("outcomes", (Outcome("off", "off", "{:d}", "{}"),), "that format a number"),
         ("outcomes", (Outcome("off", "off", "{:.2f} {}", "{}"),), "that format a number"),
         ("outcomes", (Outcome("off", "off", "{", "{}"),), "that format a number"),
+        ("outcomes", (Outcome("off", "off", "{.off}", "{}"),), "that format a number"),
         ("outcomes", (Outcome("off", None, "{}", "{}"),), "that format a number"),
         ("cameras", None, "it must be Cameras"),
         ("cameras", {"camera": (0, 255)}, "it must be Cameras"),
@@ -180,7 +182,14 @@ def test_a_wrong_period_is_refused_by_its_name(member, value):
 
 @pytest.mark.parametrize(
     ("member", "value"),
-    [("rate", None), ("outcomes", None), ("players", ["guide"]), ("presets", "easy"), ("mirror", 1)],
+    [
+        ("rate", None),
+        ("rate", property(lambda arm: 10)),
+        ("outcomes", None),
+        ("players", ["guide"]),
+        ("presets", "easy"),
+        ("mirror", 1),
+    ],
 )
 def test_a_wrong_member_of_the_class_is_refused_before_an_environment_is_made(monkeypatch, member, value):
     monkeypatch.setattr(Arm, member, value)
@@ -218,12 +227,12 @@ def test_an_ending_of_another_type_is_refused_by_its_name(member, value, words):
         (toy_arm.ID, {"balls": 3}, "balls is 3: toy_arm:Arm-v0 takes no balls"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_one_line(name, settings, words):
+def test_an_unknown_task_or_setting_is_refused_in_one_line(name, settings, words):
     with pytest.raises(ValueError, match=f"^{words}.*$"):
         registry.make(name, **settings)
 
 
-def test_a_task_of_ones_own_is_known_by_its_id_and_by_one_line(monkeypatch):
+def test_a_third_task_has_its_id_or_a_short_name(monkeypatch):
     assert registry.chosen(toy_arm.ID) == (None, "easy")
     monkeypatch.setitem(registry.TASKS, "arm", toy_arm.ID)
     assert registry.task_class("arm") is Arm
@@ -231,19 +240,19 @@ def test_a_task_of_ones_own_is_known_by_its_id_and_by_one_line(monkeypatch):
     assert task_of(env).preset == "far"
 
 
-def test_a_task_of_ones_own_is_evaluated_and_filmed(tmp_path):
+def test_a_third_task_is_evaluated_and_filmed(tmp_path):
     result = evaluate("guide", toy_arm.ID, range(3)).summary()
     assert (result["success_rate"], result["preset"], result["engine"]) == (1.0, "easy", None)
     assert result["off_mean"] < 0.01
     with pytest.raises(ValueError, match=r"^player is 'oracle': toy_arm:Arm-v0 has guide, blind, random$"):
         evaluate("oracle", toy_arm.ID, range(3))
-    (told,) = film(["random"], toy_arm.ID, tmp_path / "arm.mp4", size=(320, 240))
-    assert told["steps"] == 4
+    (episode,) = film(["random"], toy_arm.ID, tmp_path / "arm.mp4", size=(320, 240))
+    assert episode["steps"] == 4
     assert (tmp_path / "arm.mp4").stat().st_size > 0
 
 
 @pytest.mark.parametrize("missing", ["success", "cause", "off"])
-def test_an_ending_that_tells_too_little_is_refused_by_the_missing_name(missing, monkeypatch):
+def test_an_incomplete_ending_is_refused_by_the_missing_name(missing, monkeypatch):
     def without(self):
         info = {"off": 1.0, "success": True, "cause": "time"}
         return {name: value for name, value in info.items() if name != missing}

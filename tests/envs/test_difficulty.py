@@ -51,13 +51,13 @@ def test_noise_grows_with_the_square_of_depth_and_stays_in_range():
     assert abs(spread.mean()) < 3e-4
 
 
-def test_dropout_reads_zero_as_often_as_it_says():
+def test_dropout_reads_zero_at_its_rate():
     images = np.array([i["front_depth"] for i in seen(SensorConfig(dropout=0.1), frames=200)])
     # 150 000 pixels: a standard error of 0.0008.
     assert np.mean(images == 0.0) == pytest.approx(0.1, abs=0.004)
 
 
-def test_a_mount_is_off_by_the_same_error_all_episode():
+def test_a_mount_has_one_error_for_the_whole_episode():
     config = SensorConfig(mount_shift=0.05, mount_tilt=5.0)
     first, again, other = seen(config, 1, 3), seen(config, 1, 3), seen(config, 2, 3)
     np.testing.assert_array_equal(first[2]["front_depth"], again[2]["front_depth"])
@@ -72,13 +72,13 @@ def test_disturbances_stay_in_their_ranges_and_follow_the_seed():
     config = DisturbanceConfig(
         friction=(0.4, 1.0), payload=(1.0, 6.0), motor_strength=(0.8, 1.1), push=0.3, push_seconds=0.1
     )
-    drawn = [Disturbances(config, 25.0, 20.0, np.random.default_rng(seed)) for seed in range(200)]
+    samples = [Disturbances(config, 25.0, 20.0, np.random.default_rng(seed)) for seed in range(200)]
     for name in ("friction", "payload", "motor_strength"):
         low, high = getattr(config, name)
-        values = np.array([getattr(d.conditions, name) for d in drawn])
+        values = np.array([getattr(d.conditions, name) for d in samples])
         assert low <= values.min() < low + 0.05 * (high - low)
         assert high >= values.max() > high - 0.05 * (high - low)
-    for disturbances in drawn[:20]:
+    for disturbances in samples[:20]:
         times = np.arange(0.0, 20.0, 0.01)
         forces = [disturbances.force(t) for t in times]
         pushed = np.array([force is not None for force in forces])
@@ -88,14 +88,14 @@ def test_disturbances_stay_in_their_ranges_and_follow_the_seed():
         speeds = [np.linalg.norm(f) * 0.1 / 25.0 for f in forces if f is not None]
         assert 0.0 < max(speeds) <= 0.3
     again = Disturbances(config, 25.0, 20.0, np.random.default_rng(3))
-    assert again.conditions == drawn[3].conditions
+    assert again.conditions == samples[3].conditions
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
     env = gymnasium.make(ID, engine=engine, preset=preset, episode_seconds=1.0)
-    played = []
+    results = []
     for _ in range(2):
         observation, _ = env.reset(seed=5)
         while True:
@@ -103,9 +103,9 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
             observation, _, ended, cut, info = env.step(env.unwrapped.oracle_action())
             if ended or cut:
                 break
-        played.append((info["distance"], observation["proprioception"].tobytes()))
-    assert played[0] == played[1]
-    assert played[0][0] > 0.3
+        results.append((info["distance"], observation["proprioception"].tobytes()))
+    assert results[0] == results[1]
+    assert results[0][0] > 0.3
     env.close()
 
 
@@ -126,7 +126,7 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused_by_name(make, words):
+def test_bad_settings_of_the_stones_are_refused_by_name(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 

@@ -12,9 +12,9 @@ STILL = np.zeros(4, np.float32)
 
 @pytest.fixture(scope="module", params=ENGINES)
 def env(request):
-    made = gymnasium.make(ID, engine=request.param)
-    yield made
-    made.close()
+    env = gymnasium.make(ID, engine=request.param)
+    yield env
+    env.close()
 
 
 def play(env, seed: int, choose) -> tuple[float, dict]:
@@ -37,21 +37,21 @@ def test_oracle_crosses_and_blind_falls(env):
     assert fallen >= 8
 
 
-def test_blind_falls_at_a_gap_and_pays_for_it(env):
+def test_blind_falls_at_a_gap_and_loses_reward(env):
     total, info = play(env, 1, lambda: STILL)
     assert info["cause"] == "foot in a gap"
     assert not info["success"]
     assert total < -2.0
 
 
-def test_painted_stones_carry_a_foot_that_misses_and_charge_for_it():
+def test_painted_stones_carry_a_foot_that_misses_and_reduce_the_reward():
     env = gymnasium.make(ID, preset="painted", episode_seconds=3.0)
     task = env.unwrapped
     blind, info = play(env, 1, lambda: STILL)
     assert info["cause"] == "time"
     assert info["distance"] > 1.2
-    told, _ = play(env, 1, task.oracle_action)
-    assert told > blind + 0.1
+    oracle, _ = play(env, 1, task.oracle_action)
+    assert oracle > blind + 0.1
     env.close()
 
 
@@ -71,7 +71,7 @@ def test_action_is_latched_at_lift_off_and_moves_the_landing():
     env.close()
 
 
-def test_observation_names_hold_what_they_say(env):
+def test_names_of_an_observation_match_its_values(env):
     from robopolicy.envs.quadruped.stepping_stones import PROPRIOCEPTION
 
     observation, _ = env.reset(seed=5)

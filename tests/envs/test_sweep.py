@@ -21,9 +21,9 @@ LEFT_Y = ACTION.index("left_move_y")
 
 @pytest.fixture(scope="module", params=ENGINES)
 def env(request):
-    made = gymnasium.make(ID, engine=request.param, image_size=None)
-    yield made
-    made.close()
+    env = gymnasium.make(ID, engine=request.param, image_size=None)
+    yield env
+    env.close()
 
 
 def play(env, seed, choose):
@@ -47,7 +47,7 @@ def test_the_demonstrator_fills_the_bowls_and_chance_does_not(env):
         assert info["cause"] == "time"
 
 
-def test_an_episode_that_ends_early_is_paid_the_rest_of_its_time():
+def test_an_episode_that_ends_early_earns_the_rest_of_its_time():
     env = gymnasium.make(ID, image_size=None, balls=3)
     total, steps, info = play(env, 2, env.unwrapped.oracle_action)
     assert (info["cause"], info["success"]) == ("all balls in bowls", True)
@@ -75,7 +75,7 @@ def test_balls_that_leave_the_table_are_spilled_and_end_the_episode(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_spatulas_go_where_they_are_told_and_observations_tell_where_they_are(engine):
+def test_spatulas_reach_their_targets_and_observations_have_their_poses(engine):
     env = gymnasium.make(ID, engine=engine, preset="state", image_size=None).unwrapped
     observation, _ = env.reset(seed=0)
     balls = observation["balls"]
@@ -100,7 +100,7 @@ def test_spatulas_go_where_they_are_told_and_observations_tell_where_they_are(en
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_spatulas_stay_above_the_table_and_apart_whatever_they_are_told(engine):
+def test_spatulas_stay_above_the_table_and_apart_for_any_actions(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
     env.reset(seed=0)
     rng = np.random.default_rng(1)
@@ -122,7 +122,7 @@ def test_spatulas_stay_above_the_table_and_apart_whatever_they_are_told(engine):
 
 
 @pytest.mark.slow
-def test_targets_keep_their_distance_and_joints_their_branch_whatever_is_asked_for():
+def test_targets_keep_their_distance_and_joints_their_branch_for_any_actions():
     env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
     for seed in range(3):
         env.reset(seed=seed)
@@ -138,10 +138,10 @@ def test_targets_keep_their_distance_and_joints_their_branch_whatever_is_asked_f
             assert np.abs(env.target.positions[:, :2]).max() <= 0.45 + 1e-9
 
 
-def test_half_a_turn_is_not_taken_for_none():
+def test_half_a_turn_is_not_mistaken_for_none():
     target = kinematics.forward(kinematics.REST)[0] @ np.diag([1.0, -1.0, -1.0, 1.0])
-    found = kinematics.inverse(target, kinematics.REST)
-    assert not found.reached or np.abs(kinematics.forward(found.joints)[0] - target).max() < 1e-2
+    solution = kinematics.inverse(target, kinematics.REST)
+    assert not solution.reached or np.abs(kinematics.forward(solution.joints)[0] - target).max() < 1e-2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -178,7 +178,9 @@ def test_arms_of_the_demonstrator_never_touch(tmp_path):
     assert pairs == {(7, 7)}  # the spatulas, and nothing behind them
 
 
-def test_a_demonstrator_with_noise_brings_the_balls_into_bowls_in_time(env):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_demonstrator_with_noise_brings_the_balls_into_bowls_in_time(engine):
+    env = gymnasium.make(ID, engine=engine, image_size=None, balls=8)
     env.reset(seed=0)
     player = env.unwrapped.demonstrator(0, noise=0.1)
     ended, cut = False, False
@@ -187,17 +189,17 @@ def test_a_demonstrator_with_noise_brings_the_balls_into_bowls_in_time(env):
     assert info["fraction_in_bowls"] >= 0.9
 
 
-def test_the_demonstrator_is_deterministic_by_seed_and_noise_is_told_from_intent():
+def test_the_demonstrator_is_deterministic_and_separates_noise_from_intent():
     env = gymnasium.make(ID, image_size=None).unwrapped
 
     def actions(seed, noise):
         env.reset(seed=0)
         player = env.demonstrator(seed, noise)
-        told = [player.act()]
+        acted = [player.act()]
         for _ in range(9):
-            env.step(told[-1].executed)
-            told.append(player.act())
-        return np.array(told)
+            env.step(acted[-1].executed)
+            acted.append(player.act())
+        return np.array(acted)
 
     calm = actions(1, 0.0)
     np.testing.assert_array_equal(calm[:, 0], calm[:, 1])
@@ -210,7 +212,7 @@ def test_the_demonstrator_is_deterministic_by_seed_and_noise_is_told_from_intent
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_chain_is_the_engines(engine):
+def test_the_chain_matches_the_engines(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
     env.reset(seed=0)
     world = env.physics.tools()
@@ -225,11 +227,11 @@ def test_inverse_kinematics_undo_forward_within_limits_and_jacobians_differentia
     for _ in range(50):
         joints = kinematics.REST + rng.uniform(-0.4, 0.4, 7)
         target = kinematics.forward(joints)[0]
-        found = kinematics.inverse(target, kinematics.REST)
-        assert found.reached
-        np.testing.assert_allclose(kinematics.forward(found.joints)[0], target, atol=1e-3)
-        assert (found.joints <= kinematics.UPPER).all()
-        assert (found.joints >= kinematics.LOWER).all()
+        solution = kinematics.inverse(target, kinematics.REST)
+        assert solution.reached
+        np.testing.assert_allclose(kinematics.forward(solution.joints)[0], target, atol=1e-3)
+        assert (solution.joints <= kinematics.UPPER).all()
+        assert (solution.joints >= kinematics.LOWER).all()
         step = 1e-6 * rng.standard_normal(7)
         moved = (kinematics.forward(joints + step)[0] - target)[:3, 3]
         np.testing.assert_allclose(moved, (kinematics.forward(joints)[1] @ step)[:3], atol=1e-10)
@@ -242,25 +244,25 @@ def test_joints_come_back_with_the_pose_and_never_jump():
         for angle in np.linspace(0, 2 * np.pi, 60):
             target = home.copy()
             target[:3, 3] += [0.1 * np.sin(angle), 0.15 * (1 - np.cos(angle)), 0.05 * np.sin(2 * angle)]
-            found = kinematics.inverse(target, joints)
-            assert found.reached, (turn, angle)
-            assert np.abs(found.joints - joints).max() < 0.15
-            joints = found.joints
+            solution = kinematics.inverse(target, joints)
+            assert solution.reached, (turn, angle)
+            assert np.abs(solution.joints - joints).max() < 0.15
+            joints = solution.joints
     np.testing.assert_allclose(joints, start, atol=0.02)
 
 
-def test_a_pose_out_of_reach_gives_the_nearest_and_says_so():
+def test_a_pose_out_of_reach_gives_the_nearest_one_as_not_reached():
     target = kinematics.forward(kinematics.REST)[0]
     target[:3, 3] = [1.5, 0.0, 0.2]
-    found = kinematics.inverse(target, kinematics.REST)
-    assert not found.reached
-    assert np.isfinite(found.joints).all()
-    before, after = (kinematics.forward(joints)[0][:3, 3] for joints in (kinematics.REST, found.joints))
+    solution = kinematics.inverse(target, kinematics.REST)
+    assert not solution.reached
+    assert np.isfinite(solution.joints).all()
+    before, after = (kinematics.forward(joints)[0][:3, 3] for joints in (kinematics.REST, solution.joints))
     assert np.linalg.norm(after - target[:3, 3]) < np.linalg.norm(before - target[:3, 3])
 
 
 @pytest.mark.parametrize("size", [96, 256, 500])
-def test_images_show_balls_and_bowls_in_the_asked_size(size):
+def test_images_show_balls_and_bowls_in_the_requested_size(size):
     env = gymnasium.make(ID, engine="bullet", image_size=size)
     image = env.reset(seed=0)[0]["image"].astype(int)
     assert image.shape == (size, size, 3)
@@ -290,12 +292,12 @@ def test_bad_settings_are_refused_by_name(settings, words):
     "changed",
     [{"bowls": ()}, {"scatter": 0.6}, {"largest_move": float("nan")}, {"ball_mass": 0.0}, {"spacing": -1.0}],
 )
-def test_constants_that_mean_nothing_are_refused_by_name(changed):
+def test_bad_constants_are_refused_by_name(changed):
     with pytest.raises(ValueError, match=f"{next(iter(changed))} is"):
         BimanualSweepConfig(**changed)
 
 
-def test_nobody_demonstrates_before_a_reset():
+def test_a_demonstration_needs_a_reset():
     env = gymnasium.make(ID, image_size=None).unwrapped
     with pytest.raises(RuntimeError, match="call reset"):
         env.oracle_action()

@@ -83,9 +83,9 @@ each_engine = pytest.mark.parametrize("engine", ENGINES)
 @pytest.fixture(scope="module", params=[(t, e) for t in TASKS for e in ENGINES], ids="-".join)
 def env(request):
     name, engine = request.param
-    made = TASKS[name].make(engine)
-    yield made
-    made.close()
+    env = TASKS[name].make(engine)
+    yield env
+    env.close()
 
 
 def still(env: gymnasium.Env) -> np.ndarray:
@@ -95,7 +95,7 @@ def still(env: gymnasium.Env) -> np.ndarray:
 @pytest.mark.filterwarnings("error")
 @each_engine
 @each_task
-def test_gymnasiums_checker_has_nothing_to_say(task, engine):
+def test_gymnasiums_checker_accepts_the_tasks(task, engine):
     drawing = {"render_mode": "rgb_array", "render_size": (160, 120)} if engine == "bullet" else {}
     env = task.make(engine, **drawing)
     check_env(env, skip_render_check=not drawing)
@@ -111,7 +111,7 @@ def test_gymnasiums_checker_has_nothing_to_say(task, engine):
         ("bimanual-sweep", {"engine": "bullet", "image_size": 64}, gymnasium.Wrapper),
     ],
 )
-def test_stable_baselines_checker_has_nothing_to_say(name, settings, wrapper):
+def test_stable_baselines_checker_accepts_the_tasks(name, settings, wrapper):
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
     env = wrapper(gymnasium.make(TASKS[name].id, **settings))
     checker.check_env(env)
@@ -159,7 +159,7 @@ def test_two_processes_and_any_order_of_episodes_give_the_same_bits(task, engine
 
 @each_engine
 @each_task
-def test_pictures_show_something_and_have_the_asked_size(task, engine):
+def test_pictures_show_something_and_have_the_requested_size(task, engine):
     env = task.make(engine, render_mode="rgb_array", render_size=(160, 90))
     env.reset(seed=0)
     try:
@@ -205,7 +205,7 @@ def test_without_a_render_mode_there_is_no_picture(env):
     ],
     ids=["nan", "inf", "large", "short", "text"],
 )
-def test_a_bad_action_is_refused_by_name_and_costs_nothing(env, spoil, words):
+def test_a_bad_action_is_refused_by_name_and_the_episode_goes_on(env, spoil, words):
     env.reset(seed=0)
     with pytest.raises(ValueError, match=f"^action .*{words}.*$"):
         env.step(spoil(still(env)))

@@ -10,7 +10,8 @@ from types import ModuleType
 from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
 
-ENGINES = ("bullet", "mujoco")
+PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco"}
+ENGINES = tuple(PACKAGES)
 
 
 def default_engine() -> str:
@@ -31,8 +32,8 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 
     Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
     """
-    made: Physics = getattr(_loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
-    return made
+    physics: Physics = getattr(_loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
+    return physics
 
 
 def make_arms(engine: str, tool: Array) -> ArmsPhysics:
@@ -40,15 +41,14 @@ def make_arms(engine: str, tool: Array) -> ArmsPhysics:
 
     Raises as `make_physics` does. Both engines read the arm's model from the package pybullet.
     """
-    made: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
-    return made
+    physics: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
+    return physics
 
 
 def _loaded(engine: str, module: str) -> ModuleType:
     """A module of this package, imported only now so that the tasks' descriptions work without an engine."""
-    package = {"bullet": "pybullet", "mujoco": "mujoco"}[engine]
-    if not find_spec(package):
-        raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {package}")
+    if not find_spec(PACKAGES[engine]):
+        raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {PACKAGES[engine]}")
     try:
         return import_module(f"{__name__}.{module}")
     except ModuleNotFoundError:

@@ -91,8 +91,8 @@ def footholds(largest: float) -> tuple[Quantity, ...]:
 def proprioception() -> tuple[Quantity, ...]:
     """The numbers of `PROPRIOCEPTION`."""
     kinds = [max((kind for kind in VALUES if name.startswith(kind)), key=len) for name in PROPRIOCEPTION]
-    found = [(name, *VALUES[kind]) for name, kind in zip(PROPRIOCEPTION, kinds, strict=True)]
-    return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in found)
+    rows = [(name, *VALUES[kind]) for name, kind in zip(PROPRIOCEPTION, kinds, strict=True)]
+    return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in rows)
 
 
 def depth_cameras() -> dict[str, Camera]:

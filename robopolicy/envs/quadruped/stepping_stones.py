@@ -205,8 +205,8 @@ class SteppingStones(SimulatedTask):
                 self.on_tick()
             if touched.any():
                 margins = self.terrain.margin(walker.reading.feet_world[touched])
-                lacking = (config.reward.edge_margin - margins) / config.reward.edge_margin
-                reward -= config.reward.edge * float(np.clip(lacking, 0.0, 1.0).sum())
+                shortfalls = (config.reward.edge_margin - margins) / config.reward.edge_margin
+                reward -= config.reward.edge * float(np.clip(shortfalls, 0.0, 1.0).sum())
             cause = self._end()
             if cause:
                 break

@@ -197,8 +197,8 @@ class BimanualSweep(SimulatedTask):
         """Advance by one control period."""
         self.check_running("step")
         config = self.config
-        each = self.checked(action).astype(float).reshape(2, 2, 3)
-        self._steer(config.largest_move * each[:, 0], config.largest_turn * each[:, 1])
+        moves, turns = self.checked(action).astype(float).reshape(2, 2, 3).swapaxes(0, 1)
+        self._steer(config.largest_move * moves, config.largest_turn * turns)
         self.physics.command(self.joint_targets)
         self.physics.step()
         self._read()

@@ -84,10 +84,10 @@ class Workspace:
         positions[:, 1] = np.clip(positions[:, 1], -config.y, config.y)
         low, high = config.height
         positions[:, 2] = np.clip(positions[:, 2], low - corners[:, :, 2].min(axis=1), high)
-        lacking = config.gap - _gap(positions, corners)
-        if lacking > 0:
+        shortfall = config.gap - _gap(positions, corners)
+        if shortfall > 0:
             # Both move apart alike; if one has no room behind it, both shift.
-            positions[:, 1] += np.array([-0.5, 0.5]) * lacking
+            positions[:, 1] += np.array([-0.5, 0.5]) * shortfall
             positions[:, 1] += max(0.0, -config.y - positions[0, 1]) - max(0.0, positions[1, 1] - config.y)
         return Target(positions, turns)
 
@@ -109,22 +109,22 @@ class Workspace:
         one was to leave.
         """
         ways = [self._farthest([arm], before, wanted, joints) for arm in range(2)]
-        found = np.concatenate([angles for angles, _, _ in ways])
+        solved = np.concatenate([angles for angles, _, _ in ways])
         attained = Target(
             np.stack([ways[arm][1].positions[arm] for arm in range(2)]),
             np.stack([ways[arm][1].turns[arm] for arm in range(2)]),
         )
         clipped = np.array([not reached for _, _, reached in ways])
         if self.clear(attained):
-            return found, attained, clipped
+            return solved, attained, clipped
         for arm in np.argsort(clipped, kind="stable"):
             # One alone, first the one that is in reach.
             moved = (np.arange(2) == arm)[:, None]
             alone = Target(*(np.where(moved, a, b) for a, b in zip(attained, before, strict=True)))
             if self.clear(alone):
-                return np.where(moved, found, joints), alone, clipped | ~moved[:, 0]
-        found, attained, _ = self._farthest([0, 1], before, attained, joints)
-        return found, attained, clipped
+                return np.where(moved, solved, joints), alone, clipped | ~moved[:, 0]
+        solved, attained, _ = self._farthest([0, 1], before, attained, joints)
+        return solved, attained, clipped
 
     def _farthest(
         self, arms: list[int], before: Target, wanted: Target, joints: Array

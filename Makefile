@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 HEAVY := $(VENV)/.installed-heavy
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
+# What JAX has compiled is kept for the next run of the tests.
+PYTEST := JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/jax-cache JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+  JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 DOCS := $(VENV)/.installed-docs
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 

@@ -15,10 +15,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     # What commands keep in the user's cache folder is new for every run of the tests, whose workers share it.
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
-
-
 CONVERTER = Converter()
 atexit.register(CONVERTER.end)
+TESTS = Path(__file__).parent
+LONGEST = (
+    *("cli/test_fuzz.py", "cli/test_commands.py", "test_third_task.py", "docs/test_documented_python.py"),
+    *("test_install.py", "cli/test_plan_command.py", "test_shipped.py", "docs/test_documented_commands.py"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Files with the longest tests come first, so that the workers of pytest-xdist end together."""
+    first = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.relative_to(TESTS).as_posix(), len(first)))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,6 +58,7 @@ def once(shared):
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
                 folder.mkdir()
                 make(folder)
                 done.touch()
@@ -74,7 +84,7 @@ def fewer_plans(monkeypatch):
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """Has files of a name written to /dev/full, which is as a full disk is."""
+    """Redirects files of a name to /dev/full, which behaves like a full disk."""
     lock = fcntl.flock
 
     def of(name):

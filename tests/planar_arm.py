@@ -58,7 +58,7 @@ class PlanarArm(Task):
         turn, far = self.np_random.uniform(0, np.pi), self.np_random.uniform(0.5, 0.9)
         self.dot = far * np.array([np.cos(turn), np.sin(turn)])
         self.steps, self.first = 0, self.distance()
-        return self.observed(), self.told("")
+        return self.observed(), self.outcome("")
 
     def step(self, action):
         before = self.distance()
@@ -66,10 +66,10 @@ class PlanarArm(Task):
         self.steps += 1
         reached, late = self.distance() < CLOSE, self.steps >= LONGEST
         reward = before - self.distance() + float(reached)
-        info = self.told("reached" if reached else "time" if late else "")
+        info = self.outcome("reached" if reached else "time" if late else "")
         return self.observed(), reward, reached, late and not reached, info
 
-    def told(self, cause):
+    def outcome(self, cause):
         closeness = 1 - self.distance() / self.first
         return {"closeness": closeness, "success": cause == "reached", "cause": cause}
 

@@ -36,7 +36,7 @@ def numbers(pattern, text):
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_an_example_is_short_and_says_what_to_expect(path):
+def test_an_example_is_short_and_has_its_expected_output(path):
     text = path.read_text()
     assert path.name in LONGER or text.count("\n") < 60
     about = text.split('"""')[1]

@@ -67,7 +67,7 @@ def test_it_verifies_a_bundle(empty, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_commands_say_what_they_need(empty, tmp_path):
+def test_other_commands_name_the_missing_extra(empty, tmp_path):
     words = [str(empty / "robopolicy"), "train", "es", "--out", "run"]
     run = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert run.returncode == 2

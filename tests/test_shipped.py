@@ -20,13 +20,13 @@ def task_of(name):
     return next(task for task in EPISODES if name.startswith(task))
 
 
-def test_the_mechanisms_that_are_compared_are_shipped():
+def test_the_compared_mechanisms_are_shipped():
     kinds = ("angular-8x8", "no-vision", "planned", "positive-256", "softmax")
     assert ["bimanual-sweep-angular", *(f"stepping-stones-{kind}" for kind in kinds)] == SHIPPED
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_it_loads_and_says_what_it_was_trained_with(name):
+def test_it_loads_and_records_its_training(name):
     trained = load(name)
     assert trained.run["task"] == task_of(name)
     assert trained.run["environment"]["engine"] in recorded(name)
@@ -45,7 +45,7 @@ def test_it_loads_and_says_what_it_was_trained_with(name):
         for number, engine in enumerate(recorded(name))
     ],
 )
-def test_it_does_what_its_evaluation_says(capsys, name, engine):
+def test_it_reproduces_its_evaluation(capsys, name, engine):
     few = "1" if task_of(name) == "bimanual-sweep" else "2"  # its episodes take half a minute
     words = ["evaluate", name, "--task", task_of(name), "--engine", engine, "--episodes", few, "--json"]
     assert main(words) == 0

@@ -50,7 +50,7 @@ def folder(once):
         "deploy BUNDLE --robot sim --episodes 1",
     ],
 )
-def test_commands_take_it(folder, tmp_path, fewer_plans, capsys, words):
+def test_a_command_accepts_it(folder, tmp_path, fewer_plans, capsys, words):
     if "COPY" in words:
         shutil.copytree(folder / "es", tmp_path / "es")
     places = {

@@ -183,7 +183,7 @@ def test_a_run_is_played_on_its_own_task_and_engine(names, given, chosen):
     assert (environment.task, environment.engine) == chosen
 
 
-def test_strangers_words_are_shortened_in_their_middle_and_command_no_terminal(refused, tmp_path):
+def test_long_foreign_text_is_shortened_and_has_no_control_characters(refused, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"task": "x\x1b[2J" * 1000, "policy": {}, "es": {}}))
     line = refused("plot", str(tmp_path), "--out", str(tmp_path / "curves.svg"))
     assert line.startswith(f"robopolicy: task of the run {str(tmp_path)!r} is 'x")
@@ -206,7 +206,7 @@ def test_strangers_words_are_shortened_in_their_middle_and_command_no_terminal(r
     ids=str,
 )
 @pytest.mark.parametrize("name", ["x" * 5000, "x/" * 2500, "x " * 2500], ids=["word", "path", "words"])
-def test_a_name_of_thousands_of_characters_is_not_echoed_whole(refused, words, argument, name):
+def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument, name):
     said = refused(*words, name)
     assert argument in said
     assert len(said) < 2500
@@ -257,12 +257,12 @@ def test_a_name_of_thousands_of_characters_is_not_echoed_whole(refused, words, a
         (("--resume",), "no run"),
     ],
 )
-def test_a_run_that_cannot_be_is_refused_before_its_folder_is_made(refused, tmp_path, words, said):
+def test_bad_settings_are_refused_before_the_run_folder_is_made(refused, tmp_path, words, said):
     assert said in refused("train", "es", "--out", str(tmp_path / "run"), *words)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_exists_is_not_overwritten(refused, tmp_path):
+def test_existing_folders_are_not_overwritten(refused, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("years")
     assert "--resume" in refused("train", "es", "--out", str(tmp_path / "run"))
@@ -293,7 +293,7 @@ def test_what_exists_is_not_overwritten(refused, tmp_path):
         (None, "policy", {"patch": 4}, "policy kind is None"),
     ],
 )
-def test_a_damaged_run_is_not_gone_on_with(refused, tmp_path, part, name, value, said):
+def test_a_damaged_run_is_not_resumed(refused, tmp_path, part, name, value, said):
     config = {
         "task": "stepping-stones",
         "environment": {"engine": "bullet", "presets": ["painted"], "episode_seconds": 0.5},

@@ -195,13 +195,13 @@ def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_pat
     out = tmp_path / "sweep-v0"
     words = ["demos", "--episodes", "2", "--image-size", "64", "--balls", "4", "--out", str(out), "--json"]
     assert main(words) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["episodes"] == 2
-    assert told["fraction_in_bowls_mean"] == 1.0
+    result = json.loads(capsys.readouterr().out)
+    assert result["episodes"] == 2
+    assert result["fraction_in_bowls_mean"] == 1.0
     opened = open_dataset(out, "bimanual-sweep")
-    assert opened.about["seeds"] == told["seeds"]
+    assert opened.about["seeds"] == result["seeds"]
     assert opened.about["renderer"]
-    assert sum(opened.steps) == told["steps"]
+    assert sum(opened.steps) == result["steps"]
     assert main(words) == 2
     assert "exists" in capsys.readouterr().err
 
@@ -214,8 +214,8 @@ def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_pat
     assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] == 0.0
     film = ["rollout", "oracle", "--episode-seconds", "1", "--size", "240", "240", "--engine", "bullet"]
     assert main([*film, "--video", str(tmp_path / "sweep.mp4"), *sweep]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (episode,) = told["episodes"]
+    result = json.loads(capsys.readouterr().out)
+    (episode,) = result["episodes"]
     assert (episode["steps"], episode["cause"], episode["flops"]) == (10, "time", None)
     assert (tmp_path / "sweep.mp4").stat().st_size > 1000
 
@@ -226,9 +226,9 @@ def films(capsys, tmp_path, run):
     files = [word for pair in zip(("--video", "--sheet"), paths, strict=True) for word in pair]
     short = ["--episode-seconds", "0.3", "--size", "320", "240", "--slow", "5", "--json"]
     assert main(["rollout", run, "oracle", *files, *short]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [told[name] for name in ("video", "sheet")] == paths
-    of_run, of_oracle = told["episodes"]
+    result = json.loads(capsys.readouterr().out)
+    assert [result[name] for name in ("video", "sheet")] == paths
+    of_run, of_oracle = result["episodes"]
     assert (of_run["policy"], of_run["steps"], of_oracle["policy"]) == (run, 6, "oracle")
     assert of_run["flops"] > 1000
     with imageio.get_reader(paths[0]) as video:
@@ -262,7 +262,7 @@ def clone(capsys, tmp_path, data):
         assert err.count("\n") == 1
         return err
 
-    assert "patch is 7: it must divide the image's 64 pixels" in refused("--patch", "7")
+    assert "patch is 7: it must divide the 64 rows and 64 columns" in refused("--patch", "7")
     assert "validation is 0.9" in refused("--validation", "0.9")
     assert "engine is 'bulet'" in refused("--engine", "bulet")
     assert "precision is 'float8'" in refused("--precision", "float8")

@@ -16,7 +16,7 @@ ANGULAR, EXACT = "stepping-stones-angular-8x8", "stepping-stones-softmax"
 SHORT = ("--episodes", "2", "--episode-seconds", "1.5")
 
 
-def told(capsys, *words):
+def result_of(capsys, *words):
     capsys.readouterr()
     assert main(["compare", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -29,7 +29,7 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     config = json.loads((tmp_path / "second" / "config.json").read_text())
     config["es"]["seed"] = 1
     (tmp_path / "second" / "config.json").write_text(json.dumps(config))
-    rows = told(capsys, EXACT, ANGULAR, second, *SHORT, "--picture", str(picture))
+    rows = result_of(capsys, EXACT, ANGULAR, second, *SHORT, "--picture", str(picture))
     assert [row["runs"] for row in rows] == [[ANGULAR, second], [EXACT]]  # cheapest first
     for row in rows:
         config = load(row["runs"][0]).config
@@ -47,14 +47,14 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
 @pytest.mark.slow
 def test_policies_of_one_run_and_copies_of_it_are_no_seeds(capsys, tmp_path):
     runs = [ANGULAR, f"{ANGULAR}@best", str(shutil.copytree(find_run(ANGULAR)[0], tmp_path / "copy"))]
-    rows = told(capsys, *runs, *SHORT)
+    rows = result_of(capsys, *runs, *SHORT)
     assert [row["runs"] for row in rows] == [[run] for run in runs]
     assert {row["return_spread"] for row in rows} == {None}
 
 
 @pytest.mark.slow
-def test_a_run_earns_what_evaluate_says(capsys):
-    rows = told(capsys, ANGULAR, EXACT, *SHORT)
+def test_returns_equal_those_of_evaluate(capsys):
+    rows = result_of(capsys, ANGULAR, EXACT, *SHORT)
     assert main(["evaluate", EXACT, *SHORT, "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     assert rows[1]["return_mean"] == alone["return_mean"]
@@ -86,7 +86,7 @@ def test_the_table_names_every_policy(capsys):
         pytest.param((ANGULAR, EXACT, "--preset", "lava"), "lava", marks=pytest.mark.slow),
     ],
 )
-def test_what_cannot_be_compared_is_refused(refused, words, said):
+def test_bad_input_of_compare_is_refused(refused, words, said):
     assert said in refused("compare", *words)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,25 +16,35 @@ from robopolicy.policies.catalogue import blank_policy, describe
 SHIPPED = "stepping-stones-softmax"
 
 
-def told(capsys, *words):
+def rows_of(capsys, *words):
     capsys.readouterr()
     assert main(["flops", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
+@cache
+def flops_of(config):
+    return json.dumps(count_step(blank_policy(config)).summary())
+
+
 def bundle_of(folder, config, task, **changes):
-    """What a bundle tells of its price, without its graph."""
-    price = count_step(blank_policy(config)).summary()
+    """The manifest of a bundle, without its graph."""
+    price = json.loads(flops_of(config))
     manifest = {"schema": 1, "policy": describe(config), "flops": price, "run": {"task": task}, **changes}
     folder.mkdir()
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return str(folder)
 
 
+def sweep_bundle(tmp_path):
+    config = policy_config("positive(m=8)", "bimanual-sweep", preset="tiny")
+    return bundle_of(tmp_path / "sweep", config, "bimanual-sweep")
+
+
 def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
     config = policy_config("angular_hybrid(m=8, n=8)", "stepping-stones")
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones")
-    rows = told(capsys, SHIPPED, bundle, "--attention", "positive(m=16)", "--attention", "softmax")
+    rows = rows_of(capsys, SHIPPED, bundle, "--attention", "positive(m=16)", "--attention", "softmax")
     assert [(row["policy"], row["attention"]) for row in rows] == [
         (SHIPPED, "softmax"),
         (bundle, "angular_hybrid(m=8, n=8)"),
@@ -51,10 +62,8 @@ def test_exact_softmax_is_a_row_for_each_settings(capsys, tmp_path):
     fine = bundle_of(
         tmp_path / "fine", policy_config("positive(m=8)", "stepping-stones", patch=1), "stepping-stones"
     )
-    sweep = bundle_of(
-        tmp_path / "sweep", policy_config("positive(m=8)", "bimanual-sweep", preset="tiny"), "bimanual-sweep"
-    )
-    rows = told(capsys, fine, sweep, "stepping-stones-angular-8x8", "--attention", "positive(m=4)")
+    sweep = sweep_bundle(tmp_path)
+    rows = rows_of(capsys, fine, sweep, "stepping-stones-angular-8x8", "--attention", "positive(m=4)")
     exact = [row for row in rows if row["attention"] == "softmax"]
     assert [(row["task"], row["tokens"]) for row in exact] == [
         ("stepping-stones", 1536),
@@ -64,41 +73,37 @@ def test_exact_softmax_is_a_row_for_each_settings(capsys, tmp_path):
     assert [row["tokens"] for row in rows if row["attention"] == "positive(m=4)"] == [1536, 400, 384]
 
 
-def test_a_bundle_tells_the_price_that_it_was_exported_with(capsys, tmp_path):
+def test_a_bundle_has_the_flops_of_its_export(capsys, tmp_path):
     config = policy_config("positive(m=8)", "stepping-stones", patch=4)
-    price = count_step(blank_policy(config)).summary()
+    price = json.loads(flops_of(config))
     price["by_component"]["head"] += 1
     price["total"] += 1
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones", flops=price)
-    assert told(capsys, bundle)[0]["total"] == price["total"]
+    assert rows_of(capsys, bundle)[0]["total"] == price["total"]
 
 
-def test_a_second_is_as_many_steps_as_the_task_asks_for(capsys, tmp_path):
-    sweep = bundle_of(
-        tmp_path / "sweep", policy_config("positive(m=8)", "bimanual-sweep", preset="tiny"), "bimanual-sweep"
-    )
-    rows = told(capsys, SHIPPED, sweep, "--per-second")
+def test_flops_a_second_follow_the_control_rate_of_the_task(capsys, tmp_path):
+    sweep = sweep_bundle(tmp_path)
+    rows = rows_of(capsys, SHIPPED, sweep, "--per-second")
     assert [(row["task"], row["control_rate"]) for row in rows[:2]] == [
         ("stepping-stones", 20),
         ("bimanual-sweep", 10),
     ]
     assert all(row["total_per_second"] == row["control_rate"] * row["total"] for row in rows)
-    assert "control_rate" not in told(capsys, SHIPPED)[0]
+    assert "control_rate" not in rows_of(capsys, SHIPPED)[0]
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_is_asked_for_actions_at_the_rate_that_is_told(name):
+def test_the_rate_of_a_task_is_its_frame_rate(name):
     assert task_class(name).metadata["render_fps"] == task_class(name).rate
 
 
-def test_the_table_tells_all_numbers(capsys, tmp_path):
-    sweep = bundle_of(
-        tmp_path / "sweep", policy_config("positive(m=8)", "bimanual-sweep", preset="tiny"), "bimanual-sweep"
-    )
+def test_the_table_has_all_numbers(capsys, tmp_path):
+    sweep = sweep_bundle(tmp_path)
     words = ["flops", SHIPPED, sweep, "--per-second"]
     assert main(words) == 0
     table = capsys.readouterr().out
-    rows = told(capsys, *words[1:])
+    rows = rows_of(capsys, *words[1:])
     for row in rows:
         for number in (row["total"], row["total_per_second"], row["traffic_bytes"], row["peak_bytes"]):
             assert f"{number:,}" in table
@@ -111,7 +116,7 @@ def test_the_table_tells_all_numbers(capsys, tmp_path):
 
 def test_files_hold_what_is_printed(capsys, tmp_path):
     paths = [tmp_path / "flops.csv", tmp_path / "flops.png"]
-    rows = told(capsys, "--patch", "4", "--csv", str(paths[0]), "--picture", str(paths[1]), "--per-second")
+    rows = rows_of(capsys, "--patch", "4", "--csv", str(paths[0]), "--picture", str(paths[1]), "--per-second")
     with paths[0].open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["attention"] for line in lines] == [row["attention"] for row in rows]
@@ -126,7 +131,7 @@ def test_files_hold_what_is_printed(capsys, tmp_path):
 
 
 def test_a_task_may_be_named_beside_its_run(capsys, refused):
-    assert told(capsys, SHIPPED, "--task", "stepping-stones")[0]["policy"] == SHIPPED
+    assert rows_of(capsys, SHIPPED, "--task", "stepping-stones")[0]["policy"] == SHIPPED
     line = refused("flops", SHIPPED, "--task", "bimanual-sweep")
     assert "task is 'bimanual-sweep'" in line
     assert "'stepping-stones'" in line
@@ -163,21 +168,20 @@ def test_a_damaged_bundle_is_refused(refused, tmp_path, changes, said):
         ("peak_bytes", -1, "peak_bytes is -1"),
     ],
 )
-def test_a_price_that_does_not_add_up_is_refused(refused, tmp_path, name, value, said):
-    price = {**count_step(blank_policy(policy_config("softmax", "stepping-stones"))).summary(), name: value}
-    bundle = bundle_of(
-        tmp_path / "bundle", policy_config("softmax", "stepping-stones"), "stepping-stones", flops=price
-    )
+def test_flops_that_do_not_add_up_are_refused(refused, tmp_path, name, value, said):
+    config = policy_config("softmax", "stepping-stones")
+    price = {**json.loads(flops_of(config)), name: value}
+    bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones", flops=price)
     assert said in refused("flops", bundle)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b'{"policy": {}}'])
-def test_a_manifest_that_is_none_is_refused(refused, tmp_path, content):
+def test_an_invalid_manifest_is_refused(refused, tmp_path, content):
     (tmp_path / "manifest.json").write_bytes(content)
     assert "manifest.json" in refused("flops", str(tmp_path))
 
 
-def test_a_folder_that_is_neither_is_refused(refused, tmp_path):
+def test_a_folder_without_run_or_bundle_is_refused(refused, tmp_path):
     assert "config.json" in refused("flops", str(tmp_path))
     assert "bundle" in refused("flops", "nobody")
 
@@ -186,7 +190,7 @@ def test_a_folder_that_is_neither_is_refused(refused, tmp_path):
 def test_a_picture_is_the_same_for_the_same_rows(capsys, tmp_path, suffix):
     pictures = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for picture in pictures:
-        told(capsys, SHIPPED, "--attention", "positive(m=8)", "--picture", str(picture))
+        rows_of(capsys, SHIPPED, "--attention", "positive(m=8)", "--picture", str(picture))
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 

@@ -108,7 +108,7 @@ def limited():
             signal.signal(number, before[number])
 
 
-def told(words):
+def outcome(words):
     """The exit code of a command, or how it ended without one; stdout, stderr, and its warnings."""
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace") for _ in range(2)]
     with (
@@ -131,7 +131,7 @@ def faults(words, folder):
     """Run a command; what is wrong with what it did, and with what it did to the files in a folder."""
     before = contents(folder)
     with limited():
-        code, out, err, given = told(words)
+        code, out, err, given = outcome(words)
     if code not in (0, 1, 2):
         return [f"ended with {code}"]
     lines = err.splitlines()
@@ -210,7 +210,7 @@ def check(numbers, sound, scratch, reads):
     """Use what is sound, which imports all that is needed, and then what is damaged."""
     for kind, commands in reads.items():
         for words in commands:
-            code, _, err, _ = told(copied(kind, words, sound, scratch))
+            code, _, err, _ = outcome(copied(kind, words, sound, scratch))
             assert code == (2 if words[:2] == ("train", "bc") else 0), err
     wrong = [fault for number in numbers for fault in one(number, sound, scratch, reads)]
     assert not wrong, "\n".join(wrong)
@@ -243,7 +243,7 @@ def more(once):
     return once("more", _make_more)
 
 
-def test_what_is_damaged_gives_a_right_result_or_one_line(sound, tmp_path, monkeypatch):
+def test_damage_gives_a_right_result_or_one_line(sound, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check(range(60), sound, tmp_path, READS)
 
@@ -252,7 +252,7 @@ def test_what_is_damaged_gives_a_right_result_or_one_line(sound, tmp_path, monke
     "part",
     [pytest.param(part, marks=pytest.mark.slow if part < 2 else pytest.mark.full) for part in range(4)],
 )
-def test_hundreds_of_damaged_things_give_a_right_result_or_one_line(part, more, tmp_path, monkeypatch):
+def test_hundreds_of_cases_of_damage_give_a_right_result_or_one_line(part, more, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reads = {kind: READS.get(kind, ()) + READS_LONGER.get(kind, ()) for kind in READS | READS_LONGER}
     check(range(110 * part, 110 * (part + 1)), more, tmp_path, reads)

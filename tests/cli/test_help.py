@@ -40,7 +40,7 @@ def test_help_shows_an_example(capsys, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_tells_the_defaults_of_flags_as_they_are_spelled(capsys, command):
+def test_help_shows_the_defaults_of_flags(capsys, command):
     assert main([*command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     defaults = dict(re.findall(r"(--[a-z-]+) (?:(?! --).)*?\(default: (True|False)\)", shown))
@@ -49,7 +49,7 @@ def test_help_tells_the_defaults_of_flags_as_they_are_spelled(capsys, command):
 
 
 @pytest.mark.parametrize("run", [main, runtime])
-def test_the_version_is_told(capsys, run):
+def test_version_prints_the_version(capsys, run):
     with suppress(SystemExit):
         assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"robopolicy {version('robopolicy')}\n"
@@ -70,10 +70,10 @@ def test_a_reader_that_leaves_early_is_no_error(words):
     assert done.stderr == ""
 
 
-def test_a_terminal_that_knows_ascii_alone_is_no_error():
+def test_an_ascii_terminal_is_no_error():
     command = [sys.executable, "-m", "robopolicy", "--help"]
-    told = subprocess.run(
+    done = subprocess.run(
         command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
     )
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "train es" in told.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "train es" in done.stdout

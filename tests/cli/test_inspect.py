@@ -18,7 +18,7 @@ SHIPPED = "stepping-stones-softmax"
 FOLDER = Path(robopolicy.__file__).parent / "assets" / "policies" / SHIPPED
 
 
-def told(capsys, *words):
+def result_of(capsys, *words):
     capsys.readouterr()
     assert main(["inspect", *map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -30,8 +30,8 @@ def printed(capsys, *words):
     return capsys.readouterr().out
 
 
-def test_a_run_tells_its_policy_by_name_and_shape(capsys):
-    run = told(capsys, SHIPPED)
+def test_a_run_lists_its_parameters_by_name_and_shape(capsys):
+    run = result_of(capsys, SHIPPED)
     assert (run["kind"], run["status"], run["done"], run["total"]) == ("run", "finished", 40, 80)
     sizes = [len(p["shape"]) and p["shape"][0] * (p["shape"] + [1])[1] for p in run["parameters"].values()]
     assert sum(sizes) == run["parameter_count"] == 392
@@ -46,8 +46,8 @@ def test_a_run_tells_its_policy_by_name_and_shape(capsys):
     assert run["config"]["policy"]["attention"] == "softmax"
 
 
-def test_the_lines_tell_what_json_tells(capsys):
-    run, out = told(capsys, f"{SHIPPED}@best"), printed(capsys, f"{SHIPPED}@best")
+def test_the_text_has_the_numbers_of_the_json(capsys):
+    run, out = result_of(capsys, f"{SHIPPED}@best"), printed(capsys, f"{SHIPPED}@best")
     for words in ("finished at generation 40 of 80", "1,742,988", "parameters of best: 392", "softmax"):
         assert words in out
     for name, parameter in run["parameters"].items():
@@ -56,17 +56,17 @@ def test_the_lines_tell_what_json_tells(capsys):
         )
 
 
-def test_a_run_without_a_checkpoint_tells_the_rest(capsys, tmp_path):
+def test_a_run_without_a_checkpoint_is_shown(capsys, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(FOLDER / "config.json", run)
-    assert told(capsys, run)["status"] == "starting"
+    assert result_of(capsys, run)["status"] == "starting"
     assert "checkpoints   none yet" in printed(capsys, run)
 
 
-def test_a_bundle_tells_its_inputs_and_outputs_with_units(capsys, tmp_path):
+def test_a_bundle_lists_its_inputs_and_outputs_with_units(capsys, tmp_path):
     bundle = make_bundle(tmp_path / "bundle", attention="soft\x1b[2Jmax", flops={"total": 12345})
-    seen = told(capsys, bundle)
+    seen = result_of(capsys, bundle)
     assert seen["kind"] == "bundle"
     assert seen["control_period"] == 0.02
     for part in ("inputs", "outputs"):
@@ -114,7 +114,7 @@ def test_a_damaged_run_is_one_line(refused, tmp_path, name, content, said):
         ((f"{SHIPPED}@7",), "has no checkpoint 7"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(refused, tmp_path, monkeypatch, words, said):
+def test_bad_input_of_inspect_is_refused(refused, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     assert said in refused("inspect", *words)
     assert not list(tmp_path.iterdir())

@@ -47,7 +47,7 @@ def test_sigterm_leaves_nothing(tmp_path, temporary, words, name):
     ("words", "name", "short"),
     [(FILM, "walk.mp4", "--episode-seconds 0.2"), (EXPORT, "bundle", "--observations 1")],
 )
-def test_what_a_killed_command_has_left_is_removed_by_the_next(
+def test_the_next_command_removes_the_leftovers_of_a_killed_one(
     tmp_path, temporary, monkeypatch, words, name, short
 ):
     out = tmp_path / name

@@ -37,7 +37,8 @@ def runs(tmp_path):
     return tmp_path
 
 
-def test_runs_are_found_at_any_depth_newest_first(capsys, runs):
+def test_runs_are_found_at_any_depth_but_not_in_runs_newest_first(capsys, runs):
+    shutil.copytree(RUN, runs / "first" / "copy")
     rows = listed(capsys, runs)
     assert list(rows) == ["seeds/seed-0", "first"]
     row = rows["first"]

@@ -11,7 +11,7 @@ from robopolicy.plan import families
 from robopolicy.policies.policy import Policy
 
 
-def told(capsys, *words):
+def result_of(capsys, *words):
     capsys.readouterr()
     assert main(["plan", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -26,7 +26,7 @@ def test_a_plan_for_recorded_frames_is_measured_on_others(capsys, monkeypatch, m
             monkeypatch.setattr(families, sizes, (4, 8))
         monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
         monkeypatch.setattr(families, "PHASES", ())
-    plan = told(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2")
+    plan = result_of(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2")
     choice, front = plan["choice"], plan["front"]
     assert choice in [{k: v for k, v in row.items() if k != "measured"} for row in front]
     assert choice["flops"] <= 671046
@@ -41,7 +41,7 @@ def test_a_plan_for_recorded_frames_is_measured_on_others(capsys, monkeypatch, m
 
 
 @pytest.mark.slow
-def test_the_table_says_where_softmax_wins(capsys):
+def test_the_table_shows_where_softmax_wins(capsys):
     words = ("--budget", "200000", "--tokens", "96", "--norm", "1.5", "--error", "0.2")
     assert main(["plan", *words]) == 0
     out = capsys.readouterr().out

@@ -34,7 +34,7 @@ def copied(tmp_path):
 
 
 @pytest.fixture
-def told(capsys, tmp_path):
+def result_of(capsys, tmp_path):
     """Draws runs; returns what it says as JSON."""
 
     def run(*words):
@@ -52,8 +52,8 @@ def records(name):
     return [json.loads(line) for line in (find_run(name)[0] / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_what_is_told_is_what_was_logged(told):
-    (curve,) = told(ANGULAR)["curves"]
+def test_the_summary_equals_the_log(result_of):
+    (curve,) = result_of(ANGULAR)["curves"]
     held = [r["held_out/return"] for r in records(ANGULAR) if "held_out/return" in r]
     ends = curve["series"]["held_out/return"]
     assert ends["points"] == [len(held)]
@@ -62,13 +62,13 @@ def test_what_is_told_is_what_was_logged(told):
     assert "loss" not in curve["series"]
 
 
-def test_a_cloned_run_has_its_own_panels(told):
-    found = told(SWEEP)
+def test_a_cloned_run_has_its_own_panels(result_of):
+    found = result_of(SWEEP)
     assert found["by"] == "step"
     assert {"loss", "validation/loss", "validation/action_error"} <= found["curves"][0]["series"].keys()
 
 
-def test_runs_that_differ_by_their_seeds_alone_are_one_curve(told, copied):
+def test_runs_that_differ_by_their_seeds_alone_are_one_curve(result_of, copied):
     def longer(config):
         config["es"] |= {"generations": 200, "stop_at": None}
         config["git"] = None
@@ -80,7 +80,7 @@ def test_runs_that_differ_by_their_seeds_alone_are_one_curve(told, copied):
 
     second = copied(ANGULAR, "second", seed=1, change=longer, log=shifted)
     other = copied(ANGULAR, "other", change=lambda config: config["es"].update(sigma=0.1))
-    curves = told(ANGULAR, other, second, SOFTMAX)["curves"]
+    curves = result_of(ANGULAR, other, second, SOFTMAX)["curves"]
     assert [curve["runs"] for curve in curves] == [[ANGULAR, second], [other], [SOFTMAX]]
     spec = "angular_hybrid(m=8, n=8)"
     assert [curve["label"] for curve in curves] == [f"{spec} (sigma 0.3)", f"{spec} (sigma 0.1)", "softmax"]
@@ -106,7 +106,7 @@ def test_a_copy_of_a_run_is_no_second_seed(capsys, monkeypatch, tmp_path, copied
     assert err == f"{copy} has the settings and the seed of {ANGULAR}, and stands apart\n"
 
 
-def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
+def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, result_of):
     import robopolicy.viz.curves as curves
 
     panels = []
@@ -116,7 +116,7 @@ def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
         panels.extend(drawn)
 
     monkeypatch.setattr(curves, "learning_curves", draw)
-    told(ANGULAR, "--by", "flops")
+    result_of(ANGULAR, "--by", "flops")
     config = json.loads((find_run(ANGULAR)[0] / "config.json").read_text())
     price = count_step(blank_policy(restore(config["policy"]))).total
     (x, _) = panels[0].curves[0].runs[0]
@@ -126,27 +126,27 @@ def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, told):
     assert stage > price * sum(painted)
 
 
-def test_a_run_may_be_called_anything(told, copied):
+def test_a_run_may_be_called_anything(result_of, copied):
     def change(config):
         config["es"] |= {"sigma": 0.1, "decay": 0.9, "elite": 0.4}  # more than a label names
 
     run = copied(ANGULAR, "$\\frac{$ <_a>", change=change)
-    curves = told(ANGULAR, run)["curves"]
+    curves = result_of(ANGULAR, run)["curves"]
     assert curves[1]["label"] == "angular_hybrid(m=8, n=8) ($\\frac{$ <_a>)"
 
 
-def test_a_run_in_progress_is_drawn_as_far_as_it_is(told, copied):
+def test_a_run_in_progress_is_drawn_as_far_as_it_is(result_of, copied):
     half = copied(ANGULAR, "half", log=lambda text: text[: len(text) // 2])
-    ends = told(half)["curves"][0]["series"]["return_mean"]
+    ends = result_of(half)["curves"][0]["series"]["return_mean"]
     assert 1 < ends["points"][0] < len(records(ANGULAR)) - 1
 
 
-def test_what_is_not_finite_is_left_out(told, copied):
+def test_values_that_are_not_finite_are_left_out(result_of, copied):
     bad = (
         '{"step": 2, "not_finite": "step 2: attention"}\n{"step": 250, "loss": NaN, "validation/loss": 30}\n'
     )
     run = copied(SWEEP, "bad", log=lambda text: bad + text.partition("\n")[2])
-    series = told(run)["curves"][0]["series"]
+    series = result_of(run)["curves"][0]["series"]
     assert series["loss"]["points"] == [7]
     assert series["validation/loss"]["points"] == [8]
 
@@ -179,7 +179,7 @@ def test_the_words_name_every_curve(capsys, tmp_path):
         ((ANGULAR, "--out", "curves.pdf"), "out is 'curves.pdf': its name must end in .png or .svg"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(refused, tmp_path, monkeypatch, words, said):
+def test_bad_input_of_plot_is_refused(refused, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     assert said in refused("plot", *words, *(() if "--out" in words else ("--out", "curves.svg")))
     assert not list(tmp_path.iterdir())
@@ -211,7 +211,7 @@ def test_a_damaged_log_is_refused(refused, tmp_path, copied, log, said):
     assert said in refused("plot", run, "--out", str(tmp_path / "curves.svg"))
 
 
-def test_what_is_no_run_is_refused(refused, tmp_path, copied):
+def test_folders_that_are_no_runs_are_refused(refused, tmp_path, copied):
     out = ("--out", str(tmp_path / "curves.svg"))
     assert "describes no training" in refused(
         "plot", copied(ANGULAR, "a", change=lambda c: c.pop("es")), *out

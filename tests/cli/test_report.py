@@ -67,7 +67,7 @@ def reported(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_page_holds_all_it_refers_to_and_what_is_known_of_a_run(reported):
+def test_a_page_is_self_contained_and_describes_its_run(reported):
     page, said = reported(SWEEP, "--no-video")
     assert page.links
     assert all(link.startswith("data:") for link in page.links)
@@ -125,7 +125,7 @@ def test_the_same_runs_give_the_same_page(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_not_kept_is_played(reported, monkeypatch):
+def test_missing_evaluations_are_played(reported, monkeypatch):
     asked = []
 
     def evaluate(policy, environment, seeds, **hooks):
@@ -165,7 +165,7 @@ def test_what_is_not_kept_is_played(reported, monkeypatch):
         ((ANGULAR, "--out", "nowhere/report.html"), "does not exist"),
     ],
 )
-def test_what_cannot_be_reported_is_refused(refused, tmp_path, monkeypatch, words, said):
+def test_bad_input_of_report_is_refused(refused, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     assert said in refused("report", *words, *(() if "--out" in words else ("--out", "report.html")))
     assert not list(tmp_path.iterdir())

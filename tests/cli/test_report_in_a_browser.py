@@ -85,8 +85,8 @@ def test_a_page_is_whole_and_quiet_and_fits(browser, pages, name, films, width):
     assert seen["videos"] == films
     assert browser.title == "stepping-stones"
     assert browser.get_log("browser") == []
-    told = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in told if m["method"] == "Network.requestWillBeSent"]
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith("data:")] == [page]
 
 

@@ -1,4 +1,4 @@
-"""What the documentation says: its links, its Python, and its command lines."""
+"""Links, Python blocks and command lines of the documentation."""
 
 import ast
 import inspect
@@ -23,8 +23,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SCRIPTS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
 PROGRAMS = ("robopolicy", "python", "make")
 
-# What stands for something, and what it stands for here. "..." is more of the same.
-MEANT = {
+# Placeholders and their values in tests; "..." is left out.
+PLACEHOLDERS = {
     "ADDRESS": "127.0.0.1",
     "BUNDLE": "bundle",
     "COMMAND": "flops",
@@ -41,7 +41,7 @@ BEFORE = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ +)*(?:srun (?:--?\S+ +)*)?(?:\.venv
 
 
 class Line(NamedTuple):
-    """A command line, and whether it is whole: in running text what is not spoken of is left out."""
+    """A command line, and whether it is whole: running text leaves arguments out."""
 
     where: str
     words: tuple[str, ...]
@@ -61,7 +61,7 @@ def command_lines() -> list[Line]:
 
 
 def of_program(*start: str) -> list[Line]:
-    """The command lines that start so, without that."""
+    """The command lines that start with `start`, without it."""
     return [
         line._replace(words=line.words[len(start) :])
         for line in command_lines()
@@ -70,7 +70,7 @@ def of_program(*start: str) -> list[Line]:
 
 
 def runs() -> dict[str, bool]:
-    """What command lines call runs, and whether they are clones of the demonstrator."""
+    """The runs that command lines name, and whether they are clones of the demonstrator."""
     named: dict[str, bool] = {}
     for line in of_program("robopolicy"):
         cloned = line.words[:2] == ("train", "bc") or any(w.startswith("bimanual-sweep") for w in line.words)
@@ -92,7 +92,7 @@ def python_blocks(page: Path) -> list[str]:
 
 
 def links(page: Path) -> list[str]:
-    """Where the links and images of a page lead."""
+    """Targets of the links and images of a page."""
     return [
         str(token.attrGet("href") or token.attrGet("src"))
         for token in _flat(_tokens(page))
@@ -101,7 +101,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What can be linked to in a page: its headings, as both the site and code hosts spell them."""
+    """Anchors of the headings of a page, as both the site and code hosts spell them."""
     tokens = _tokens(page)
     titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     if page.name == "commands.md":
@@ -143,7 +143,7 @@ def _of_text(where: str, text: str, *, whole: bool) -> list[Line]:
     """The command lines of a block, or of a piece of code in running text."""
     found = []
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        # An explanation stands some spaces behind.
+        # An explanation follows after two spaces or more.
         said = re.split(r" {2,}", line.strip())[0]
         for part in re.split(r" (?:&&|\|\|?|;|>|2>|&)(?: |$)", said):
             part = part[BEFORE.match(part).end() :]  # type: ignore[union-attr] (it matches nothing, too)
@@ -158,10 +158,10 @@ def _words(part: str) -> Iterator[str]:
             continue
         name, at, which = word.partition("@")
         name = re.sub(r"\$\{?\w+\}?", "1", name)
-        yield MEANT.get(name, "python" if name == "python3" else name) + at + which
+        yield PLACEHOLDERS.get(name, "python" if name == "python3" else name) + at + which
 
 
 def extras() -> set[str]:
-    """The parts of the package that pages tell to install."""
+    """The extras of the package that pages install."""
     named = [n for page in PAGES for n in re.findall(r"(?:robopolicy|\.)\[([\w,-]+)\]", page.read_text())]
     return {extra for part in named for extra in part.split(",")}

@@ -1,4 +1,4 @@
-"""Every command line of the documentation is one that there is, and does what it says, made small."""
+"""Every command line of the documentation is parsed, and one of each kind runs with reduced settings."""
 
 import argparse
 import re
@@ -19,7 +19,7 @@ from robopolicy.attention import canonical
 from robopolicy.cli import main
 from robopolicy.runtime.__main__ import main as runtime
 
-# What makes a command small, behind its own words: of an option that is given twice, the last one holds.
+# Reduced settings, appended to a command: the last of two equal options counts.
 EPISODE = {"--episodes": "1", "--episode-seconds": "0.5"}
 SMALL = {
     "train es": {
@@ -67,24 +67,24 @@ SMALL = {
     "verify": {"--calls": "20"},
     "deploy": {"--seconds": "0.5", "--misses": "1000"},
 }
-# And only where it is given.
+# Reduced settings of options that a command has.
 SMALLER = {
     "train es": {"--attention": "angular_hybrid(m=8,n=8)", "--head-dim": "8"},  # which is converted already
     "train bc": {"--rollouts": "1"},
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
 }
-# Commands that another test runs as they stand, too slow to be run twice.
+# Commands that another test runs.
 ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
-# Words that need what is not always installed.
+# Words that need optional packages.
 EXTRAS = {"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
 NOT_OF_SPOT = ("--episode-seconds", "--patch")
-# A busy machine may be too slow for it.
+# Commands that fail on a busy machine.
 MAY_FAIL = ("verify",)
 
 
 def split(line: Line) -> tuple[str, list[str]]:
-    """The name of a command, and what is said to it; a name is enough where the text only speaks of it."""
+    """The name of a command and its arguments."""
     for name in commands():
         size = len(name.split())
         if " ".join(line.words[:size]) == name:
@@ -106,13 +106,13 @@ def options(words: list[str]) -> frozenset[str]:
 
 
 def kinds(words: list[str]) -> tuple[str, ...]:
-    """What a command is about, by its kind: runs that ship are runs."""
+    """The kinds of a command's positional arguments: shipped policies are runs."""
     end = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
     return tuple("runs" if ships(word) else word.split("/")[0] for word in words[:end])
 
 
 def is_spoken_of(line: Line, name: str, words: list[str]) -> bool:
-    """Whether running text only names a command, or the first word of several."""
+    """Whether running text only names a command, or the first word of several commands."""
     return (
         not line.whole and not words
         if name
@@ -121,7 +121,7 @@ def is_spoken_of(line: Line, name: str, words: list[str]) -> bool:
 
 
 def completed(line: Line, name: str, words: list[str]) -> list[str]:
-    """Running text leaves out what must be given."""
+    """The arguments, with required ones that running text leaves out."""
     if line.whole or not name or "--help" in words:
         return words
     needed = {f"--{f.name}" for f in fields(commands()[name]) if f.default is f.default_factory is MISSING}
@@ -143,13 +143,13 @@ def on_the_sweep(words: list[str]) -> bool:
 
 
 def parts(name: str, words: list[str]) -> set[tuple[object, ...]]:
-    """What a command line shows: each of its options, and what it is about."""
+    """What a command line demonstrates: its options, and the kinds of its arguments."""
     about = (name, "about", tuple(dict.fromkeys(kinds(words))), on_the_sweep(words))
     return {about} | {(name, option) for option in options(words)}
 
 
 def few(lines: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
-    """Lines that show together all parts that all of `lines` show: always the one with most new parts."""
+    """Lines that have together all parts of `lines`: again and again the one with most new parts."""
     left, chosen = set().union(*(parts(*line) for line in lines)), []
     while left:
         chosen.append(max(lines, key=lambda line: len(parts(*line) & left)))
@@ -157,7 +157,7 @@ def few(lines: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
     return chosen
 
 
-# One of each kind. The others of a few combine what those few show one by one.
+# One of each kind. Those beyond a few combine parts that the few have one by one.
 RUN = list(
     {
         (name, options(words), kinds(words), on_the_sweep(words)): (name, words)
@@ -170,7 +170,7 @@ FEW = few(RUN)
 
 @pytest.fixture
 def accepted(monkeypatch):
-    """Commands do nothing but tell that they were understood."""
+    """Commands do nothing once they are parsed."""
     for command in commands().values():
         monkeypatch.setattr(command, "run", lambda self: 0)
         if hasattr(command, "begun"):
@@ -178,26 +178,26 @@ def accepted(monkeypatch):
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(line.words))
-def test_a_command_line_is_understood(accepted, capsys, line):
+def test_a_command_line_is_parsed(accepted, capsys, line):
     name, words = split(line)
     if not is_spoken_of(line, name, words):
         code = main([*name.split(), *completed(line, name, words)])
         assert code == 0, f"{line.where}: {capsys.readouterr().err}"
 
 
-def test_mechanisms_that_are_named_are_known():
+def test_documented_mechanisms_exist():
     specs = {after for _, words in SAID for word, after in pairwise(words) if word == "--attention"}
     assert specs
     for spec in specs - {"none"}:
         canonical(spec)
 
 
-def test_policies_that_are_named_ship():
+def test_documented_policies_are_shipped():
     named = {word.partition("@")[0] for _, words in SAID for word in words if ships(word)}
     assert named <= {folder.name for folder in (files("robopolicy.assets") / "policies").iterdir()}
 
 
-def test_every_command_is_made_small():
+def test_every_command_has_reduced_settings():
     assert {name.split(" --")[0] for name in SMALL} == set(commands())
 
 
@@ -215,54 +215,54 @@ def test_every_command_is_documented():
         for mark in ["slow" if line in FEW else "full"]
     ],
 )
-def test_it_does_what_it_says(here, fewer_plans, capsys, name, words):
+def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
     for word in EXTRAS.keys() & set(words):
         pytest.importorskip(EXTRAS[word])
     for option, folder in pairwise(words):
-        if option == "--out" and "--resume" not in words:  # what is made is not there before
+        if option == "--out" and "--resume" not in words:  # what a command makes must not exist
             shutil.rmtree(here / folder, ignore_errors=True)
     less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
-    # Those that ship are large; runs of their names are not.
+    # Shipped policies are large; runs of their names are tiny.
     line = [*name.split(), *(f"runs/{word}" if ships(word) else word for word in words), *less]
     code = main(line)
     assert code in ((0, 1) if name in MAY_FAIL else (0,)), capsys.readouterr().err
 
 
-class Understood(Exception):  # noqa: N818 (no error)
-    """A parser has read all words."""
+class Parsed(Exception):  # noqa: N818 (no error)
+    """A parser has read all arguments."""
 
 
 @pytest.fixture
 def parsers_end(monkeypatch):
-    """Scripts end where they have understood what they were told."""
+    """Scripts end once they have parsed their arguments."""
     parse = argparse.ArgumentParser.parse_args
 
     def parse_and_end(self, args=None, namespace=None):
         parse(self, args, namespace)
-        raise Understood
+        raise Parsed
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_end)
 
 
 @pytest.mark.parametrize("line", of_program("python"), ids=lambda line: " ".join(line.words))
-def test_a_script_takes_what_it_is_told(parsers_end, monkeypatch, line):
+def test_a_script_accepts_its_documented_arguments(parsers_end, monkeypatch, line):
     if line.words[:2] == ("-m", "robopolicy.runtime"):
         if line.whole or len(line.words) > 3:
-            with pytest.raises(Understood):
+            with pytest.raises(Parsed):
                 runtime(line.words[2:])
         return
     script = ROOT / line.words[0]
     assert script in documented.SCRIPTS, f"{line.where}: no such script"
     if not re.search("argparse|import record|record import", script.read_text()):
-        assert len(line.words) == 1, "it takes words, and reads none"
+        assert len(line.words) == 1, "it has arguments, and parses none"
         return
     monkeypatch.setattr(sys, "argv", [str(script), *line.words[1:]])
     monkeypatch.syspath_prepend(str(script.parent))
-    with pytest.raises(Understood):
+    with pytest.raises(Parsed):
         runpy.run_path(str(script), run_name="__main__")
 
 
-def test_there_is_what_is_to_be_made():
+def test_documented_make_targets_exist():
     targets = sorted({line.words for line in of_program("make")})
     assert targets
     for words in targets:
@@ -270,7 +270,7 @@ def test_there_is_what_is_to_be_made():
         assert made.returncode == 0, made.stderr
 
 
-def test_extras_that_are_to_be_installed_are_there():
+def test_documented_extras_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert documented.extras()
     assert documented.extras() <= set(extras)

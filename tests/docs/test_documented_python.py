@@ -1,4 +1,4 @@
-"""The Python of the documentation runs, each page from its beginning to its end, in a process of its own."""
+"""The Python of each page runs, from beginning to end, in a process of its own."""
 
 import os
 import subprocess
@@ -7,19 +7,19 @@ import sys
 import pytest
 from documented import PAGES, named, python_blocks
 
-# What a page takes for given.
-GIVEN = {
+# Definitions that a page presumes.
+PRESUMED = {
     "docs/export.md": """
 import numpy as np
 with np.load("bundle/golden.npz") as golden:
     front, belly, felt = (golden[n][0] for n in ("front_depth", "belly_depth", "proprioception"))
 """,
 }
-# Blocks that a page tells to save as a file.
+# Blocks that a page saves as a file.
 FILES = {("docs/guides/own-environment.md", 0): "spot.py"}
-# Packages that pages need and the tests do without.
+# Optional packages that pages need.
 NEEDS = {"docs/guides/stable-baselines3.md": "stable_baselines3"}
-# What makes a page small.
+# Reduced settings of pages.
 SMALL = {
     "README.md": [
         ('engine="mujoco")', 'engine="mujoco", episode_seconds=0.5)'),
@@ -42,12 +42,12 @@ SMALL = {
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 
 
-def test_what_is_said_of_pages_is_true_of_them():
-    told = {named(page): python_blocks(page) for page in WITH_PYTHON}
-    assert {*GIVEN, *NEEDS, *SMALL, *(page for page, _ in FILES)} <= set(told)
+def test_the_tables_above_match_the_pages():
+    blocks = {named(page): python_blocks(page) for page in WITH_PYTHON}
+    assert {*PRESUMED, *NEEDS, *SMALL, *(page for page, _ in FILES)} <= set(blocks)
     for page, changes in SMALL.items():
         for old, _ in changes:
-            assert old in "".join(told[page])
+            assert old in "".join(blocks[page])
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_a_page_runs(here, page):
     name = named(page)
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    script = GIVEN.get(name, "")
+    script = PRESUMED.get(name, "")
     for number, block in enumerate(python_blocks(page)):
         for old, new in SMALL.get(name, []):
             block = block.replace(old, new)

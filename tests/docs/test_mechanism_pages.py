@@ -39,16 +39,16 @@ def test_every_mechanism_has_one_section_and_a_line_in_the_overview(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_every_section_tells_variance_reference_and_use(name):
+def test_every_section_has_variance_reference_and_use(name):
     stem, section = page_of(name)
     assert "**Variance**" in section
     assert "**Reference**" in section
-    for told in ("Unbiased for", "Use", "Cost"):
-        assert f"**{told}" in PAGES[stem]
+    for title in ("Unbiased for", "Use", "Cost"):
+        assert f"**{title}" in PAGES[stem]
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_every_argument_of_a_spec_stands_on_its_page(name):
+def test_every_argument_of_a_spec_is_documented(name):
     stem, _ = page_of(name)
     mechanism = MECHANISMS[name]
     for argument in (*mechanism.counts, *mechanism.numbers, *mechanism.choices):

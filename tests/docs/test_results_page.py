@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs" / "results.md").read_text()
 
 
 @pytest.mark.parametrize("script", BENCHMARKS, ids=lambda path: path.stem)
-def test_every_benchmark_is_told_how_to_run(script):
+def test_every_benchmark_has_its_command(script):
     assert f"    python {script.relative_to(ROOT).as_posix()}" in PAGE
 
 

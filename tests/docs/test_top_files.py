@@ -13,25 +13,25 @@ PERSON, ENTITY = {"family-names", "given-names"}, {"name"}
 
 def test_the_citation_is_one():
     yaml = pytest.importorskip("yaml")
-    told = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert str(told["cff-version"]) == "1.2.0"
-    assert {"message", "title", "authors"} <= told.keys()
-    assert (told["type"], told["version"], told["license"]) == (
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert str(citation["cff-version"]) == "1.2.0"
+    assert {"message", "title", "authors"} <= citation.keys()
+    assert (citation["type"], citation["version"], citation["license"]) == (
         "software",
         robopolicy.__version__,
         "Apache-2.0",
     )
-    titles = [reference["title"] for reference in told["references"]]
+    titles = [reference["title"] for reference in citation["references"]]
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert all(f"*{title}*" in readme for title in titles)
-    for work in [told, *told["references"]]:
+    for work in [citation, *citation["references"]]:
         assert all(author.keys() in (PERSON, ENTITY) for author in work["authors"])
-    for reference in told["references"]:
+    for reference in citation["references"]:
         assert {"type", "title", "year", "url"} <= reference.keys()
         assert isinstance(reference["year"], int)
 
 
-def test_the_changelog_knows_this_version_and_its_commands():
+def test_the_changelog_has_this_version_and_its_commands():
     text = (ROOT / "CHANGELOG.md").read_text()
     titles = re.findall(r"^## \[(.*)\]", text, re.MULTILINE)
     assert titles[0] == "Unreleased"
@@ -39,7 +39,7 @@ def test_the_changelog_knows_this_version_and_its_commands():
     assert [name for name in commands() if f"`{name}`" not in text] == []
 
 
-def test_a_source_distribution_takes_them_along():
+def test_a_source_distribution_includes_them():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     taken = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert {path.name for path in [*ROOT.glob("*.md"), *ROOT.glob("*.cff"), *ROOT.glob("*.yml")]} <= set(
@@ -47,7 +47,7 @@ def test_a_source_distribution_takes_them_along():
     )
 
 
-def test_nobody_is_told_to_install_the_package_from_an_index_that_lacks_it():
-    told = [*PAGES, *SCRIPTS, *(ROOT / "robopolicy").rglob("*.py")]
+def test_no_page_installs_the_package_from_an_index():
+    files = [*PAGES, *SCRIPTS, *(ROOT / "robopolicy").rglob("*.py")]
     wrong = re.compile(r"pip install [^`\n]*\brobopolicy(?!-\*\.whl)|install robopolicy\[")
-    assert [named(path) for path in told if wrong.search(path.read_text())] == []
+    assert [named(path) for path in files if wrong.search(path.read_text())] == []

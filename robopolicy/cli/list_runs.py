@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Json
-from robopolicy.cli.tables import aligned
+from robopolicy.experiments.tables import aligned
 from robopolicy.experiments.run_table import Row, run_rows
 from robopolicy.runtime.manifest import printable
 

@@ -4,8 +4,8 @@
     env = robopolicy.make("stepping-stones")
     robopolicy.evaluate(walker, env, seeds=range(9000, 9020)).success_rate
 
-Each name below is imported when it is first used: importing this package imports neither JAX nor an engine
-nor gymnasium. The tasks are registered with gymnasium once both packages are imported, in either order.
+Each name below is imported at its first use, so `import robopolicy` imports neither JAX, an engine nor
+gymnasium. The tasks are registered with gymnasium once both packages are imported, in either order.
 """
 
 import sys
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from robopolicy.costs.flops import flops
     from robopolicy.envs.registry import make
     from robopolicy.experiments.default_policies import new_policy
+    from robopolicy.experiments.environments import Environment
     from robopolicy.experiments.evaluation import Evaluation, evaluate
+    from robopolicy.experiments.evaluators import EvaluatorConfig
     from robopolicy.experiments.exporting import export
     from robopolicy.experiments.films import film
+    from robopolicy.experiments.hooks import Hooks
     from robopolicy.experiments.runs import load
+    from robopolicy.experiments.starting import Run
     from robopolicy.experiments.train_bc import train_bc
     from robopolicy.experiments.train_es import train_es
     from robopolicy.policies.policy import Policy
@@ -34,8 +38,12 @@ __version__ = "0.1.0"
 __all__ = [
     "BCConfig",
     "ESConfig",
+    "Environment",
     "Evaluation",
+    "EvaluatorConfig",
+    "Hooks",
     "Policy",
+    "Run",
     "evaluate",
     "export",
     "film",
@@ -50,8 +58,12 @@ __all__ = [
 _MODULES = {
     "BCConfig": "training.bc",
     "ESConfig": "training.es",
+    "Environment": "experiments.environments",
     "Evaluation": "experiments.evaluation",
+    "EvaluatorConfig": "experiments.evaluators",
+    "Hooks": "experiments.hooks",
     "Policy": "policies.policy",
+    "Run": "experiments.starting",
     "evaluate": "experiments.evaluation",
     "export": "experiments.exporting",
     "film": "experiments.films",
@@ -67,9 +79,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'robopolicy' has no attribute {name!r}")
-    found = getattr(import_module(f"robopolicy.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = globals()[name] = getattr(import_module(f"robopolicy.{_MODULES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:
@@ -77,7 +88,7 @@ def __dir__() -> list[str]:
 
 
 class _Registration:
-    """A finder of modules that registers the tasks as soon as anyone imports gymnasium."""
+    """A module finder that registers the tasks after the first import of gymnasium."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

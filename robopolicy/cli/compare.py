@@ -11,11 +11,11 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Seed
 from robopolicy.cli.progress import CountingProgress
-from robopolicy.cli.tables import aligned
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.comparison import Row, compare, compared_on
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
+from robopolicy.experiments.tables import aligned
 
 
 @dataclass(frozen=True)

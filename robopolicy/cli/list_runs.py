@@ -11,8 +11,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Json
-from robopolicy.cli.tables import aligned
 from robopolicy.experiments.run_table import Row, run_rows
+from robopolicy.experiments.tables import aligned
 from robopolicy.runtime.manifest import printable
 
 COLUMNS = ("run", "task", "trainer", "attention", "status", "done", "best", "FLOPs a step", "written")

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 from robopolicy.cli.options import Engine, Json, TrainedTask
 from robopolicy.cli.progress import CountingProgress
-from robopolicy.cli.tables import aligned
 from robopolicy.experiments.planning import Row, plan
+from robopolicy.experiments.tables import aligned
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Env, Json
-from robopolicy.experiments.plotting import plot
+from robopolicy.experiments.learning_curves import plot
 from robopolicy.runtime.manifest import printable
 
 

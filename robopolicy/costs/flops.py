@@ -122,6 +122,8 @@ def count(function: Callable[..., Any], *arguments: Any) -> FlopCount:
 
 def flops(policy: Policy) -> FlopCount:
     """The cost of a step of a policy. It does not depend on the parameters."""
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.load returns")
     return count_step(policy.functions)
 
 

@@ -44,15 +44,14 @@ def contents(
       episode: of a dataset; None for the whole dataset, and for episode 0 in pictures.
       video: .mp4 of the episode to write.
       sheet: .png with frames of the episode to write.
-      frames: how many frames are on it, 12 by default.
+      frames: number of frames on it, 12 by default.
 
     Raises ValueError or FileNotFoundError, in one line, for bad input and for damaged files.
     """
     path = Path(name)
     if (path / "data").is_dir() and not (path / "config.json").is_file():
         return _dataset(path, episode, video, sheet, frames)
-    options = {"episode": episode, "video": video, "sheet": sheet, "frames": frames}
-    for option, value in options.items():
+    for option, value in (("episode", episode), ("video", video), ("sheet", sheet), ("frames", frames)):
         if value is not None:
             raise ValueError(f"{option} is {str(value)!r}: only a dataset has episodes")
     if any((path / file).exists() for file in ("manifest.json", "SHA256SUMS")):
@@ -81,66 +80,61 @@ def _dataset(
     dataset = open_dataset(path, None)
     if episode is None and video is None and sheet is None:
         return dataset_contents(dataset)
-    number = episode or 0
-    result = episode_contents(dataset, number)
+    result = episode_contents(dataset, episode or 0)
     if video is not None:
-        write_video(video, dataset, number)
+        write_video(video, dataset, episode or 0)
         result["video"] = str(video)
     if sheet is not None:
-        write_sheet(sheet, dataset, number, frames or FRAMES)
+        write_sheet(sheet, dataset, episode or 0, frames or FRAMES)
         result["sheet"] = str(sheet)
     return result
 
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
 
 
 def run_contents(name: str) -> Contents:
-    """Of a run. Raises FileNotFoundError or ValueError, in one line, where it is none or damaged."""
+    """The contents of a run. Raises FileNotFoundError or ValueError for no run and for a damaged one."""
     path, which = find_run(name)
     folder = RunFolder(path)
     try:
         config = folder.config()
         if not isinstance(config.get("policy"), dict):
             raise ValueError("its config.json describes no policy")
-        found, flops = status(folder), flops_of(config)
+        state, flops = status(folder), flops_of(config)
     except ValueError as error:
         raise ValueError(f"run is {name!r}: {error}") from error
-    saved = folder.generations()
-    arrays = _policy(load(name)) if saved else {}
-    numbers: dict[str, list[float]] = {}
-    for record in found.records:
-        for series, value in record.items():
+    checkpoints = folder.generations()
+    series: dict[str, list[float]] = {}
+    for record in state.records:
+        for key, value in record.items():
             if type(value) in (int, float):
-                numbers.setdefault(series, []).append(value)
+                series.setdefault(key, []).append(value)
     return {
         "kind": "run",
         "path": str(path),
         "checkpoint": which,
         "config": config,
-        **{part: getattr(found, part) for part in ("trainer", "status", "why", "done", "total")},
-        "measure": found.measure,
-        "best": found.best,
-        "written": found.written,
+        **{part: getattr(state, part) for part in ("trainer", "status", "why", "done", "total")},
+        **{part: getattr(state, part) for part in ("measure", "best", "written")},
         "bytes": size_of(path),
-        "checkpoints": {str(number): size_of(path / "checkpoints" / str(number)) for number in saved},
-        "records": len(found.records),
+        "checkpoints": {str(number): size_of(path / "checkpoints" / str(number)) for number in checkpoints},
+        "records": len(state.records),
         "metrics": {
-            series: {"first": values[0], "last": values[-1], "least": min(values), "most": max(values)}
-            for series, values in numbers.items()
+            key: {"first": values[0], "last": values[-1], "least": min(values), "most": max(values)}
+            for key, values in series.items()
         },
         "flops": flops,
-        **arrays,
+        **(_policy(load(name)) if checkpoints else {}),
     }
 
 
 def _policy(policy: Policy) -> Contents:
-    """Shapes of a policy's parameters and features, and how large the parameters are on average."""
-    shapes, at, parameters = parameter_shapes(policy.functions), 0, {}
-    for path, shape in shapes.items():
+    """Shapes of a policy's parameters and features, and the root mean square of the parameters."""
+    at, parameters = 0, {}
+    for path, shape in parameter_shapes(policy.functions).items():
         part = policy.parameters[at : at + int(np.prod(shape))]
         at += part.size
         parameters[path] = {
@@ -152,7 +146,7 @@ def _policy(policy: Policy) -> Contents:
 
 
 def bundle_contents(path: Path) -> Contents:
-    """Of a bundle whose sums were checked. Raises ValueError or FileNotFoundError, in one line."""
+    """The contents of a bundle. Raises ValueError or FileNotFoundError for a missing or damaged one."""
     manifest = open_bundle(path).manifest
     data = manifest.data
     return {
@@ -183,16 +177,20 @@ def _value(value: Value) -> Contents:
 
 
 def dataset_contents(dataset: Dataset) -> Contents:
-    """Of a dataset of demonstrations that was opened. Raises ValueError, in one line, where it is damaged."""
-    places = {name: f"observations/{name}" for name in dataset.columns.vectors}
-    places |= {place: place for place in ("actions", "rewards")}
+    """The contents of a dataset of demonstrations. Raises ValueError if it is damaged."""
+    vectors = {name: f"observations/{name}" for name in dataset.columns.vectors}
     with h5py.File(dataset.file) as file:
         episodes = [file[f"episode_{number}"] for number in range(len(dataset.steps))]
-        columns = {name: [stored[place][()] for stored in episodes] for name, place in places.items()}
-    seen = {name: np.concatenate(parts) for name, parts in columns.items()}
+        columns = {
+            name: [episode[place][()] for episode in episodes]
+            for name, place in {**vectors, "actions": "actions", "rewards": "rewards"}.items()
+        }
+    images = {
+        name: {"shape": list(shape), "dtype": "uint8", "low": 0, "high": 255}
+        for name, shape in dataset.columns.images.items()
+    }
     about = dataset.about
-    scores = _numbers(about.get("scores"), len(dataset.steps))
-    seeds = _numbers(about.get("seeds"), len(dataset.steps))
+    scores = _numbers(dataset, "scores")
     return {
         "kind": "dataset",
         "path": str(dataset.path),
@@ -201,16 +199,10 @@ def dataset_contents(dataset: Dataset) -> Contents:
         "episodes": len(dataset.steps),
         "steps": sum(dataset.steps),
         "lengths": list(dataset.steps),
-        "observations": {
-            **{
-                name: {"shape": list(shape), "dtype": "uint8", "low": 0, "high": 255}
-                for name, shape in dataset.columns.images.items()
-            },
-            **{name: _range(seen[name]) for name in dataset.columns.vectors},
-        },
-        "actions": _range(seen["actions"]),
-        "returns": [float(part.sum()) for part in columns["rewards"]],
-        "seeds": seeds,
+        "observations": {**images, **{name: _range(np.concatenate(columns[name])) for name in vectors}},
+        "actions": _range(np.concatenate(columns["actions"])),
+        "returns": [float(rewards.sum()) for rewards in columns["rewards"]],
+        "seeds": _numbers(dataset, "seeds"),
         "scores": scores,
         "score_mean": float(np.mean(scores)) if scores else None,
         "success_rate": float(np.mean([score == 1.0 for score in scores])) if scores else None,
@@ -218,24 +210,31 @@ def dataset_contents(dataset: Dataset) -> Contents:
 
 
 def episode_contents(dataset: Dataset, number: int) -> Contents:
-    """Of one episode. Raises ValueError where there is no such episode."""
+    """The contents of one episode. Raises ValueError if there is no such episode."""
     with open_episode(dataset, number) as episode:
         actions, rewards = episode.actions, episode.rewards
-    result: Contents = {"kind": "episode", "path": str(dataset.path), "episode": number}
-    result["steps"] = len(rewards)
-    for name in ("seed", "score"):
-        known = _numbers(dataset.about.get(f"{name}s"), len(dataset.steps))
-        result[name] = None if known is None else known[number]
-    return {**result, "return": float(rewards.sum()), "rewards": rewards.tolist(), "actions": _range(actions)}
+    seeds, scores = (_numbers(dataset, name) for name in ("seeds", "scores"))
+    return {
+        "kind": "episode",
+        "path": str(dataset.path),
+        "episode": number,
+        "steps": len(rewards),
+        "seed": None if seeds is None else seeds[number],
+        "score": None if scores is None else scores[number],
+        "return": float(rewards.sum()),
+        "rewards": rewards.tolist(),
+        "actions": _range(actions),
+    }
 
 
 def _range(values: NDArray[Any]) -> Contents:
-    """Shape, dtype and what every number lies in, over all steps."""
+    """Shape and dtype of a step's values, and the limits of each number over all steps."""
     low, high = (end.tolist() for end in (values.min(axis=0), values.max(axis=0)))
     return {"shape": list(values.shape[1:]), "dtype": str(values.dtype), "low": low, "high": high}
 
 
-def _numbers(values: Any, count: int) -> list[float] | None:
-    """A number for each episode, where the recording tells them."""
-    fits = isinstance(values, list) and len(values) == count
+def _numbers(dataset: Dataset, name: str) -> list[float] | None:
+    """One number for each episode from the recording; None without them."""
+    values = dataset.about.get(name)
+    fits = isinstance(values, list) and len(values) == len(dataset.steps)
     return values if fits and all(type(value) in (int, float) for value in values) else None

@@ -1,4 +1,4 @@
-"""What `contents` tells, in lines for people."""
+"""The result of `contents` as lines of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Told = dict[str, Any]
+from robopolicy.experiments.contents import Contents
+from robopolicy.experiments.tables import aligned
 
 WIDTH = 100  # characters of a fact
 
@@ -19,8 +20,12 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
-def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
-    """What is known, under each other; what is not known is left out."""
+def _sizes(files: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({_bytes(size)})" for name, size in files.items())
+
+
+def _facts(*facts: tuple[str, Any]) -> list[str]:
+    """A line for each fact; None and "" have no line."""
     lines = []
     for title, value in facts:
         if value not in (None, ""):
@@ -29,16 +34,8 @@ def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
     return lines
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows under `head`: what they are called on the left, the rest on the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(
-            [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in (head, *rows)
-    ]
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in aligned([["", *head], *rows]))]
 
 
 def _settings(settings: Any) -> str:
@@ -47,126 +44,118 @@ def _settings(settings: Any) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, []))
 
 
-def _run(told: Told) -> list[str]:
-    config, unit = told["config"], {"es": "generation", "bc": "step"}[told["trainer"]]
-    why = f" ({told['why']})" if told["why"] else ""
+def _limits(column: Contents, indent: str) -> list[str]:
+    return [
+        f"{indent}{end:<6} {' '.join(f'{number:+.2f}' for number in column[end])}" for end in ("low", "high")
+    ]
+
+
+def _run(run: Contents) -> list[str]:
+    config, unit = run["config"], {"es": "generation", "bc": "step"}[run["trainer"]]
+    why = f" ({run['why']})" if run["why"] else ""
     policy = dict(config["policy"])
     versions, git = config.get("versions"), config.get("git")
-    made = (
-        [f"robopolicy {versions['robopolicy']}"]
-        if isinstance(versions, dict) and "robopolicy" in versions
-        else []
-    )
-    made += [f"commit {str(git['commit'])[:12]}"] if isinstance(git, dict) and "commit" in git else []
-    sizes = told["checkpoints"]
-    lines = [f"run {told['path']}: {told['status']} at {unit} {told['done']} of {told['total']}{why}"]
+    code = []
+    if isinstance(versions, dict) and "robopolicy" in versions:
+        code.append(f"robopolicy {versions['robopolicy']}")
+    if isinstance(git, dict) and "commit" in git:
+        code.append(f"commit {str(git['commit'])[:12]}")
+    lines = [f"run {run['path']}: {run['status']} at {unit} {run['done']} of {run['total']}{why}"]
     lines += _facts(
-        [
-            ("task", config.get("task")),
-            ("attention", policy.pop("attention", None)),
-            ("policy", _settings({k: v for k, v in policy.items() if not _is_structure(v)})),
-            ("trainer", f"{told['trainer']}: {_settings(config[told['trainer']])}"),
-            ("made with", ", ".join(made)),
-            ("written", time.strftime("%Y-%m-%d %H:%M", time.localtime(told["written"]))),
-            ("best", "" if told["best"] is None else f"{told['measure']} {told['best']:.4g}"),
-            ("FLOPs a step", f"{told['flops']:,}"),
-            ("size", _bytes(told["bytes"])),
-            ("checkpoints", ", ".join(f"{n} ({_bytes(size)})" for n, size in sizes.items()) or "none yet"),
-        ]
+        ("task", config.get("task")),
+        ("attention", policy.pop("attention", None)),
+        ("policy", _settings({k: v for k, v in policy.items() if not _is_structure(v)})),
+        ("trainer", f"{run['trainer']}: {_settings(config[run['trainer']])}"),
+        ("made with", ", ".join(code)),
+        ("written", time.strftime("%Y-%m-%d %H:%M", time.localtime(run["written"]))),
+        ("best", "" if run["best"] is None else f"{run['measure']} {run['best']:.4g}"),
+        ("FLOPs a step", f"{run['flops']:,}"),
+        ("size", _bytes(run["bytes"])),
+        ("checkpoints", _sizes(run["checkpoints"]) or "none yet"),
     )
-    if told["metrics"]:
+    if run["metrics"]:
         columns = ("first", "last", "least", "most")
-        rows = [[name, *(f"{seen[c]:.5g}" for c in columns)] for name, seen in told["metrics"].items()]
-        lines += ["", f"log: {told['records']} records", *_table(("", *columns), rows)]
-    if "parameters" in told:
-        rows = [[name, str(p["shape"]), f"{p['rms']:.3g}"] for name, p in told["parameters"].items()]
-        title = f"parameters of {told['checkpoint']}: {told['parameter_count']:,}"
-        lines += ["", title, *_table(("", "shape", "rms"), rows)]
-        rows = [[name, str(shape)] for name, shape in told["features"].items()]
-        lines += ["", "features, which nothing trains", *_table(("", "shape"), rows)]
+        rows = [[name, *(f"{ends[c]:.5g}" for c in columns)] for name, ends in run["metrics"].items()]
+        lines += _table(f"log: {run['records']} records", columns, rows)
+    if "parameters" in run:
+        rows = [[name, str(p["shape"]), f"{p['rms']:.3g}"] for name, p in run["parameters"].items()]
+        title = f"parameters of {run['checkpoint']}: {run['parameter_count']:,}"
+        lines += _table(title, ("shape", "rms"), rows)
+        rows = [[name, str(shape)] for name, shape in run["features"].items()]
+        lines += _table("features, which nothing trains", ("shape",), rows)
     return lines
 
 
-def _bundle(told: Told) -> list[str]:
-    flops = told["flops"].get("total") if isinstance(told["flops"], dict) else None
-    lines = [f"bundle {told['path']}: all {len(told['files']) + 1} files are as SHA256SUMS lists them"]
+def _bundle(bundle: Contents) -> list[str]:
+    flops = bundle["flops"].get("total") if isinstance(bundle["flops"], dict) else None
+    period, deadline = 1e3 * bundle["control_period"], 1e3 * bundle["deadline"]
+    lines = [f"bundle {bundle['path']}: all {len(bundle['files']) + 1} files are as SHA256SUMS lists them"]
     lines += _facts(
-        [
-            ("task", told["task"]),
-            ("attention", told["attention"]),
-            ("parameters", told["parameters"]),
-            ("FLOPs a step", f"{flops:,}" if type(flops) is int else None),
-            (
-                "period",
-                f"{1e3 * told['control_period']:g} ms, a command within {1e3 * told['deadline']:g} ms",
-            ),
-            ("golden", f"{told['observations']} observations"),
-            ("needs", _settings(told["requires"])),
-            ("size", _bytes(told["bytes"])),
-            ("files", ", ".join(f"{name} ({_bytes(size)})" for name, size in told["files"].items())),
-        ]
+        ("task", bundle["task"]),
+        ("attention", bundle["attention"]),
+        ("parameters", bundle["parameters"]),
+        ("FLOPs a step", f"{flops:,}" if type(flops) is int else None),
+        ("period", f"{period:g} ms, a command within {deadline:g} ms"),
+        ("golden", f"{bundle['observations']} observations"),
+        ("needs", _settings(bundle["requires"])),
+        ("size", _bytes(bundle["bytes"])),
+        ("files", _sizes(bundle["files"])),
     )
     for part in ("inputs", "outputs"):
-        rows = [row for name, value in told[part].items() for row in _entries(name, value)]
-        lines += ["", part, *_table(("", "type", "unit", "low", "high"), rows)]
+        rows = [row for name, value in bundle[part].items() for row in _entries(name, value)]
+        lines += _table(part, ("type", "unit", "low", "high"), rows)
     return lines
 
 
-def _entries(name: str, value: Told) -> list[list[str]]:
-    """An image in one row; a vector in one and another for each of its numbers."""
+def _entries(name: str, value: Contents) -> list[list[str]]:
+    """One row for an image; for a vector one row, and another for each of its numbers."""
     kind = f"{value['dtype']}{value['shape']}"
     if not value["entries"]:
         return [[name, kind, value["units"][0], f"{value['low']:g}", f"{value['high']:g}"]]
-    each = zip(value["entries"], value["units"], value["low"], value["high"], strict=True)
-    return [
-        [name, kind, "", "", ""],
-        *([f"  {e}", "", u, f"{low:g}", f"{high:g}"] for e, u, low, high in each),
-    ]
+    numbers = zip(value["entries"], value["units"], value["low"], value["high"], strict=True)
+    rows = [[f"  {entry}", "", unit, f"{low:g}", f"{high:g}"] for entry, unit, low, high in numbers]
+    return [[name, kind, "", "", ""], *rows]
 
 
-def _dataset(told: Told) -> list[str]:
-    lengths, scores = told["lengths"], told["scores"]
-    went = None if scores is None else f"{told['success_rate']:.1%}, mean score {told['score_mean']:.1%}"
-    lines = [f"dataset {told['path']}: {told['episodes']} episodes, {told['steps']:,} steps"]
+def _dataset(dataset: Contents) -> list[str]:
+    lengths, returns = dataset["lengths"], dataset["returns"]
+    success = None
+    if dataset["scores"] is not None:
+        success = f"{dataset['success_rate']:.1%}, mean score {dataset['score_mean']:.1%}"
+    mean = dataset["steps"] / len(lengths)
+    lines = [f"dataset {dataset['path']}: {dataset['episodes']} episodes, {dataset['steps']:,} steps"]
     lines += _facts(
-        [
-            ("task", told["task"]),
-            ("lengths", f"{min(lengths)} to {max(lengths)} steps, mean {told['steps'] / len(lengths):.1f}"),
-            ("success", went),
-            ("returns", f"{min(told['returns']):.2f} to {max(told['returns']):.2f}"),
-            ("environment", _settings(told["environment"])),
-            ("recording", _settings(told["recording"])),
-            ("renderer", told["renderer"]),
-            ("size", _bytes(told["bytes"])),
-        ]
+        ("task", dataset["task"]),
+        ("lengths", f"{min(lengths)} to {max(lengths)} steps, mean {mean:.1f}"),
+        ("success", success),
+        ("returns", f"{min(returns):.2f} to {max(returns):.2f}"),
+        ("environment", _settings(dataset["environment"])),
+        ("recording", _settings(dataset["recording"])),
+        ("renderer", dataset["renderer"]),
+        ("size", _bytes(dataset["bytes"])),
     )
-    columns = {**told["observations"], "actions": told["actions"]}
-    images = {name: seen for name, seen in columns.items() if seen["dtype"] == "uint8"}
-    lines += ["", *(f"{name:<8} uint8{seen['shape']}, from 0 to 255" for name, seen in images.items())]
-    for name, seen in ((name, seen) for name, seen in columns.items() if name not in images):
-        lines.append(f"{name:<8} {seen['dtype']}{seen['shape']}, over all steps")
-        lines += [
-            f"  {end:<6} " + " ".join(f"{number:+.2f}" for number in seen[end]) for end in ("low", "high")
-        ]
+    columns = {**dataset["observations"], "actions": dataset["actions"]}
+    images = {name: column for name, column in columns.items() if column["dtype"] == "uint8"}
+    lines += ["", *(f"{name:<8} uint8{image['shape']}, from 0 to 255" for name, image in images.items())]
+    for name, column in columns.items():
+        if name not in images:
+            lines.append(f"{name:<8} {column['dtype']}{column['shape']}, over all steps")
+            lines += _limits(column, "  ")
     return lines
 
 
-def _episode(told: Told) -> list[str]:
-    lines = [
-        f"episode {told['episode']} of {told['path']}: {told['steps']} steps, return {told['return']:.2f}"
+def _episode(episode: Contents) -> list[str]:
+    number, actions = episode["episode"], episode["actions"]
+    steps = f"{episode['steps']} steps, return {episode['return']:.2f}"
+    return [
+        f"episode {number} of {episode['path']}: {steps}",
+        *_facts(*((name, episode.get(name)) for name in ("seed", "score", "video", "sheet"))),
+        f"  actions {actions['dtype']}{actions['shape']}",
+        *_limits(actions, "    "),
     ]
-    facts = [("seed", told["seed"]), ("score", told["score"])]
-    facts += [(name, told.get(name)) for name in ("video", "sheet")]
-    lines += _facts(facts)
-    seen = told["actions"]
-    lines.append(f"  actions {seen['dtype']}{seen['shape']}")
-    lines += [
-        f"    {end:<6} " + " ".join(f"{number:+.2f}" for number in seen[end]) for end in ("low", "high")
-    ]
-    return lines
 
 
-WORDS: dict[str, Callable[[Told], list[str]]] = {
+WORDS: dict[str, Callable[[Contents], list[str]]] = {
     "run": _run,
     "bundle": _bundle,
     "dataset": _dataset,
@@ -175,5 +164,5 @@ WORDS: dict[str, Callable[[Told], list[str]]] = {
 
 
 def _is_structure(value: Any) -> bool:
-    """Whether a setting is names, or parts with settings of their own, which a line has no room for."""
+    """Whether a setting is a list of names or of parts with settings, which are too long for a line."""
     return isinstance(value, list) and any(isinstance(part, str | dict | list) for part in value)

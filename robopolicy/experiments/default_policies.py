@@ -1,14 +1,16 @@
-"""The policy that a task trains where nobody gives one."""
+"""The policies that tasks train by default."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from inspect import signature
 from typing import Any
 
 import gymnasium
 
 from robopolicy.attention import canonical
-from robopolicy.envs.registry import make, task_class
+from robopolicy.envs.registry import task_class
 from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.naming import one_of
@@ -24,19 +26,23 @@ from robopolicy.policies.vision_performer_config import (
     VisionPerformerConfig,
     default_patch,
 )
+from robopolicy.settings import check_count, check_types
 
 IAP, VISION_PERFORMER = KINDS
 # Settings of each kind of policy that commands have as options.
 OPTIONS = {IAP: ("variant", "patch"), VISION_PERFORMER: ("preset", "patch", "head")}
+LAST_SEED = 2**32 - 1
 
 
 def canonical_spec(attention: str) -> str:
-    """The one way to write a mechanism, or `none`. Raises ValueError for what is neither."""
+    """The canonical spec of a mechanism, or `none`. Raises ValueError for anything else."""
+    if not isinstance(attention, str):
+        raise ValueError(f"attention is {attention!r}: it must be the spec of a mechanism, such as softmax")
     return attention if attention == NO_VISION else canonical(attention)
 
 
 def policy_kind(task: str) -> str:
-    """The kind of policy that a task declares, an Implicit Attention Policy where it declares none."""
+    """The kind of policy that a task declares; by default an Implicit Attention Policy."""
     kind = task_class(task).policy_settings.get("kind", IAP)
     return one_of(f"policy_settings of {task}: kind", kind, OPTIONS)
 
@@ -49,24 +55,21 @@ def check_kind(task: str, kind: str) -> None:
 
 
 def policy_config(attention: str, task: str, **settings: Any) -> PolicyConfig:
-    """The policy that a task trains by default, on the mechanism that `attention` specifies."""
+    """The policy that a task trains by default, with the mechanism that `attention` specifies."""
     declared = {name: value for name, value in task_class(task).policy_settings.items() if name != "kind"}
     if policy_kind(task) == VISION_PERFORMER:
         return vision_performer_config(attention, **{**declared, **settings})
-    return iap_config(attention, task, **settings)
-
-
-def iap_config(attention: str, env: str | Task, **settings: Any) -> IAPConfig:
-    """The Implicit Attention Policy that a task declares, or one that reads all that the task observes."""
-    declared = task_class(env).policy_settings if isinstance(env, str) else env.policy_settings
     if "proprioception" in declared:
-        return quadruped(canonical_spec(attention), declared["proprioception"], **settings)
-    if isinstance(env, str):
-        made = make(env)
-        task = task_of(made)
-        made.close()
-    else:
-        task = env
+        return _quadruped(attention, declared, settings)
+    with opened(task, None) as env:
+        return iap_config(attention, task_of(env), **settings)
+
+
+def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
+    """The Implicit Attention Policy that a task declares; by default one that reads all observations."""
+    if "proprioception" in task.policy_settings:
+        return _quadruped(attention, task.policy_settings, settings)
+    _check_settings(settings, IAPConfig, ())
     entries = {name: [q.name for q in quantities] for name, quantities in task.vectors.items()}
     names = [*task.images(), *entries]
     shapes = {n: s.shape for n, s in task.observation_space.spaces.items() if n in names}  # type: ignore[attr-defined]
@@ -74,11 +77,27 @@ def iap_config(attention: str, env: str | Task, **settings: Any) -> IAPConfig:
     return default_iap(canonical_spec(attention), shapes, actions, entries, **settings)
 
 
+def _quadruped(attention: str, declared: Mapping[str, Any], settings: Mapping[str, Any]) -> IAPConfig:
+    _check_settings(settings, IAPConfig, [*signature(quadruped).parameters][2:-1])
+    return quadruped(canonical_spec(attention), declared["proprioception"], **settings)
+
+
+def _check_settings(settings: Mapping[str, Any], config: type, more: Sequence[str]) -> None:
+    """Raise ValueError unless `settings` are optional fields of `config` with its types, or among `more`."""
+    fixed = ("lateral_inputs", "lateral_actions")  # follow from the task
+    optional = [f.name for f in fields(config) if f.default is not MISSING and f.name not in fixed]
+    for name in settings:
+        if name not in (*optional, *more):
+            raise ValueError(f"settings has {name!r}: it must be among {', '.join((*optional, *more))}")
+    check_types("settings:", settings, config)
+
+
 def vision_performer_config(
     attention: str,
     images: Mapping[str, tuple[int, int]],
     vectors: Mapping[str, int],
     actions: int,
+    /,
     *,
     preset: str = "small",
     patch: int | None = None,
@@ -92,18 +111,21 @@ def vision_performer_config(
       vectors: size of each vector, by the observation's name.
       actions: numbers in an action.
       preset: name in `PRESETS`.
-      patch: side of a token, pixels; by default what fits all images.
-      settings: further settings of `VisionPerformerConfig`.
+      patch: side of a token, pixels; default: a size that fits all images.
+      settings: further settings of `VisionPerformerConfig`, which override those of `preset`.
+
+    Raises ValueError for bad input.
     """
-    size: dict[str, Any] = PRESETS[one_of("preset", preset, PRESETS)]
+    sizes: dict[str, Any] = PRESETS[one_of("preset", preset, PRESETS)]
+    options = settings if patch is None else {**settings, "patch": patch}
+    _check_settings(options, VisionPerformerConfig, ())
+    options = {"patch": default_patch(*(s for sides in images.values() for s in sides)), **sizes, **options}
     return VisionPerformerConfig(
         canonical_spec(attention),
         images=tuple(ImageInput(name, *sides) for name, sides in images.items()),
         vectors=tuple(VectorInput(name, count) for name, count in vectors.items()),
         actions=actions,
-        patch=default_patch(*(s for sides in images.values() for s in sides)) if patch is None else patch,
-        **size,
-        **settings,
+        **options,
     )
 
 
@@ -114,14 +136,17 @@ def new_policy(
     seed: int = 0,
     **settings: Any,
 ) -> Policy:
-    """An untrained Implicit Attention Policy for a task, which `train_es` trains.
+    """An untrained Implicit Attention Policy for a task, for `train_es` to train.
 
     Args:
-      env: the task.
-      attention: spec of the mechanism; `none` for a policy that is given no image.
-      seed: of its parameters and of its features.
-      settings: of `IAPConfig`, where they are not to be the task's or its own.
+      env: the task, by its name or as an environment.
+      attention: spec of the mechanism, such as `softmax`; `none` for a policy that sees no images.
+      seed: fixes its parameters and its random features.
+      settings: settings of `IAPConfig` that override those of the task.
+
+    Raises ValueError, in one line, for bad input.
     """
+    check_count("seed", seed, 0, LAST_SEED)
     with opened(env, None) as made:
         task = task_of(made)
         name = f"untrained on {Environment.of(env).task}"

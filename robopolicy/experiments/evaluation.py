@@ -23,7 +23,7 @@ FIRST_SEED = 9000  # far from small seeds, which people try by hand
 
 
 def seeds_from(seed: int, episodes: int, fewest: int = 1) -> range:
-    """The seeds of `episodes` episodes from `seed` on; raises ValueError for a bad seed or number."""
+    """The seeds of `episodes` episodes, the first one `seed`; raises ValueError for a bad argument."""
     check_count("seed", seed, 0, LAST_SEED - max(episodes, 0))
     if episodes < fewest:
         raise ValueError(f"episodes is {episodes}: it must be {fewest} or more")
@@ -48,10 +48,10 @@ class Evaluation:
     """The result of a player on E episodes.
 
     Attributes:
-      player: its name.
-      environment: the settings of the environment.
-      seeds: of the episodes.
-      episodes: the result of `run_episode` for each seed.
+      player: name of the player.
+      environment: settings of the environment.
+      seeds: seeds of the episodes.
+      episodes: result of each episode.
       outcomes: names of the outcomes that the task declares.
       latency: median wall time of a call of the policy, s.
     """
@@ -75,7 +75,7 @@ class Evaluation:
 
     @property
     def causes(self) -> dict[str, int]:
-        """How many episodes each cause ended."""
+        """Number of episodes that ended by each cause."""
         return dict(sorted(Counter(episode.info["cause"] for episode in self.episodes).items()))
 
     def mean(self, outcome: str) -> float:
@@ -108,18 +108,18 @@ def evaluate(
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[], None] = lambda: None,
 ) -> Evaluation:
-    """Play an episode from each of `seeds`; the same player and seeds give the same bits.
+    """Play an episode for each seed. The same player and seeds give the same bits.
 
     Args:
-      who: a policy, the name of a run, of a shipped policy or of a baseline, or a function from observation
-        to action.
-      env: an environment, or the name of its task.
-      seeds: of the episodes, one or more.
+      who: a policy; the name of a run, a shipped policy or a baseline (`oracle`, `blind`, `random`); or a
+        function from observation to action.
+      env: an environment, or the name of a task.
+      seeds: seeds of the episodes, one or more.
       on_begin: called once the input is checked.
       on_episode: called after each episode.
 
     Raises ValueError or FileNotFoundError, in one line, for bad input, for an action of the wrong shape, and
-    for an `info` without the declared outcomes at the end of an episode.
+    for an `info` that lacks a declared outcome at the end of an episode.
     """
     numbers = check_seeds(seeds)
     environment = Environment.of(env)

@@ -1,4 +1,4 @@
-"""Where a training plays its episodes: a pool of processes, a cluster, or a batch on an accelerator."""
+"""How a training plays its episodes: by a pool of processes, on a cluster, or in lock step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from robopolicy.bundles.onnx import worker_graph
 from robopolicy.naming import one_of
 from robopolicy.policies.base import unflatten, with_normaliser
 from robopolicy.policies.policy import Policy
+from robopolicy.settings import check_types
 from robopolicy.training.capacity import check_fits, check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.lockstep import LockStep
@@ -17,21 +18,23 @@ from robopolicy.training.pool import LocalPool
 from robopolicy.training.worker import EnvironmentSpec
 
 EVALUATORS = ("local", "ray", "vector")
-LONGEST_DEADLINE = 1e6  # s; what the operating system waits for at once has a limit
+LONGEST_DEADLINE = 1e6  # s; the limit of the operating system
 PLACE = 2_000_000  # bytes of an environment, at least
 
 
 @dataclass(frozen=True)
 class EvaluatorConfig:
-    """Where episodes are played.
+    """How episodes are played.
 
     Attributes:
-      evaluator: where episodes are played: local (a pool of processes), ray (a cluster), or vector (in lock
-        step, with one policy call for all of them: for an accelerator).
-      workers: rollout processes; results do not depend on their number.
-      deadline: seconds after which an episode counts as hung and is played again.
-      address: Ray cluster, "auto" or host:port; None starts one here.
-      places: environments in lock step, for `vector`.
+      evaluator: local (a pool of processes), ray (a cluster), or vector (in lock step, with one policy call
+        for all environments: for an accelerator).
+      workers: number of rollout processes. Results do not depend on it.
+      deadline: time after which an episode counts as hung and is played again, s.
+      address: Ray cluster, "auto" or host:port; None starts one on this machine.
+      places: number of environments in lock step, for `vector`.
+
+    Raises ValueError for a value of the wrong type.
     """
 
     evaluator: str = "local"
@@ -40,8 +43,11 @@ class EvaluatorConfig:
     address: str | None = None
     places: int = 64
 
+    def __post_init__(self) -> None:
+        check_types("EvaluatorConfig:", vars(self), EvaluatorConfig)
+
     def check(self) -> None:
-        """Raise ValueError for what can be refused at once, a cluster that nobody answers from included."""
+        """Raise ValueError for values that cannot work, and for a cluster that does not answer."""
         one_of("evaluator", self.evaluator, EVALUATORS)
         if self.places < 1:
             raise ValueError(f"places is {self.places}: it must be 1 or more")
@@ -63,20 +69,17 @@ class EvaluatorConfig:
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
     def make(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
-        """The evaluator for a policy; it is given parameters with every candidate.
-
-        It starts no more workers than there are `episodes` to play at a time.
-        """
+        """The evaluator for a policy, with at most one worker for each of `episodes` episodes at a time."""
         if self.evaluator == "vector":
             return self._lock_step(environments, policy, episodes)
         model = worker_graph(policy.config, policy.features)
         workers = min(self.workers, episodes)
-        given = (environments, model, workers, self.deadline, policy.functions.normalised)
+        arguments = (environments, model, workers, self.deadline, policy.functions.normalised)
         if self.evaluator == "ray":
             from robopolicy.training.ray_pool import RayPool
 
-            return RayPool(*given, address=self.address)
-        return LocalPool(*given)
+            return RayPool(*arguments, address=self.address)
+        return LocalPool(*arguments)
 
     def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
         functions, features = policy.functions, policy.features

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import gymnasium
 
 from robopolicy.bundles.bundle import write_bundle
 from robopolicy.envs.task import task_of
-from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.golden_vectors import record_golden
+from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.policies.policy import Policy
+from robopolicy.reading_json import parse_json, read_json
 from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import RunFolder
 
@@ -30,30 +32,32 @@ def export(
     observations: int = OBSERVATIONS,
     on_begin: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Write a policy as a bundle, from raw readings to commands in physical units; returns its manifest.
+    """Write a policy as a bundle for a robot: from raw readings to commands in physical units.
 
     Args:
-      policy: a policy, or the name of a run or of one that ships.
-      env: the task, whose contract gives names, units and limits; None for the one of a run.
-      out: the folder to write; it must not exist.
-      observations: how many observations to record, to compare on, and to keep as golden vectors.
+      policy: a policy, or the name of a run or of a shipped policy.
+      env: the task, which declares names, units and limits; None for the task of the policy's run.
+      out: folder to write. It must not exist.
+      observations: number of recorded observations, which check the bundle here and on the robot.
       on_begin: called once the input is checked.
 
-    The folder holds the policy as ONNX and StableHLO, a manifest, the recorded observations with their
-    commands, and a page to read. Raises FileExistsError where `out` exists, ValueError or FileNotFoundError
-    for bad input, RuntimeError where the graphs do not compute what JAX computes.
+    The folder holds the policy as ONNX and StableHLO, a manifest, the observations with their commands, and a
+    page to read. Returns the manifest. Raises FileExistsError if `out` exists, ValueError or
+    FileNotFoundError for other bad input, RuntimeError if the recording fails, and ArithmeticError if ONNX
+    and JAX differ.
     """
-    out = Path(out)
+    out = new_folder("out", out)
     if out.exists():
         raise FileExistsError(f"out is {str(out)!r}: it exists, and nothing is overwritten")
     check_count("observations", observations, 1, MOST_OBSERVATIONS)
-    trained = load(policy) if isinstance(policy, str) else policy
+    trained = load(policy) if isinstance(policy, str | Path) else policy
+    if not isinstance(trained, Policy):
+        raise ValueError(f"policy is {policy!r}: it must be a Policy or the name of a run")
     folder = _folder_of(trained)
     environment = trained_on(trained) if env is None else Environment.of(env)
     environment = environment.showing(trained.functions.observation_shapes)
-    made = environment.make()
-    description = task_of(made).describe()
-    made.close()
+    with opened(environment, None) as made:
+        description = task_of(made).describe()
     about = {
         "name": Path(trained.name).name if folder is None else folder.resolve().name,
         "task": environment.task,
@@ -73,7 +77,7 @@ def export(
 
 
 def _folder_of(policy: Policy) -> Path | None:
-    """The folder of the run that a policy was loaded from; None if it was not, or the run has changed."""
+    """The folder of the run that a policy was loaded from; None without one, or if the run has changed."""
     if not policy.run:
         return None
     try:
@@ -84,28 +88,24 @@ def _folder_of(policy: Policy) -> Path | None:
 
 
 def _training(folder: Path) -> dict[str, Any]:
-    """The last line of a run's log, and how many there are."""
+    """The number of records in a run's log, and the last one; {} for half a line of a killed run."""
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    try:
-        last = json.loads(lines[-1]) if lines else {}
-    except (ValueError, RecursionError):  # a run that was killed may leave half a line
-        last = {}
+    last = {}
+    with suppress(ValueError):
+        last = parse_json(lines[-1], repr(str(path))) if lines else {}
     return {"records": len(lines), "last": last}
 
 
 def _evaluation(folder: Path) -> dict[str, Any]:
-    """What a run's evaluation tells by engine, without its lists."""
+    """The numbers of a run's stored evaluation by engine."""
     path = folder / "evaluation.json"
     if not path.exists():
         return {}
-    try:
-        told = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
-    if not isinstance(told, dict) or not all(isinstance(one, dict) for one in told.values()):
+    results = read_json(path)
+    if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
         raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine")
     return {
-        engine: {name: value for name, value in one.items() if not isinstance(value, list)}
-        for engine, one in told.items()
+        engine: {name: value for name, value in result.items() if not isinstance(value, list)}
+        for engine, result in results.items()
     }

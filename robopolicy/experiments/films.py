@@ -1,9 +1,9 @@
-"""Films of policies, side by side on the same course."""
+"""Films of policies, side by side in the same environment."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ import gymnasium
 import numpy as np
 
 from robopolicy.experiments.environments import Environment
-from robopolicy.experiments.evaluation import FIRST_SEED, check_seeds
+from robopolicy.experiments.evaluation import FIRST_SEED, LAST_SEED
 from robopolicy.experiments.filmed_episode import FilmedEpisode
-from robopolicy.experiments.output_files import check_file
+from robopolicy.experiments.output_files import as_path, check_file
 from robopolicy.experiments.players import Who
 from robopolicy.policies.policy import Policy
-from robopolicy.settings import check_number
+from robopolicy.settings import check_count, check_number
 from robopolicy.viz import overlay
 from robopolicy.viz.contact_sheet import contact_sheet
 from robopolicy.viz.overlay import Picture
@@ -25,29 +25,29 @@ from robopolicy.viz.video import open_video
 
 SHEET = 12  # frames of a contact sheet
 MOST = 9  # players in a film
-LEAST_SIDE, MOST_SIDE = 240, 4096  # pixels; H.264 takes 16384, of which nine players share a third each
+LEAST_SIDE, MOST_SIDE = 240, 4096  # pixels; H.264 allows 16384, for three players in a row
 SLOWEST = 100.0
 
 
 class Spread:
-    """Frames evenly spaced over an episode of unknown length, without keeping all of them."""
+    """Frames evenly spaced over an episode of unknown length; it stores at most `4 * number` of them."""
 
     def __init__(self, number: int) -> None:
-        self._number, self._every, self._seen = number, 1, 0
-        self._kept: list[tuple[int, Picture]] = []
+        self._number, self._every, self._count = number, 1, 0
+        self._frames: list[tuple[int, Picture]] = []
 
     def add(self, frame: Picture) -> None:
-        """Take the next frame."""
-        if self._seen % self._every == 0:
-            self._kept.append((self._seen, frame))
-        self._seen += 1
-        if len(self._kept) == 4 * self._number:
-            self._kept, self._every = self._kept[::2], 2 * self._every
+        """Add the next frame of the episode."""
+        if self._count % self._every == 0:
+            self._frames.append((self._count, frame))
+        self._count += 1
+        if len(self._frames) == 4 * self._number:
+            self._frames, self._every = self._frames[::2], 2 * self._every
 
     def chosen(self) -> list[tuple[int, Picture]]:
-        """Frames with their numbers, the first among them, and one near the end."""
-        places = np.linspace(0, len(self._kept) - 1, min(self._number, len(self._kept)))
-        return [self._kept[round(place)] for place in places]
+        """Frames with their numbers: the first one, one near the end, and others between them."""
+        places = np.linspace(0, len(self._frames) - 1, min(self._number, len(self._frames)))
+        return [self._frames[round(place)] for place in places]
 
 
 def film(
@@ -66,26 +66,43 @@ def film(
     """Film an episode of each player, side by side, all from the same seed.
 
     Args:
-      players: a policy, the name of a run or a baseline, or a function; or two to nine of them. A player
-        whose episode ends first stands still until all have ended.
-      env: the task; each player has its own environment with the same settings.
+      players: a player, or two to nine of them: a policy, the name of a run, a shipped policy or a baseline,
+        or a function from observation to action. A player whose episode ends first stands still.
+      env: the task. Each player has its own environment with the same settings.
       video: the .mp4 to write.
-      seed: of the episodes.
+      seed: seed of the episodes.
       size: width and height of each player's picture, both even, in pixels.
-      slow: how many times slower than life the video is, 1 to 100. A slow video shows every picture that a
-        step can give.
-      sheet: a .png of frames evenly spaced over the episode.
-      rerun: an .rrd of poses, images and numbers.
+      slow: slow motion: how many times slower than life the video is, 1 to 100. If it is above 1, the film
+        shows every picture that the task draws within a step.
+      sheet: a .png with frames evenly spaced over the episode.
+      rerun: an .rrd with poses, images and numbers.
       on_begin: called once the input is checked.
       on_step: called after each step of the episodes.
 
-    Returns the result of each episode. Raises ValueError or FileNotFoundError, in one line, for bad input,
-    and ModuleNotFoundError without the package that a file needs.
+    Returns a dictionary for each player: its name, return, outcomes, success, cause of the end, steps and
+    FLOPs. Raises ValueError or FileNotFoundError, in one line, for bad input, and ModuleNotFoundError without
+    the package that a file needs.
     """
     if isinstance(players, str | Policy) or callable(players):
         players = [players]
-    video, sheet, rerun = (None if path is None else Path(path) for path in (video, sheet, rerun))
-    _check(players, {"video": video, "sheet": sheet, "rerun": rerun}, size, slow, seed)
+    if not isinstance(players, tuple | list):
+        raise ValueError(f"players is {players!r}: it must be a player or a list of players")
+    if not 1 <= len(players) <= MOST:
+        raise ValueError(f"players is {len(players)} players: it must be 1 to {MOST}")
+    if video is None and sheet is None and rerun is None:
+        raise ValueError("video is None: give video, sheet or rerun, or several of them")
+    video, sheet, rerun = (
+        None if path is None else as_path(name, path)
+        for name, path in (("video", video), ("sheet", sheet), ("rerun", rerun))
+    )
+    check_file("video", video, (".mp4",))
+    check_file("sheet", sheet, (".png",))
+    check_file("rerun", rerun, (".rrd",))
+    if rerun is not None:
+        import robopolicy.viz.recording  # noqa: F401 (a missing package is reported before any work)
+    check_size(size)
+    check_number("slow", slow, 1.0, SLOWEST)
+    check_count("seed", seed, 0, LAST_SEED)
     environment = Environment.of(env)
     with ExitStack() as stack:
         episodes = []
@@ -127,26 +144,6 @@ def film(
             numbers, frames = zip(*spread.chosen(), strict=True)
             contact_sheet(sheet, frames, [f"{(number + 1) * period:.2f} s" for number in numbers])
     return [episode.result() for episode in episodes]
-
-
-def _check(
-    players: Sequence[Who],
-    files: Mapping[str, Path | None],
-    size: tuple[int, int],
-    slow: float,
-    seed: int,
-) -> None:
-    if not 1 <= len(players) <= MOST:
-        raise ValueError(f"players is {len(players)} players: it must be 1 to {MOST}")
-    if not any(files.values()):
-        raise ValueError("video is None: give video, sheet or rerun, or several of them")
-    for (name, path), suffix in zip(files.items(), (".mp4", ".png", ".rrd"), strict=True):
-        check_file(name, path, (suffix,))
-    if files["rerun"] is not None:
-        import robopolicy.viz.recording  # noqa: F401 (a missing package is reported before any work)
-    check_size(size)
-    check_number("slow", slow, 1.0, SLOWEST)
-    check_seeds([seed])
 
 
 def check_size(size: tuple[int, int]) -> None:

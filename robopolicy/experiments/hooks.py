@@ -1,4 +1,4 @@
-"""What a training calls, for whoever shows its progress."""
+"""Functions that a training calls, to show its progress."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from robopolicy.training.metrics import Record
 
 
 class Hooks(NamedTuple):
-    """What is called while a run trains.
+    """Functions that a training calls.
 
     Attributes:
-      on_begin: with what is about to happen, in words, when the input is checked.
-      on_resume: with the generation that a resumed run begins with.
-      on_record: with every record, once it is logged and saved.
-      on_step: after each episode, or after each step of cloning.
+      on_begin: called with a line of text, once the input is checked.
+      on_resume: called with the first generation or step of a resumed run.
+      on_record: called with every record, once it is logged and saved.
+      on_step: called after each episode, or after each step of cloning.
     """
 
-    on_begin: Callable[[str], None] = lambda words: None
+    on_begin: Callable[[str], None] = lambda text: None
     on_resume: Callable[[int], None] = lambda number: None
     on_record: Callable[[Record], None] = lambda record: None
     on_step: Callable[[], None] = lambda: None

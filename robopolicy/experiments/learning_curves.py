@@ -1,17 +1,18 @@
-"""What runs have logged, as curves: those that differ by their seeds alone are one."""
+"""Learning curves of runs; runs that differ only in their seeds are one curve."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, task_of
 from robopolicy.naming import one_of
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-KINDS = {name: trainer.counter for name, trainer in TRAINERS.items()}  # what numbers the records of each
+KINDS = {name: trainer.counter for name, trainer in TRAINERS.items()}  # the counter of each trainer's records
+MAY_CHANGE = {"es": es.MAY_CHANGE, "bc": bc.MAY_CHANGE}
 ALONG = {"es": ("generation", "episodes", "seconds", "flops"), "bc": ("step", "seconds")}
 AXES = {
     "generation": "generation",
@@ -34,15 +36,19 @@ AXES = {
     "seconds": "seconds of training",
     "flops": "FLOPs of all policy steps in training",
 }
-FURTHEST = 1e300  # of an axis, which takes some room beyond
+FURTHEST = 1e300  # value on an axis; the axis extends beyond it
 LARGEST = sys.float_info.max
-NOT_SETTINGS = ("versions", "git", "command", "flops")  # of a config: where a run was made, and its price
+NOT_SETTINGS = ("versions", "git", "command", "flops")  # parts of a config.json that are no settings
 
 
 class Series(NamedTuple):
-    """Something that is logged: its name there, its title, and whether it is a share.
+    """A logged quantity.
 
-    `staged` is what a population does on the environment that the curriculum has come to.
+    Attributes:
+      name: its key in the log.
+      title: its name for people.
+      is_share: whether it lies in [0, 1].
+      staged: whether it depends on the curriculum's environment at the time.
     """
 
     name: str
@@ -75,7 +81,7 @@ SERIES = {
 
 
 class Run(NamedTuple):
-    """A run as it was named, its config and its log; `kind` is how it was trained."""
+    """The log of a run: its name, its trainer (`es` or `bc`), its config and its records."""
 
     name: str
     kind: str
@@ -89,27 +95,86 @@ class Run(NamedTuple):
 
     @property
     def seed(self) -> Any:
-        """What it was trained with."""
+        """The seed of its training."""
         return self.config[self.kind].get("seed")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings that its curve depends on, except its seed."""
+        return _settings(self.kind, self.config)
 
 
 class Group(NamedTuple):
-    """Runs that differ by their seeds alone, under what tells them from other groups."""
+    """Runs that differ only in their seeds, and the settings that distinguish them from other groups."""
 
     label: str
     runs: list[Run]
 
 
+def plot(names: Sequence[str], out: Path, by: str | None = None) -> dict[str, Any]:
+    """Draw the learning curves of runs; runs that differ only in their seeds are one curve.
+
+    Args:
+      names: runs of one task, all trained in the same way.
+      out: picture to write, .png or .svg.
+      by: the horizontal axis: generation, episodes, seconds or flops for evolution, step or seconds for
+        cloning.
+
+    Returns the first, last, lowest and highest values of each curve. Raises ValueError or FileNotFoundError,
+    in one line, for bad input, and ModuleNotFoundError without matplotlib.
+    """
+    check_picture("out", out)
+    from robopolicy.viz.curves import learning_curves  # needs matplotlib, which is an extra
+
+    runs = all_logged(names)
+    kind, task = runs[0].kind, runs[0].config["task"]
+    along = KINDS[kind] if by is None else one_of("by", by, ALONG[kind])
+    grouped = groups(runs)
+    drawn = panels(grouped, along)
+    title = f"{task}: {grouped[0].label}" if len(grouped) == 1 else task
+    learning_curves(out, list(drawn.values()), AXES[along], title)
+    curves = [_summary(group, number, drawn) for number, group in enumerate(grouped)]
+    return {"out": str(out), "task": task, "by": along, "curves": curves}
+
+
+def _summary(group: Group, number: int, drawn: Mapping[str, Panel]) -> dict[str, Any]:
+    """Means over the runs of a curve, and the standard deviation between their last values."""
+    series = {}
+    for name, panel in drawn.items():
+        values = [y for _, y in panel.curves[number].runs]
+        if values:
+            last = [y[-1] for y in values]
+            series[name] = {
+                "title": panel.title,
+                "points": [len(y) for y in values],
+                "first": float(np.mean([y[0] for y in values])),
+                "last": float(np.mean(last)),
+                "last_spread": float(np.std(last, ddof=1)) if len(last) > 1 else None,
+                "lowest": float(np.mean([y.min() for y in values])),
+                "highest": float(np.mean([y.max() for y in values])),
+            }
+    return {
+        "label": group.label,
+        "runs": [run.name for run in group.runs],
+        "seeds": [run.seed for run in group.runs],
+        "series": series,
+    }
+
+
+def _trainer(config: Mapping[str, Any]) -> str | None:
+    """The one trainer that a config has settings of; None for none or several."""
+    kinds = [kind for kind in KINDS if isinstance(config.get(kind), dict)]
+    return kinds[0] if len(kinds) == 1 else None
+
+
 def logged(name: str) -> Run:
-    """The log of RUN. Raises FileNotFoundError or ValueError, in one line, where it holds nothing to draw."""
+    """The log of a run. Raises FileNotFoundError or ValueError, in one line, without numbers to draw."""
     folder = RunFolder(find_run(name)[0])
     config = folder.config()
     task_of(name, config)
-    policy = config.get("policy")
-    kinds = [kind for kind in KINDS if isinstance(config.get(kind), dict)]
-    if len(kinds) != 1 or not isinstance(policy, dict) or "attention" not in policy:
+    policy, kind = config.get("policy"), _trainer(config)
+    if kind is None or not isinstance(policy, dict) or "attention" not in policy:
         raise CheckpointError(f"{str(folder.config_path)!r} describes no training: this is no run")
-    (kind,) = kinds
     counter = KINDS[kind]
     records = read(folder.metrics_path, counter)
     for before, after in pairwise(records):
@@ -126,80 +191,74 @@ def logged(name: str) -> Run:
 def all_logged(names: Sequence[str]) -> list[Run]:
     """The logs of runs that can be drawn together.
 
-    Raises ValueError for none, for one that comes twice, and for runs of several tasks or kinds of training.
+    Raises ValueError for no run, for a run that occurs twice, and for several tasks or trainers.
     """
     if not names:
         raise ValueError("RUN is given as nothing: it must be one or more")
-    folders: list[Path] = []
-    for name in names:
-        folders.append(find_run(name)[0].resolve())
-        if folders[-1] in folders[:-1]:
-            raise ValueError(f"RUN is given as {', '.join(names)}: none may come twice")
+    if len({find_run(name)[0].resolve() for name in names}) < len(names):
+        raise ValueError(f"RUN is given as {', '.join(names)}: none may come twice")
     runs = [logged(name) for name in names]
     first = runs[0]
     for run in runs[1:]:
-        for what, mine, other in (
+        for what, value, other in (
             ("trained by", run.kind, first.kind),
             ("trained on", run.config["task"], first.config["task"]),
         ):
-            if mine != other:
+            if value != other:
                 raise ValueError(
-                    f"RUN is given as {first.name!r}, {what} {other}, and {run.name!r}, {what} {mine}: "
+                    f"RUN is given as {first.name!r}, {what} {other}, and {run.name!r}, {what} {value}: "
                     "their curves have nothing in common"
                 )
     return runs
 
 
 def training(name: str, config: dict[str, Any]) -> str:
-    """All that a run depends on but for its end, its seed included; its name where its config tells none."""
-    kinds = [kind for kind in KINDS if isinstance(config.get(kind), dict)]
-    if len(kinds) != 1 or config[kinds[0]].get("seed") is None:
+    """All settings of a training, its seed included, but not its end; `name` for a config without a seed."""
+    kind = _trainer(config)
+    if kind is None or config[kind].get("seed") is None:
         return name
-    return json.dumps([_settings(kinds[0], config), config[kinds[0]]["seed"]], sort_keys=True)
+    return json.dumps([_settings(kind, config), config[kind]["seed"]], sort_keys=True)
 
 
 def apart(names: Sequence[str], trainings: Sequence[str]) -> list[int]:
-    """How many runs before each are of the same training: a copy is no other seed, and stands apart.
+    """For each run, the number of runs before it with the same training: copies are no other seeds.
 
-    Every one that does is told on stderr.
+    A line on stderr names each copy.
     """
-    places = []
-    for place, (name, told) in enumerate(zip(names, trainings, strict=True)):
-        before = [names[n] for n in range(place) if trainings[n] == told]
+    counts = []
+    for place, name in enumerate(names):
+        before = [names[n] for n in range(place) if trainings[n] == trainings[place]]
         if before:
             print(f"{name} has the settings and the seed of {before[0]}, and stands apart", file=sys.stderr)
-        places.append(len(before))
-    return places
+        counts.append(len(before))
+    return counts
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """`runs` by their settings but for seeds and ends, in the order given; none has two of one seed."""
-    found: dict[tuple[str, int], list[Run]] = {}
+    """`runs` grouped by their settings except seeds and ends, in order; no group has a seed twice."""
+    members: dict[tuple[str, int], list[Run]] = {}
     trainings = [training(run.name, run.config) for run in runs]
-    for run, place in zip(runs, apart([run.name for run in runs], trainings), strict=True):
-        settings = json.dumps(_settings(run.kind, run.config), sort_keys=True)
-        found.setdefault((settings, place), []).append(run)
-    told = [dict(leaves(json.loads(settings))) for settings, _ in found]
-    together = list(found.values())
-    labels = [runs[0].attention for runs in together]
-    alike = [[n for n, other in enumerate(labels) if other == label] for label in labels]
+    for run, copies in zip(runs, apart([run.name for run in runs], trainings), strict=True):
+        members.setdefault((json.dumps(run.settings, sort_keys=True), copies), []).append(run)
+    together = list(members.values())
+    settings = [dict(leaves(group[0].settings)) for group in together]
+    alike: dict[str, list[dict[str, str]]] = {}
+    for group, own in zip(together, settings, strict=True):
+        alike.setdefault(group[0].attention, []).append(own)
     return [
-        Group(label + _difference(told, number, same, together[number]), together[number])
-        for number, (label, same) in enumerate(zip(labels, alike, strict=True))
+        Group(group[0].attention + _difference(own, alike[group[0].attention], group[0]), group)
+        for group, own in zip(together, settings, strict=True)
     ]
 
 
 def _settings(kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    """What a run's curve depends on, but for its seed."""
-    may_change = es.MAY_CHANGE if kind == "es" else bc.MAY_CHANGE
     settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
-    loose = ("seed", *may_change)
-    settings[kind] = {n: v for n, v in settings[kind].items() if n not in loose}
+    settings[kind] = {n: v for n, v in settings[kind].items() if n not in ("seed", *MAY_CHANGE[kind])}
     return settings
 
 
 def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
-    """The settings of a config and their places in it, as people write them."""
+    """The settings of a config as text, with their paths."""
     if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):
         return [(path, ", ".join(_plain(entry) for entry in tree))]
     if not isinstance(tree, dict):
@@ -211,65 +270,57 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _difference(told: list[dict[str, str]], number: int, alike: list[int], runs: list[Run]) -> str:
-    """What tells a group from others with its mechanism, if there are any: settings, or the name of a run."""
+def _difference(own: dict[str, str], alike: Sequence[dict[str, str]], run: Run) -> str:
+    """The settings, or the name of a run, that distinguish a group from those with its mechanism."""
     if len(alike) == 1:
         return ""
-    paths = sorted({path for other in alike for path in told[other]})
-    differ = [path for path in paths if len({told[other].get(path) for other in alike}) > 1]
+    paths = sorted({path for settings in alike for path in settings})
+    differ = [path for path in paths if len({settings.get(path) for settings in alike}) > 1]
     if not differ:
-        return f" ({runs[0].name})"
+        return f" ({run.name})"
     if len(differ) > 2:
-        return f" ({Path(runs[0].name).name})"
-    words = (f"{path.split('/')[-1]} {told[number].get(path, 'not set')}" for path in differ)
-    return f" ({', '.join(words)})"
+        return f" ({Path(run.name).name})"
+    texts = (f"{path.split('/')[-1]} {own.get(path, 'not set')}" for path in differ)
+    return f" ({', '.join(texts)})"
 
 
 def panels(grouped: Sequence[Group], along: str) -> dict[str, Panel]:
-    """What any of the runs has logged, by its name in the log, over `along`."""
+    """The panel of each quantity that any run has logged, over `along`."""
     from robopolicy.viz.curves import Curve, Panel
 
     axes = {run.name: _axis(run, along) for group in grouped for run in group.runs}
     for name, axis in axes.items():
         if max(axis) > FURTHEST:
             raise ValueError(f"by is {along!r}: {name!r} has logged numbers for it that cannot be")
-    found = {}
+    result = {}
     for series in SERIES[grouped[0].runs[0].kind]:
         curves = []
         for label, runs in grouped:
             points = [_points(run, series.name, axes[run.name]) for run in runs]
-            changes = [x for run in runs for x in _changes(run, axes[run.name])] if series.staged else []
-            curves.append(Curve(label, [p for p in points if p is not None], sorted(set(changes))))
+            changes = {x for run in runs for x in _changes(run, axes[run.name])} if series.staged else ()
+            curves.append(Curve(label, [p for p in points if p is not None], sorted(changes)))
         if any(curve.runs for curve in curves):
-            found[series.name] = Panel(series.title, curves, series.is_share)
-    return found
-
-
-def along_of(runs: Sequence[Run], by: str | None) -> str:
-    """What the curves of `runs` run over. Raises ValueError where they do not log that."""
-    kind = runs[0].kind
-    return KINDS[kind] if by is None else one_of("by", by, ALONG[kind])
+            result[series.name] = Panel(series.title, curves, series.is_share)
+    return result
 
 
 def _axis(run: Run, along: str) -> list[float]:
-    """The place of each record. Raises ValueError where the run has not logged what it takes."""
+    """The place of each record. Raises ValueError if the run has not logged it."""
     if along == KINDS[run.kind]:
         return [_number(run, record, along) or 0.0 for record in run.records]
     if run.kind == "bc":
         return list(accumulate((_number(run, r, "seconds") or 0.0 for r in run.records), max))
     name = {"episodes": "episodes", "seconds": "wall_seconds", "flops": "steps"}[along]
-    played = [r for r in run.records if r["generation"]]
-    if any(name not in record for record in played):
+    if any(name not in record for record in run.records if record["generation"]):
         raise ValueError(f"by is {along!r}: {run.name!r} has logged no {name}")
-    each = [_number(run, record, name) or 0.0 for record in run.records]
     price = flops_of(run.config) if along == "flops" else 1
-    return [price * total for total in accumulate(each)]
+    return [price * total for total in accumulate(_number(run, r, name) or 0.0 for r in run.records)]
 
 
 def _number(run: Run, record: Record, name: str) -> float | None:
-    """A number of a record, infinite where it is not finite; None where there is none.
+    """A number of a record, infinite if it is not finite; None for a missing one.
 
-    Raises ValueError where something else stands there.
+    Raises ValueError for any other value.
     """
     value = record.get(name)
     if value is None:
@@ -281,7 +332,7 @@ def _number(run: Run, record: Record, name: str) -> float | None:
 
 
 def _values(run: Run, name: str) -> list[tuple[int, float]]:
-    """Finite numbers that were logged, with the place of their record."""
+    """The finite numbers of a quantity, with the index of their record."""
     numbers = ((place, _number(run, record, name)) for place, record in enumerate(run.records))
     return [(place, v) for place, v in numbers if v is not None and v < math.inf]
 
@@ -294,8 +345,7 @@ def _points(run: Run, name: str, axis: Sequence[float]) -> Points | None:
 
 
 def _changes(run: Run, axis: Sequence[float]) -> list[float]:
-    """Where the curriculum went on to another environment."""
+    """The places at which the curriculum moved to another environment."""
     staged = zip(axis, run.records, strict=True)
-    known = [(x, record["environment"]) for x, record in staged if "environment" in record]
-    firsts = [next(stage)[0] for _, stage in groupby(known, key=lambda place: place[1])]
-    return firsts[1:]
+    stages = groupby(((x, r["environment"]) for x, r in staged if "environment" in r), key=lambda p: p[1])
+    return [next(stage)[0] for _, stage in stages][1:]

@@ -1,17 +1,35 @@
-"""Files that commands are asked to write, looked at before there is anything to write."""
+"""Checks of paths to write, before any work is done."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from robopolicy.writing import DiskFullError, clear_about_full_disks
 
-LEAST = 4096  # bytes, without which there is no use in beginning
+LEAST = 4096  # bytes that must be free
+
+
+def as_path(argument: str, value: Any) -> Path:
+    """`value` as a path; raises ValueError unless it is a string or a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"{argument} is {value!r}: it must be a path")
+    return Path(value)
+
+
+def new_folder(argument: str, value: Any) -> Path:
+    """`value` as the path of a folder to write; raises ValueError if a file stands above it."""
+    path = as_path(argument, value)
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{argument} is {str(path)!r}: {str(nearest)!r} is a file, and holds no folders")
+    return path
 
 
 def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
-    """Raise ValueError for a file that could not be written."""
+    """Raise ValueError for a file that cannot be written."""
     if path is None:
         return
     if path.suffix not in suffixes:
@@ -32,7 +50,7 @@ def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> N
 
 
 def check_picture(argument: str, path: Path | None) -> None:
-    """Raise ValueError for a picture that could not be written, ModuleNotFoundError without matplotlib."""
+    """Raise ValueError for a picture that cannot be written, ModuleNotFoundError without matplotlib."""
     check_file(argument, path, (".png", ".svg"))
     if path is not None:
-        import robopolicy.viz.pictures  # noqa: F401 (what is not installed is told before any work is done)
+        import robopolicy.viz.pictures  # noqa: F401 (imports matplotlib)

@@ -1,4 +1,4 @@
-"""A page about runs in one file: film, curves, evaluation, FLOPs, settings, versions."""
+"""A page about runs as one file: film, curves, evaluation, FLOPs, settings, versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 
 from robopolicy.envs.registry import task_class
-from robopolicy.experiments import report_sections
+from robopolicy.experiments import report_sections as sections
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.experiments.films import check_size, film
@@ -23,7 +23,6 @@ from robopolicy.viz.video import still
 from robopolicy.writing import scratch, write_atomically
 
 PLAYED = 20  # episodes of a run without a stored evaluation
-Evaluations = list[dict[str, Any] | None]
 
 
 def report(
@@ -48,7 +47,7 @@ def report(
       names: runs of one task, all trained in the same way.
       out: the .html to write.
       episodes: unseen episodes of each run; 0 for none. Default: the evaluation stored beside a run, or 20.
-      seed: of the first episode, which is the one in the film.
+      seed: seed of the first episode, which is also the one in the film.
       engine, preset, episode_seconds: of the episodes; None for those of the first run and its task.
       video: make films.
       size: width and height of a film, both even, in pixels.
@@ -68,46 +67,43 @@ def report(
     for run in runs:
         load(run.name)
     environment.showing({}).make().close()
-    stored = episodes is None and episode_seconds is None
-    played = _evaluations(runs, environment, seeds, stored, on_play, on_episode)
+    evaluations: list[dict[str, Any] | None] = [None] * len(runs)
+    if episodes is None and episode_seconds is None:
+        variant = environment.engine, environment.preset
+        evaluations = [sections.stored_evaluation(run.name, *variant) for run in runs]
+    missing = [place for place, result in enumerate(evaluations) if result is None] if seeds else []
+    if missing:
+        on_play(len(missing) * len(seeds))
+    for place in missing:
+        evaluations[place] = evaluate(runs[place].name, environment, seeds, on_episode=on_episode).summary()
     with scratch() as folder:
-        films: list[Film | None] = []
-        for number, run in enumerate(runs):
-            if video:
-                on_film(run.name)
-            path = folder / f"{number}.mp4"
-            films.append(_film(run, environment, path, seed, size) if video else None)
-        _write(out, runs, environment, played, films, folder, command(environment.engine))
+        films: list[Film | None] = [None] * len(runs)
+        for number, run in enumerate(runs if video else ()):
+            on_film(run.name)
+            films[number] = _film(run, environment, folder / f"{number}.mp4", seed, size)
+        prices = [row(subject(run.name), per_second=False) for run in runs]
+        grouped = groups(runs)
+        parts = [
+            sections.curves(grouped, folder),
+            *sections.evaluation(grouped, runs, evaluations),
+            sections.flops(runs, prices, folder),
+            sections.settings(runs),
+            sections.made_with(runs, versions(), git_revision()),
+        ]
+        cards = [sections.card(*card) for card in zip(runs, evaluations, prices, films, strict=True)]
+        count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
+        lead = f"{'; '.join(group.label for group in grouped)}: {count}"
+        foot = f"Written by robopolicy {versions()['robopolicy']}: {command(environment.engine)}"
+        write_atomically(out, page(environment.task, lead, cards, parts, foot))
     return {
         "out": str(out),
         "bytes": out.stat().st_size,
         "task": runs[0].config["task"],
         "evaluations": [
             evaluation and evaluation | {"policy": run.name}
-            for run, evaluation in zip(runs, played, strict=True)
+            for run, evaluation in zip(runs, evaluations, strict=True)
         ],
     }
-
-
-def _evaluations(
-    runs: Sequence[Run],
-    environment: Environment,
-    seeds: range,
-    stored: bool,
-    on_play: Callable[[int], None],
-    on_episode: Callable[[], None],
-) -> Evaluations:
-    """The evaluation of each run, the stored one if it has one; None without seeds."""
-    results: Evaluations = [None] * len(runs)
-    if stored:
-        kind = environment.engine, environment.preset
-        results = [report_sections.stored_evaluation(run.name, *kind) for run in runs]
-    missing = [place for place, result in enumerate(results) if result is None] if seeds else []
-    if missing:
-        on_play(len(missing) * len(seeds))
-    for place in missing:
-        results[place] = evaluate(runs[place].name, environment, seeds, on_episode=on_episode).summary()
-    return results
 
 
 def _film(run: Run, environment: Environment, video: Path, seed: int, size: tuple[int, int]) -> Film:
@@ -118,31 +114,3 @@ def _film(run: Run, environment: Environment, video: Path, seed: int, size: tupl
     outcomes = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in declared)
     ending = f"return {episode['return']:.2f}, ended by {episode['cause']}"
     return Film(video, poster, f"Seed {seed}: {outcomes}, {ending}")
-
-
-def _write(
-    out: Path,
-    runs: list[Run],
-    environment: Environment,
-    played: Evaluations,
-    films: list[Film | None],
-    folder: Path,
-    command: str,
-) -> None:
-    prices = [row(subject(run.name), per_second=False) for run in runs]
-    grouped = groups(runs)
-    sections = [
-        report_sections.curves(grouped, folder),
-        *report_sections.evaluation(grouped, runs, played),
-        report_sections.flops(runs, prices, folder),
-        report_sections.settings(runs),
-        report_sections.made_with(runs, versions(), git_revision()),
-    ]
-    labels = "; ".join(group.label for group in grouped)
-    count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
-    cards = [
-        report_sections.card(run, evaluation, price, film)
-        for run, evaluation, price, film in zip(runs, played, prices, films, strict=True)
-    ]
-    made = f"Written by robopolicy {versions()['robopolicy']}: {command}"
-    write_atomically(out, page(environment.task, f"{labels}: {count}", cards, sections, made))

@@ -1,6 +1,6 @@
-"""A RUN as commands take it: a run folder, or the name of a policy that ships with the package.
+"""Runs and shipped policies by name, their policies, and where they are played.
 
-RUN@best is the policy that did best on held-out seeds, RUN@40 that after generation 40.
+A name may end in @best (the policy that did best on held-out seeds) or @40 (that of checkpoint 40).
 """
 
 from __future__ import annotations
@@ -19,28 +19,33 @@ from robopolicy.policies.catalogue import policy_of, restore
 from robopolicy.policies.policy import Policy
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 
-BLIND = ("blind", "random")  # players that look at nothing
+BLIND = ("blind", "random")  # players without observations
 BASELINES = ("oracle", *BLIND)
 
 
 def find_run(name: str) -> tuple[Path, str]:
-    """The folder of a run, and which of its policies is meant. Raises FileNotFoundError for no run."""
+    """The folder of a run, and which of its policies `name` selects. Raises FileNotFoundError for no run."""
     if Path(name).is_dir():
         return Path(name), "last"
     name, _, which = name.partition("@")
     if Path(name).is_dir():
         return Path(name), which or "last"
-    shipped = Path(str(files("robopolicy.assets"))) / "policies"
-    if (shipped / name).is_dir():
-        return shipped / name, which or "last"
-    have = sorted(entry.name for entry in shipped.iterdir()) if shipped.is_dir() else []
-    others = f" or a shipped policy ({', '.join(have)})" if have else ""
+    shipped = {folder.name: folder for folder in _shipped()}
+    if name in shipped:
+        return shipped[name], which or "last"
+    others = f" or a shipped policy ({', '.join(shipped)})" if shipped else ""
     raise FileNotFoundError(f"run is {name!r}: it must be a run folder{others}")
 
 
+def _shipped() -> list[Path]:
+    """The folders of the shipped policies."""
+    folder = Path(str(files("robopolicy.assets"))) / "policies"
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
 def shipped_policy(task: str, attention: str) -> str:
-    """The policy of a task that ships with the package; raises ValueError where none does."""
-    for folder in sorted((Path(str(files("robopolicy.assets"))) / "policies").iterdir()):
+    """The name of the shipped policy of a task with a mechanism; raises ValueError if there is none."""
+    for folder in _shipped():
         config = RunFolder(folder).config()
         if config["task"] == task and config["policy"]["attention"] == attention:
             return folder.name
@@ -59,10 +64,10 @@ def played_on(
     preset: str | None = None,
     episode_seconds: float | None = None,
 ) -> Environment:
-    """Where runs and baselines play: on the task and the engine given, or else on those of the first run.
+    """The environment of runs and baselines: by default the task and the engine of the first run.
 
-    Baselines alone play the first task of all on its default engine. Raises ValueError or FileNotFoundError,
-    in one line, for a task or an engine that does not exist, for no run, and for a run of another task.
+    Baselines alone play the first of all tasks on its default engine. Raises ValueError or FileNotFoundError,
+    in one line, for an unknown task, engine or run, and for a run of another task.
     """
     baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
     if engine is not None:
@@ -70,37 +75,40 @@ def played_on(
     configs = {name: RunFolder(find_run(name)[0]).config() for name in names if name not in baselines}
     tasks = {name: task_of(name, config) for name, config in configs.items()}
     task = check_name(task or next(iter(tasks.values()), next(iter(TASKS))))
-    for name, its in tasks.items():
-        if its != task:
-            raise ValueError(f"task is {task!r}: {name!r} was trained on {its!r}")
-    engines = [engine, *map(engine_of, configs.values())]
-    chosen = next(filter(None, engines), None)
-    return Environment.of(Environment(task, chosen, preset, episode_seconds))
+    for name, other in tasks.items():
+        if other != task:
+            raise ValueError(f"task is {task!r}: {name!r} was trained on {other!r}")
+    engine = next(filter(None, (engine, *map(engine_of, configs.values()))), None)
+    return Environment.of(Environment(task, engine, preset, episode_seconds))
 
 
 def trained_on(trained: Policy) -> Environment:
-    """The task and the engine that a policy was trained on; raises ValueError where its run names no task."""
+    """The task and the engine of a policy's training; raises ValueError if its run names no task."""
     task = task_of("policy", trained.run)
     return Environment.of(Environment(task, engine_of(trained.run)))
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:
-    """The engine that a run was trained on; None where its config has none of ours."""
+    """The engine that a run was trained on; None if its config names none of `ENGINES`."""
     environment = config.get("environment")
     engine = environment.get("engine") if isinstance(environment, dict) else None
     return engine if engine in ENGINES else None
 
 
 def load(run: str | Path, which: str | None = None) -> Policy:
-    """The policy of a run or of a name that ships with the package.
+    """The policy of a run, or a policy that ships with the package.
 
     Args:
-      run: a run's folder, the name of a shipped policy, or either of them with @best (the policy that did
-        best on held-out seeds) or @40 (that of checkpoint 40).
-      which: `last`, `best` or the number of a checkpoint, in place of such an ending.
+      run: a run's folder or the name of a shipped policy. It may end in @best (the policy that did best on
+        held-out seeds) or in @40 (that of checkpoint 40).
+      which: `last`, `best` or the number of a checkpoint, instead of such an ending. Default: last.
 
-    Raises FileNotFoundError or ValueError, in one line, for no run and for a damaged one.
+    Raises FileNotFoundError for an unknown run, ValueError for other bad input and for a damaged run.
     """
+    if not isinstance(run, str | Path):
+        raise ValueError(f"run is {run!r}: it must be a run folder or the name of a shipped policy")
+    if which not in (None, "last", "best") and not (isinstance(which, str) and which.isdecimal()):
+        raise ValueError(f"which is {which!r}: it must be last, best or the number of a checkpoint")
     folder, ending = find_run(str(run))
     settings = RunFolder(folder).config()
     if "policy" not in settings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
@@ -20,24 +19,22 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
+from robopolicy.experiments.output_files import as_path
 from robopolicy.experiments.provenance import git_revision, versions
-from robopolicy.experiments.resuming import check_resume, refuse_changes
-from robopolicy.experiments.train_es import Run
+from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.naming import one_of
 from robopolicy.policies.base import parameter_count
-from robopolicy.policies.catalogue import describe, restore
+from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.vision_performer import Learner, vision_performer
 from robopolicy.policies.vision_performer_config import VisionPerformerConfig
 from robopolicy.training.batches import Mirror, split_by_episode, statistics
 from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, train
-from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.datasets import Dataset, open_dataset
 from robopolicy.training.descent import Keys
 from robopolicy.training.frames import Frames
-from robopolicy.training.wandb_sink import WandbSink, check_installed
 
-PARTS = ("task", "environment", "policy", "bc", "precision", "data")  # which a resume compares
+PARTS = ("task", "environment", "policy", "bc", "precision", "data")  # that a resumed run must have unchanged
 PRECISIONS = ("auto", "float32", "bfloat16")
 ROLLOUTS_FROM = 8000  # first seed of the episodes that are played in training; evaluations begin at 9000
 
@@ -59,68 +56,79 @@ def train_bc(
     command: Mapping[str, Any] | None = None,
     hooks: Hooks | None = None,
 ) -> Run:
-    """Clone the behaviour of demonstrations; returns the run.
+    """Clone the behaviour of demonstrations.
 
     Args:
-      policy: settings of a Vision-Performer for the dataset's images, vectors and actions; or the spec of a
-        mechanism, for one whose size `preset` names.
-      data: a Minari dataset.
-      config: of the training; frames are mirrored only where the task declares its mirror image.
-      out: the run's folder; it must not exist, or be that of a run to `resume`.
-      env: where rollouts are played; by default what the demonstrations were recorded in.
-      preset: tiny, small or base.
-      settings: further settings of the Vision-Performer that `preset` names.
-      precision: float32, bfloat16 (of products, while training), or auto: bfloat16 on an accelerator.
-      workers: processes that play rollouts.
-      resume: continue the run in `out`, to the same bits as if it had not stopped.
-      resume_from: continue after this step's checkpoint.
-      wandb: project of Weights & Biases to log to, too.
-      command: what else the run's config.json is to hold.
-      hooks: what to call while it trains.
+      policy: spec of a mechanism, for a Vision-Performer of the size `preset`; or the settings of a
+        Vision-Performer for the dataset's images, vectors and actions.
+      data: folder of a Minari dataset.
+      config: settings of the training. Frames are mirrored only if the task declares its mirror image.
+      out: folder of the run. It must not exist, unless `resume` continues its run.
+      env: environment of the rollouts. Default: that of the demonstrations.
+      preset: size of the policy: tiny, small or base.
+      settings: further settings of the Vision-Performer, by name, if `policy` is a spec.
+      precision: precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator).
+      workers: number of processes that play rollouts.
+      resume: continue the run in `out`, to the same bits as without the interruption.
+      resume_from: continue after this step's checkpoint instead of the last one.
+      wandb: project of Weights & Biases to log to as well.
+      command: further contents of the run's config.json, by name.
+      hooks: functions to call during the training.
 
-    Raises ValueError, FileNotFoundError, FileExistsError or CheckpointError, in one line, before it makes a
-    folder.
+    Returns the run: `run.policy()` is the trained policy. Raises ValueError, FileExistsError,
+    FileNotFoundError or CheckpointError, in one line, before it makes a folder.
     """
-    hooks = Hooks() if hooks is None else hooks
-    config = BCConfig() if config is None else config
-    folder = RunFolder(Path(out))
-    if not resume:
-        folder.check_new()
-    before = dict(folder.config()) if resume else {}
-    task = None if env is None else Environment.of(env).task
-    dataset = open_dataset(Path(data), task)
-    check_imported(dataset.task, f"task of the dataset {str(data)!r}")
+    config = of_type("config", config, BCConfig)
+    for name, value in (("settings", settings), ("command", command)):
+        if not isinstance(value, Mapping | None):
+            raise ValueError(f"{name} is {value!r}: it must be settings by name")
+    if not isinstance(policy, str | VisionPerformerConfig):
+        raise ValueError(f"policy is {policy!r}: it must be a spec or a VisionPerformerConfig")
+    one_of("precision", precision, PRECISIONS)
+    extra = {} if command is None else {"command": plain("command", command)}
+    path = as_path("data", data)
+    start = Start.checked(out, resume, resume_from, wandb, hooks)
+    dataset = open_dataset(path, None if env is None else Environment.of(env).task)
+    check_imported(dataset.task, f"task of the dataset {str(path)!r}")
     declared = task_class(dataset.task).mirror
     if declared is None:
         config = replace(config, mirror=False)
     split = split_by_episode(dataset.episode, config.validation, config.seed)
     if config.batch > len(split.train):
         raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
+    columns = dataset.columns
     if isinstance(policy, str):
-        policy = config_for(dataset, policy, preset, settings or {})
+        images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
+        policy = vision_performer_config(
+            policy, images, columns.vectors, columns.actions, **{"preset": preset, **(settings or {})}
+        )
     _check_columns(policy, dataset)
     environment = rollout_environment(dataset, env)
     if config.rollouts or (env is not None and _given(env)):
         environment.make().close()
-    evaluator = EvaluatorConfig() if workers is None else EvaluatorConfig(workers=workers)
-    evaluator.check()
-    if wandb is not None:
-        check_installed(wandb)
-    precision = _products(precision)
-    kept = _settings(dataset, environment, policy, config, precision) | (
-        {} if command is None else {"command": dict(command)}
-    )
-    if resume:
-        if isinstance(before.get("policy"), dict):
-            before["policy"] = _plain(describe(restore(before["policy"])))
-        refuse_changes(before, kept, PARTS, MAY_CHANGE)
-        check_resume(folder, COUNTER, config.steps, resume_from, hooks.on_resume)
+    evaluator = checked_evaluator(None, workers, wandb)
+    if precision == "auto":
+        precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    contents = {
+        "task": dataset.task,
+        "environment": environment.settings,
+        "policy": describe(policy),
+        "flops": price(policy),
+        "bc": asdict(config),
+        "precision": precision,
+        "data": {name: dataset.about.get(name) for name in ("environment", "recording", "renderer")},
+        "versions": versions(),
+        "git": git_revision(),
+    }
+    contents = plain("env", contents) | extra
+    start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
+    hooks, folder = start.hooks, start.folder
     with Frames(dataset) as frames:
         if not resume:
-            folder.create(kept)
+            folder.create(contents)
         mirror = None if declared is None else Mirror(*declared)
-        known = statistics(frames, split.train, mirror if config.mirror else None)
-        learner = vision_performer(policy, known, precision)
+        scales = statistics(frames, split.train, mirror if config.mirror else None)
+        learner = vision_performer(policy, scales, precision)
         features = learner.policy.init_features(Keys.of(config.seed).features)
         hooks.on_begin(
             f"{parameter_count(learner.policy)} parameters, {policy.tokens} tokens; "
@@ -139,43 +147,27 @@ def train_bc(
                 resume=resume,
                 on_record=hooks.on_record,
                 on_step=hooks.on_step,
-                sinks=[] if wandb is None else [WandbSink(wandb, folder.path, folder.config())],
+                sinks=start.sinks(),
             )
     return Run(folder.path, record)
-
-
-def config_for(
-    dataset: Dataset, attention: str, preset: str, settings: Mapping[str, Any]
-) -> VisionPerformerConfig:
-    """The Vision-Performer for what a dataset's steps hold."""
-    columns = dataset.columns
-    images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
-    return vision_performer_config(
-        attention, images, columns.vectors, columns.actions, preset=preset, **settings
-    )
 
 
 def rollout_environment(
     dataset: Dataset, env: str | gymnasium.Env[Any, Any] | Environment | None
 ) -> Environment:
-    """Where a clone of a dataset is played: what it was recorded in, or the settings of `env` over that.
+    """The environment of the demonstrations, changed by the settings of `env`.
 
-    Observations have the shapes of the dataset's.
+    Its observations have the shapes of the dataset's.
     """
-    recorded = {} if dataset.environment is None else dict(dataset.environment.settings)
-    given = {} if env is None else _given(env)
-    settings = {**recorded, **given}
+    settings = {} if dataset.environment is None else dict(dataset.environment.settings)
+    if isinstance(env, Environment):
+        settings |= env.settings
+    elif isinstance(env, gymnasium.Env) and env.spec is not None:
+        settings |= env.spec.kwargs
     common = {name: settings.pop(name, None) for name in ("engine", "preset", "episode_seconds")}
     columns = dataset.columns
     shapes = {**columns.images, **{name: (size,) for name, size in columns.vectors.items()}}
     return Environment(check_name(dataset.task), **common, others=settings).showing(shapes)
-
-
-def _given(env: str | gymnasium.Env[Any, Any] | Environment) -> dict[str, Any]:
-    """The settings that are given, without those that a task would choose."""
-    if isinstance(env, Environment):
-        return env.settings
-    return {} if isinstance(env, str) or env.spec is None else dict(env.spec.kwargs)
 
 
 def _check_columns(policy: VisionPerformerConfig, dataset: Dataset) -> None:
@@ -185,49 +177,12 @@ def _check_columns(policy: VisionPerformerConfig, dataset: Dataset) -> None:
         {vector.name: vector.size for vector in policy.vectors},
         policy.actions,
     )
-    found = ({n: tuple(s) for n, s in columns.images.items()}, dict(columns.vectors), columns.actions)
-    if wanted != found:
+    actual = ({n: tuple(s) for n, s in columns.images.items()}, dict(columns.vectors), columns.actions)
+    if wanted != actual:
         raise ValueError(
-            f"data is {str(dataset.path)!r}: it has images {found[0]}, vectors {found[1]} and {found[2]} "
+            f"data is {str(dataset.path)!r}: it has images {actual[0]}, vectors {actual[1]} and {actual[2]} "
             f"actions; the policy has {wanted[0]}, {wanted[1]} and {wanted[2]}"
         )
-
-
-def _products(precision: str) -> str:
-    """What products are computed in, by its name in numpy."""
-    one_of("precision", precision, PRECISIONS)
-    if precision != "auto":
-        return precision
-    return "float32" if jax.default_backend() == "cpu" else "bfloat16"
-
-
-def _settings(
-    dataset: Dataset,
-    environment: Environment,
-    policy: VisionPerformerConfig,
-    config: BCConfig,
-    precision: str,
-) -> dict[str, Any]:
-    """The run's config.json."""
-    return _plain(
-        {
-            "task": dataset.task,
-            "environment": environment.settings,
-            "policy": describe(policy),
-            "flops": price(policy),
-            "bc": asdict(config),
-            "precision": precision,
-            "data": {name: dataset.about.get(name) for name in ("environment", "recording", "renderer")},
-            "versions": versions(),
-            "git": git_revision(),
-        }
-    )
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON reads it back."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
-    return plain
 
 
 @contextmanager
@@ -239,7 +194,7 @@ def _rollouts(
     environment: Environment,
     evaluator: EvaluatorConfig,
 ) -> Iterator[Callable[[NDArray[np.float32]], Rollouts] | None]:
-    """What plays a policy in the simulator; None where the config wants no rollouts."""
+    """A function from parameters to the results of rollouts; None without rollouts in the config."""
     if not config.rollouts:
         yield None
         return

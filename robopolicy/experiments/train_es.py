@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 
@@ -18,32 +17,17 @@ from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.provenance import git_revision, versions
-from robopolicy.experiments.resuming import check_resume, refuse_changes
-from robopolicy.experiments.runs import load
-from robopolicy.policies.catalogue import by_path, describe, restore
+from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
+from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
-from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import COUNTER, MAY_CHANGE, ESConfig, check_population, most_episodes, train
-from robopolicy.training.metrics import Record
-from robopolicy.training.wandb_sink import WandbSink, check_installed
 
-PARTS = ("task", "environment", "policy", "es")  # of a run's config, which a resume compares
-
-
-class Run(NamedTuple):
-    """A run that has been trained: its folder, and its last record, None where nothing was left to do."""
-
-    folder: Path
-    record: Record | None
-
-    def policy(self, which: str = "last") -> Policy:
-        """Its policy: `last`, `best` on held-out seeds, or that of a checkpoint's number."""
-        return load(self.folder, which)
+PARTS = ("task", "environment", "policy", "es")  # parts of config.json that a resumed run must have unchanged
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Where a run trains, as its config.json holds it: `presets` are in the order of the curriculum."""
+    """The environments of a run, as its config.json holds them; `presets` are in the curriculum's order."""
 
     engine: str | None
     presets: tuple[str, ...]
@@ -52,7 +36,7 @@ class Variants:
 
 
 def curriculum_of(task: str) -> Curriculum:
-    """What evolution strategies train a task on: its own curriculum, or an episode of its first preset."""
+    """The curriculum that a task declares, or else one episode of its first preset."""
     contract = task_class(task)
     return contract.curriculum or Curriculum(contract.presets[:1], (), (1,))
 
@@ -93,55 +77,58 @@ def train_es(
     wandb: str | None = None,
     hooks: Hooks | None = None,
 ) -> Run:
-    """Train a policy by evolution strategies; returns the run.
+    """Train a policy by evolution strategies.
 
     Args:
-      policy: whose parameters the search starts from.
-      env: the task; every rollout worker makes environments like it.
-      config: of the search.
-      out: the run's folder; it must not exist, or be that of a run to `resume`.
-      presets: variants of the task in the order of a curriculum. Default: the preset of `env`, or those of
-        the task's curriculum if `env` is a name.
-      evaluator: where episodes are played; a pool of processes on this machine by default.
-      workers: rollout processes of that pool, in place of `evaluator`; the result does not depend on it.
-      resume: continue the run in `out`, to the same bits as if it had not stopped.
-      resume_from: continue after this generation's checkpoint.
-      wandb: project of Weights & Biases to log to, too.
-      hooks: what to call while it trains.
+      policy: the policy whose parameters the search starts from, such as `robopolicy.new_policy` returns.
+      env: the task. Rollout workers make their own environments with its settings.
+      config: settings of the search.
+      out: folder of the run. It must not exist, unless `resume` continues its run.
+      presets: variants of the task, in the order of a curriculum. Default: the preset of `env`; if `env` is a
+        name, the presets of the task's curriculum.
+      evaluator: how episodes are played. Default: by a pool of processes on this machine.
+      workers: number of processes of that pool, without `evaluator`. The result does not depend on it.
+      resume: continue the run in `out`, to the same bits as without the interruption.
+      resume_from: continue after this generation's checkpoint instead of the last one.
+      wandb: project of Weights & Biases to log to as well.
+      hooks: functions to call during the training.
 
-    Raises ValueError, FileExistsError or CheckpointError, in one line, before it makes a folder.
+    Returns the run: `run.policy()` is the trained policy. Raises ValueError, FileExistsError,
+    FileNotFoundError or CheckpointError, in one line, before it makes a folder.
     """
-    hooks = Hooks() if hooks is None else hooks
-    environment = Environment.of(env)
-    if isinstance(presets, str):
-        raise ValueError(f"presets is {presets!r}: it must be a list of names")
     if not isinstance(policy, Policy):
-        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy makes")
+        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy returns")
+    if not isinstance(presets, tuple | list) or not all(isinstance(preset, str) for preset in presets):
+        raise ValueError(f"presets is {presets!r}: it must be a list of names")
+    environment = Environment.of(env)
     if not presets and isinstance(env, str):
         presets = curriculum_of(environment.task).presets
     presets = tuple(presets) or ((environment.preset,) if environment.preset else ())
     variants = [replace(environment, preset=preset) for preset in presets] or [environment]
-    config = with_curriculum(ESConfig() if config is None else config, environment.task, presets)
-    folder = RunFolder(Path(out))
-    before = dict(folder.config()) if resume else {}
-    if not resume:
-        folder.check_new()
+    config = with_curriculum(of_type("config", config, ESConfig), environment.task, presets)
+    start = Start.checked(out, resume, resume_from, wandb, hooks)
     for variant in variants:
         variant.make().close()
-    if evaluator is None:
-        evaluator = EvaluatorConfig() if workers is None else EvaluatorConfig(workers=workers)
-    evaluator.check()
-    if wandb is not None:
-        check_installed(wandb)
+    evaluator = checked_evaluator(evaluator, workers, wandb)
     check_population(config, policy.parameters.size)
-    settings = _settings(policy, environment, presets, config)
-    if resume:
-        if isinstance(before.get("policy"), dict):
-            before["policy"] = json.loads(json.dumps(describe(restore(before["policy"]))))
-        refuse_changes(before, settings, PARTS, MAY_CHANGE)
-        check_resume(folder, COUNTER, config.generations, resume_from, hooks.on_resume)
+    trained_on = asdict(
+        Variants(environment.engine, presets, environment.episode_seconds, environment.others)
+    )
+    if not trained_on["others"]:
+        del trained_on["others"]
+    settings = {
+        "task": environment.task,
+        "environment": plain("env", trained_on),
+        "policy": describe(policy.config),
+        "flops": price(policy.config),
+        "es": asdict(config),
+        "versions": versions(),
+        "git": git_revision(),
+    }
+    settings = plain("config", settings)
+    start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations)
+    hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
-    functions = policy.functions
     specs = [variant.showing(functions.observation_shapes).spec() for variant in variants]
     with closing(evaluator.make(specs, policy, most_episodes(config))) as playing:
         if not resume:
@@ -156,31 +143,6 @@ def train_es(
             resume=resume,
             on_generation=hooks.on_record,
             on_episode=hooks.on_step,
-            sinks=[] if wandb is None else [WandbSink(wandb, folder.path, folder.config())],
+            sinks=start.sinks(),
         )
     return Run(folder.path, record)
-
-
-def _settings(
-    policy: Policy, environment: Environment, presets: Sequence[str], config: ESConfig
-) -> dict[str, Any]:
-    """The run's config.json."""
-    trained_on = asdict(
-        Variants(environment.engine, tuple(presets), environment.episode_seconds, environment.others)
-    )
-    if not trained_on["others"]:
-        del trained_on["others"]
-    settings = {
-        "task": environment.task,
-        "environment": trained_on,
-        "policy": describe(policy.config),
-        "flops": price(policy.config),
-        "es": asdict(config),
-        "versions": versions(),
-        "git": git_revision(),
-    }
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(settings))
-    except TypeError as error:
-        raise ValueError(f"env has settings that JSON cannot hold: {error}") from error
-    return plain

@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from robopolicy.cli import main, report
+from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
+from robopolicy.experiments import reporting
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import Evaluation
 from robopolicy.experiments.runs import find_run
@@ -136,7 +137,7 @@ def test_missing_evaluations_are_played(reported, monkeypatch):
         )
         return Evaluation(policy, environment, tuple(seeds), episodes, ("distance",), 0.1)
 
-    monkeypatch.setattr(report, "evaluate", evaluate)
+    monkeypatch.setattr(reporting, "evaluate", evaluate)
     page, said = reported(SOFTMAX, "--no-video", "--preset", "hard", "--seed", "7", "--engine", "mujoco")
     page, said = reported(
         SOFTMAX, "--no-video", "--episodes", "2", "--episode-seconds", "1", "--engine", "mujoco"
@@ -174,7 +175,7 @@ def test_bad_input_of_report_is_refused(refused, tmp_path, monkeypatch, words, s
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda kept: kept.pop("returns"), "tells no 'returns'"),
+        (lambda kept: kept.pop("returns"), "lacks 'returns'"),
         (lambda kept: kept["returns"].pop(), "do not add up"),
         (lambda kept: kept.update(success_rate="high"), "could not convert"),
         (lambda kept: kept.update(causes=7), "is no evaluation: it must hold results by engine"),

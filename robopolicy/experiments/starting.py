@@ -1,0 +1,152 @@
+"""What all trainers do with their arguments: check them, compare a resumed run, and return a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.experiments.hooks import Hooks
+from robopolicy.experiments.output_files import new_folder
+from robopolicy.experiments.runs import load
+from robopolicy.policies.catalogue import describe, restore
+from robopolicy.policies.policy import Policy
+from robopolicy.settings import check_count
+from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.metrics import Record
+from robopolicy.training.resume import resume_point, set_aside
+from robopolicy.training.wandb_sink import WandbSink, check_installed
+
+LAST_CHECKPOINT = 10**9
+T = TypeVar("T")
+
+
+class Run(NamedTuple):
+    """A trained run.
+
+    Attributes:
+      folder: the run's folder.
+      record: the last record of its log; None if a resumed run was complete already.
+    """
+
+    folder: Path
+    record: Record | None
+
+    def policy(self, which: str = "last") -> Policy:
+        """The policy `last`, `best` (on held-out seeds) or of the checkpoint with this number."""
+        return load(self.folder, which)
+
+
+class Start(NamedTuple):
+    """The checked arguments that all trainers share: the run's folder, and how to begin or resume it."""
+
+    folder: RunFolder
+    resume: bool
+    resume_from: int | None
+    wandb: str | None
+    hooks: Hooks
+
+    @classmethod
+    def checked(
+        cls,
+        out: str | Path,
+        resume: bool,
+        resume_from: int | None,
+        wandb: str | None,
+        hooks: Hooks | None,
+    ) -> Start:
+        """Raises ValueError, FileExistsError or FileNotFoundError, in one line, for bad arguments."""
+        hooks = of_type("hooks", hooks, Hooks)
+        of_type("resume", resume, bool)
+        if resume_from is not None:
+            check_count("resume_from", resume_from, 0, LAST_CHECKPOINT)
+            if not resume:
+                raise ValueError(f"resume_from is {resume_from}: it needs resume=True")
+        folder = RunFolder(new_folder("out", out))
+        if resume:
+            folder.config()
+        else:
+            folder.check_new()
+        return cls(folder, resume, resume_from, wandb, hooks)
+
+    def check_resume(
+        self,
+        settings: Mapping[str, Any],
+        parts: Sequence[str],
+        may_change: Sequence[str],
+        counter: str,
+        total: int,
+    ) -> None:
+        """Check a run to resume, and call `on_resume`; does nothing for a new run.
+
+        Args:
+          settings: config.json of the training.
+          parts: its parts that must equal those of the run.
+          may_change: settings that may differ.
+          counter: `generation` or `step`.
+          total: the last one.
+
+        Raises ValueError that names the first setting that differs; CheckpointError for a damaged run.
+        """
+        if not self.resume:
+            return
+        before = self.folder.config()
+        if isinstance(before.get("policy"), dict):
+            before["policy"] = plain("policy", describe(restore(before["policy"])))
+        for part in parts:
+            if part not in before:
+                raise ValueError(
+                    f"the run to resume has a config.json without {part!r}: another program made it"
+                )
+            old, new = before[part], settings[part]
+            if not isinstance(old, dict) or not isinstance(new, dict):
+                old, new = {part: old}, {part: new}
+            for name in sorted(old.keys() | new.keys()):
+                if name not in may_change and old.get(name) != new.get(name):
+                    raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")
+        with self.folder.held():
+            if self.resume_from is not None:
+                set_aside(self.folder, counter, self.resume_from)
+            done = resume_point(self.folder, counter)
+        if done < total:
+            self.hooks.on_resume(done + 1)
+
+    def sinks(self) -> list[WandbSink]:
+        """Where records go besides the run's log."""
+        return [] if self.wandb is None else [WandbSink(self.wandb, self.folder.path, self.folder.config())]
+
+
+def checked_evaluator(
+    evaluator: EvaluatorConfig | None, workers: int | None, wandb: str | None
+) -> EvaluatorConfig:
+    """The evaluator, or the local one with `workers`; raises ValueError for one that cannot run.
+
+    Raises ValueError, too, for a `wandb` project without the package wandb.
+    """
+    if evaluator is None and workers is not None:
+        evaluator = EvaluatorConfig(workers=workers)
+    evaluator = of_type("evaluator", evaluator, EvaluatorConfig)
+    evaluator.check()
+    if wandb is not None:
+        check_installed(wandb)
+    return evaluator
+
+
+def of_type(argument: str, value: T | None, kind: type[T]) -> T:
+    """`value`, or `kind()` for None; raises ValueError for a value of another type."""
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise ValueError(f"{argument} is {value!r}: it must be of type {kind.__name__}")
+    return value
+
+
+def plain(argument: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` as JSON reads them back; raises ValueError for what JSON cannot hold."""
+    try:
+        result: dict[str, Any] = json.loads(json.dumps(settings))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{argument} holds what JSON cannot hold: {error}") from error
+    return result

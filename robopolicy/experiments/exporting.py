@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.policies.policy import Policy
-from robopolicy.reading_json import parse_json, read_json
+from robopolicy.reading_json import parse_json_lines, read_json
 from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import RunFolder
 
@@ -88,13 +87,10 @@ def _folder_of(policy: Policy) -> Path | None:
 
 
 def _training(folder: Path) -> dict[str, Any]:
-    """The number of records in a run's log, and the last one; {} for half a line of a killed run."""
+    """The number of records in a run's log, and the last one."""
     path = folder / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    last = {}
-    with suppress(ValueError):
-        last = parse_json(lines[-1], repr(str(path))) if lines else {}
-    return {"records": len(lines), "last": last}
+    records = parse_json_lines(path.read_bytes(), repr(str(path))) if path.exists() else []
+    return {"records": len(records), "last": records[-1] if records else {}}
 
 
 def _evaluation(folder: Path) -> dict[str, Any]:

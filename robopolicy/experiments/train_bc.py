@@ -104,7 +104,8 @@ def train_bc(
         )
     _check_columns(policy, dataset)
     environment = rollout_environment(dataset, env)
-    if config.rollouts or (env is not None and _given(env)):
+    changed = env.settings if isinstance(env, Environment) else isinstance(env, gymnasium.Env)
+    if config.rollouts or changed:
         environment.make().close()
     evaluator = checked_evaluator(None, workers, wandb)
     if precision == "auto":

@@ -64,7 +64,7 @@ def test_a_price_in_the_config_is_taken_from_there(capsys, runs):
     ("name", "content", "said"),
     [
         ("config.json", b"{" * 10, "is not JSON"),
-        ("config.json", b"[" * 100_000, "is not JSON: maximum recursion depth"),
+        ("config.json", b"[" * 100_000, "is not JSON: it is nested too deeply"),
         ("config.json", b'{"model": "gpt"}', "describes no run"),
         ("metrics.jsonl", b"{}\n", "line 1 of"),
         ("checkpoints/60/index/metadata", b"", "checkpoints/60 cannot be read"),

@@ -17,15 +17,20 @@ def result_of(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    "mechanisms", [pytest.param("few", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.full)]
+@pytest.fixture(
+    params=[pytest.param("few", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.full)]
 )
-def test_a_plan_for_recorded_frames_is_measured_on_others(capsys, monkeypatch, mechanisms):
-    if mechanisms == "few":
+def _mechanisms(request, monkeypatch):
+    """A plan considers few mechanisms, or all."""
+    if request.param == "few":
         for sizes in ("SIZES", "HYBRID_SIZES", "COEFFICIENT_SIZES"):
             monkeypatch.setattr(families, sizes, (4, 8))
         monkeypatch.setattr(families, "COUPLINGS", ("orthogonal",))
         monkeypatch.setattr(families, "PHASES", ())
+
+
+@pytest.mark.usefixtures("_mechanisms")
+def test_a_plan_for_recorded_frames_is_measured_on_others(capsys):
     plan = result_of(capsys, "--budget", "671046", "--tokens", "384", "--verify", "2")
     choice, front = plan["choice"], plan["front"]
     assert choice in [{k: v for k, v in row.items() if k != "measured"} for row in front]
@@ -40,7 +45,7 @@ def test_a_plan_for_recorded_frames_is_measured_on_others(capsys, monkeypatch, m
         assert row["without_attention"] < row["softmax"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("_mechanisms")
 def test_the_table_shows_where_softmax_wins(capsys):
     words = ("--budget", "200000", "--tokens", "96", "--norm", "1.5", "--error", "0.2")
     assert main(["plan", *words]) == 0

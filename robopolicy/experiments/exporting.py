@@ -91,7 +91,7 @@ def _training(folder: Path) -> dict[str, Any]:
     """The number of records in a run's log, and the last one; {} for half a line of a killed run."""
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    last = {}
+    last: Any = {}
     with suppress(ValueError):
         last = parse_json(lines[-1], repr(str(path))) if lines else {}
     return {"records": len(lines), "last": last}

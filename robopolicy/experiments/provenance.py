@@ -10,23 +10,9 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "robopolicy",
-    "numpy",
-    "jax",
-    "flax",
-    "jax2onnx",
-    "onnx",
-    "evosax",
-    "evojax",
-    "onnxruntime",
-    "numba",
-    "scipy",
-    "h5py",
-    "minari",
-    "gymnasium",
-    "mujoco",
-    "pybullet",
-)
+    "robopolicy numpy jax flax jax2onnx onnx evosax evojax onnxruntime numba scipy h5py minari gymnasium "
+    "mujoco pybullet"
+).split()
 
 
 def versions() -> dict[str, str]:

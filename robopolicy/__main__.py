@@ -8,36 +8,36 @@ from typing import NoReturn
 
 
 def main() -> int:
-    """All commands, or those of the runtime where nothing else is installed, as on a robot.
+    """Run a command line: all commands, or those of the runtime if only the runtime is installed.
 
-    `doctor` works even where what is installed is so broken that no other command can be imported.
+    `doctor` runs even if no other command can be imported. Returns the exit code.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is a question mark, not an error
+        if isinstance(stream, TextIOWrapper):  # a terminal shows "?" for other characters
             stream.reconfigure(errors="replace")
-    asked = sys.argv[1:]
+    words = sys.argv[1:]
     try:
-        if find_spec("tyro") is None and asked[:1] != ["doctor"]:
+        if find_spec("tyro") is None and words[:1] != ["doctor"]:
             from robopolicy.runtime.__main__ import main as run
         else:
             from robopolicy.cli import main as run
-    except Exception as error:  # what is installed may be broken in any way
-        if asked[:1] == ["doctor"]:
+    except Exception as error:  # an installation may be broken in any way
+        if words[:1] == ["doctor"]:
             from robopolicy.doctor.findings import report
 
-            return report("--json" in asked)
+            return report("--json" in words)
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, _interrupt)  # not before: an import that is broken off says a page of words
+    signal.signal(signal.SIGTERM, _interrupt)  # an interrupted import would print a traceback
     try:
         return run()
-    except KeyboardInterrupt:  # before the command had begun
+    except KeyboardInterrupt:  # before the command began
         print("robopolicy: interrupted", file=sys.stderr)
         return 130
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
-    """SIGTERM does what Ctrl-C does: robots are halted, and what is half written is taken away."""
+    """SIGTERM acts like Ctrl-C: robots are stopped, and incomplete files are removed."""
     raise KeyboardInterrupt
 
 

@@ -43,7 +43,7 @@ PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
 
 class Entry(NamedTuple):
-    """Where a command is: its file in this package and its class there; and what it does, in a line."""
+    """A command: its file in this package, its class there, and a line of description."""
 
     file: str
     name: str
@@ -79,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except OSError as error:
-        # What is left to be written at exit must not fail again.
+        # Python flushes stdout again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # its reader has gone, as in `robopolicy --help | head`
+        if isinstance(error, BrokenPipeError):  # as in `robopolicy --help | head`
             return FAILED
         full = f"the disk is full; {AGAIN}"
         return _complain(f"standard output: {full if error.errno in FULL else error.strerror}", FAILED)
@@ -90,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where the module of --env module:Name-v0 may be
-    if words and words[0] in PAIRS:  # two words to a person, one name to the parser
+        sys.path.append(os.getcwd())  # for the module of --env module:Name-v0
+    if words and words[0] in PAIRS:  # the parser has one name for both words
         what, names = PAIRS[words[0]]
         if words[1:2] and words[1] in names:
             words = [" ".join(words[:2]), *words[2:]]
@@ -123,7 +123,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if getattr(parsed, "env", None) is not None:
             import_task(parsed.env)
         if getattr(parsed, "resume", False) or getattr(parsed, "resume_from", None) is not None:
-            # What the command line leaves out is as the run began, and not the default of a new run.
+            # Options default to the settings of the run.
             parsed, code = _parse(words, parsed.begun())
             if parsed is None:
                 return code
@@ -134,7 +134,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
             raise
-        if error.errno in FULL and error.filename is None:  # of what is printed: files are told by name
+        if error.errno in FULL and error.filename is None:  # printing failed: errors of files have a name
             raise
         return _complain(_words(error), BAD_INPUT if error.errno in BAD_PLACES else FAILED)
     except (RuntimeError, ArithmeticError, MemoryError) as error:
@@ -144,21 +144,21 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _reader_has_left() -> bool:
-    """Whether standard output is a pipe that nobody reads any more: others may have broken, too."""
-    watched = select.poll()
-    watched.register(sys.stdout, 0)
-    return any(event & select.POLLERR for _, event in watched.poll(0))
+    """Whether standard output is a pipe without a reader; another pipe may have broken instead."""
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
-    """The command that `words` spell, or None and the exit code; the parser's complaint becomes one line.
+    """The command of a command line, or None and the exit code; an error of the parser becomes one line.
 
-    `default` holds the settings that `words` leave out.
+    `default` holds the settings that `words` do not have.
     """
     name, *options = words
     kind = command(name)
     complaint = io.StringIO()
-    given = {} if default is None else {"default": default}
+    defaults = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(complaint):
             parsed = tyro.cli(
@@ -167,7 +167,7 @@ def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
                 args=options,
                 description=f"{getdoc(kind)}\n\n{FILE}",
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-                **given,
+                **defaults,
             )
         return parsed, DONE
     except SystemExit as end:
@@ -177,7 +177,7 @@ def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
 
 
 def import_task(name: str) -> None:
-    """Import the module of an environment of one's own; raises ValueError for a name without one."""
+    """Import the module of a user's environment; raises ValueError for a bad name."""
     from robopolicy.envs.registry import check_name
 
     check_name(name, "env")
@@ -186,8 +186,8 @@ def import_task(name: str) -> None:
 def command(name: str) -> type[Any]:
     """The dataclass of a command; its file is imported."""
     entry = COMMANDS[name]
-    found: type[Any] = getattr(import_module(f"robopolicy.cli.{entry.file}"), entry.name)
-    return found
+    kind: type[Any] = getattr(import_module(f"robopolicy.cli.{entry.file}"), entry.name)
+    return kind
 
 
 def commands() -> dict[str, type[Any]]:
@@ -196,7 +196,7 @@ def commands() -> dict[str, type[Any]]:
 
 
 def _listed() -> str:
-    """All commands with a line each."""
+    """The help of all commands, a line for each."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {entry.about}" for name, entry in COMMANDS.items()]
     return "\n".join(
@@ -213,18 +213,18 @@ def _listed() -> str:
 
 
 def _parser_words(box: str) -> str:
-    """What the parser says in a box of several lines, in one."""
+    """The parser's error in one line; `box` holds it in several lines."""
     lines = [line.strip().strip("│|").strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
-    # The title stands in the upper border, or above it where the terminal has no box characters.
+    # The title is in the upper border, or above it on a terminal without box characters.
     border = [index for index, line in enumerate(lines) if re.match(r"[╭╰─]|-{3}", line)]
     rest = [line for index, line in enumerate(lines) if border and index > border[0] and index not in border]
-    said = [line for line in rest if line and not line.startswith("For full helptext")]
-    first = said[0] if said else "the command cannot be read"
-    if first.startswith("Error parsing"):  # a nested dataclass refuses its settings
-        return re.sub(r"^Error parsing \w+: ", "", " ".join(said))
-    if first.endswith(":") and len(said) > 1:
-        first = f"{first} {said[1].split('  ')[0]}"
-    near = [line.split()[0] for line in said[1:] if line.startswith("--")][:1]
+    text = [line for line in rest if line and not line.startswith("For full helptext")]
+    first = text[0] if text else "the command cannot be read"
+    if first.startswith("Error parsing"):  # from a nested dataclass
+        return re.sub(r"^Error parsing \w+: ", "", " ".join(text))
+    if first.endswith(":") and len(text) > 1:
+        first = f"{first} {text[1].split('  ')[0]}"
+    near = [line.split()[0] for line in text[1:] if line.startswith("--")][:1]
     hint = f"; did you mean {near[0]}?" if near and first.startswith("Unrecognized") else ""
     return f"{first}{hint} (see --help)"
 
@@ -234,7 +234,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and error.name:  # an import's own words name no remedy
+    if isinstance(error, ModuleNotFoundError) and error.name:  # its own message names no remedy
         return f"{error}; see what is missing, and what adds it, with: robopolicy doctor"
     return str(error).strip() or type(error).__name__
 

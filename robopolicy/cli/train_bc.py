@@ -29,8 +29,8 @@ from robopolicy.training.bc import BCConfig
 from robopolicy.training.checkpoint import RunFolder
 
 ROUNDS, LANGEVIN_STEPS = 3, 100  # of a search for an action
-CACHE = "cache"  # a setting of runs of earlier versions, which has no effect now
-OF_ONE_PART = ("out", "resume", "resume_from", "json", "workers", "wandb")  # not settings of the whole run
+CACHE = "cache"  # a setting of earlier versions, without effect
+NOT_STORED = ("out", "resume", "resume_from", "json", "workers", "wandb")  # may differ in a resumed run
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class TrainBC:
         """
         folder = RunFolder(self.out)
         stored = folder.config().get("command")
-        if not isinstance(stored, dict) or stored.keys() - {CACHE} != self._kept().keys():
-            raise ValueError(f"out is {str(self.out)!r}: its config.json is none of a cloning run")
+        if not isinstance(stored, dict) or stored.keys() - {CACHE} != self._stored().keys():
+            raise ValueError(f"out is {str(self.out)!r}: its config.json is not of a cloning run")
         where = f"{str(folder.config_path)!r}:"
         data = stored["data"]
         if not isinstance(data, str | None):
@@ -98,7 +98,7 @@ class TrainBC:
         return TrainBC(self.out, path, training=BCConfig(**training), **settings)
 
     def run(self) -> None:
-        """Train. Everything that can be refused is refused before the folder exists."""
+        """Train."""
         check_kind(check_name(self.task), VISION_PERFORMER)
         if self.data is None:
             raise ValueError("data is not given: it must be a dataset of robopolicy demos")
@@ -120,17 +120,17 @@ class TrainBC:
                 resume=self.resume,
                 resume_from=self.resume_from,
                 wandb=self.wandb,
-                command=self._kept(),
+                command=self._stored(),
                 hooks=progress.hooks(),
             )
             progress.done(run.record, command_to_resume(self, "bc"))
         if self.json:
             print(json_format.dumps(run.record))
 
-    def _kept(self) -> dict[str, Any]:
-        """The settings that the run's config.json keeps."""
+    def _stored(self) -> dict[str, Any]:
+        """The settings that are stored in the run's config.json."""
         return {
             field.name: str(value) if isinstance(value, Path) else value
             for field, value in settings_of(self)
-            if field.name not in OF_ONE_PART
+            if field.name not in NOT_STORED
         }

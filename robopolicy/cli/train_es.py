@@ -74,7 +74,7 @@ class TrainES:
         """
         folder = RunFolder(self.out)
         stored = folder.config()
-        wrong = f"out is {str(self.out)!r}: its config.json is none of a run"
+        wrong = f"out is {str(self.out)!r}: its config.json is not of a run"
         for name in PARTS[1:]:
             if not isinstance(stored.get(name), dict):
                 raise ValueError(f"{wrong}: it has no settings of {name}")
@@ -102,7 +102,7 @@ class TrainES:
             raise ValueError(f"{wrong}: it has no {error}") from error
 
     def run(self) -> None:
-        """Train. Everything that can be refused is refused before the folder exists."""
+        """Train."""
         check_kind(check_name(self.task), IAP)
         presets = self.preset or curriculum_of(self.task).presets
         search = with_curriculum(self.search, self.task, presets)

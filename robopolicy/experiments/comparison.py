@@ -23,7 +23,7 @@ Row = dict[str, Any]
 def compared_on(
     names: Sequence[str], engine: str | None, preset: str | None, episode_seconds: float | None
 ) -> Environment:
-    """Where runs are compared: on the task of all of them.
+    """The environment in which runs of one task are compared.
 
     Raises ValueError or FileNotFoundError, in one line, for fewer than two runs, for a run that occurs twice,
     and for runs of several tasks.
@@ -48,10 +48,10 @@ def compare(
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for each policy, the one of the fewest FLOPs first; `picture` draws return against FLOPs.
+    """A row for each policy, the fewest FLOPs first; `picture` draws return against FLOPs.
 
     Runs whose policies have the same settings count as one policy trained with several seeds. Several
-    policies of one training have a row each, since there is no spread between them to report.
+    policies of one training have a row each, since they have no spread between seeds.
     """
     groups: dict[tuple[PolicyConfig, int], list[str]] = {}
     loaded = [load(name) for name in names]
@@ -77,7 +77,7 @@ def compare(
                 "latency_ms": 1e3 * float(np.median([evaluation.latency for evaluation in played])),
                 "episodes": len(seeds),
                 "return_mean": float(np.mean(means)),
-                # Between seeds of training, which is what a claim about a mechanism must survive.
+                # Between seeds of training.
                 "return_spread": float(np.std(means, ddof=1)) if len(means) > 1 else None,
                 "return_std": float(np.mean([result["return_std"] for result in results])),
                 **{name: float(np.mean([result[name] for result in results])) for name in outcomes},
@@ -93,6 +93,6 @@ def compare(
 
 
 def _place(name: str) -> tuple[Path, str]:
-    """A run's folder, however it is spelt, and which of its policies is meant."""
+    """A run's resolved folder, and the name of one of its policies."""
     folder, which = find_run(name)
     return folder.resolve(), which

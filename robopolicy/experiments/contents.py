@@ -235,6 +235,7 @@ def _range(values: NDArray[Any]) -> Contents:
 
 def _numbers(dataset: Dataset, name: str) -> list[float] | None:
     """One number for each episode from the recording; None without them."""
-    values: Any = dataset.about.get(name)
-    fits = isinstance(values, list) and len(values) == len(dataset.steps)
-    return values if fits and all(type(value) in (int, float) for value in values) else None
+    values = dataset.about.get(name)
+    if not isinstance(values, list) or len(values) != len(dataset.steps):
+        return None
+    return values if all(type(value) in (int, float) for value in values) else None

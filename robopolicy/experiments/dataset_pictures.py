@@ -1,4 +1,4 @@
-"""An episode of a dataset, to look at: a video, or frames of it on one page."""
+"""Pictures of an episode of a dataset: a video, or frames on one page."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from robopolicy.viz.contact_sheet import contact_sheet
 from robopolicy.viz.overlay import Picture, captioned
 from robopolicy.viz.video import open_video
 
-WIDE = 480  # pixels, that captions have room in
+WIDE = 480  # least width of a picture, for its captions, pixels
 COLUMNS = 4
-RATE = 10  # frames a second, of a task that is not ours
+RATE = 10  # frames a second, for a task outside of `TASKS`
 
 
 def write_video(path: Path, dataset: Dataset, number: int) -> None:
-    """Film what was seen, under each frame what was done then and what came of it."""
+    """Film the episode's images, with reward, return and action below each frame."""
     name = dataset.about["task"]
-    rate = task_class(name).rate if name in TASKS else RATE  # a dataset imports no module that it names
+    rate = task_class(name).rate if name in TASKS else RATE  # a dataset must not import modules
     with open_episode(dataset, number) as episode, open_video(path, rate) as video:
         total = 0.0
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True)):
@@ -33,7 +33,7 @@ def write_video(path: Path, dataset: Dataset, number: int) -> None:
 
 
 def write_sheet(path: Path, dataset: Dataset, number: int, frames: int) -> None:
-    """Put at most `frames` frames on a page, from the first one to the last, evenly spread."""
+    """Draw at most `frames` frames on a page, evenly spread from the first one to the last."""
     name = dataset.about["task"]
     with open_episode(dataset, number) as episode:
         steps = len(episode.rewards)
@@ -47,7 +47,7 @@ def write_sheet(path: Path, dataset: Dataset, number: int, frames: int) -> None:
 
 
 def _shown(episode: Episode, step: int) -> Picture:
-    """What was seen before a step, at least `WIDE` wide, with even sides."""
+    """The image before a step, at least `WIDE` wide, with even sides."""
     image = episode.image(step)
     times = max(1, -(-WIDE // image.shape[1]))
     image = np.repeat(np.repeat(image, times, axis=0), times, axis=1)
@@ -56,9 +56,9 @@ def _shown(episode: Episode, step: int) -> Picture:
 
 
 def _parts(task: str, action: Any) -> dict[str, dict[str, Any]]:
-    """An action's numbers by the first word of their names and by what stands between it and the last word.
+    """An action's numbers by the first word of their names, and by the words between the first and the last.
 
-    The actions of a task that is not ours have no names here.
+    Actions of a task outside of `TASKS` have no names.
     """
     names = [quantity.name for quantity in task_class(task).actions] if task in TASKS else []
     if len(names) != len(action):
@@ -79,9 +79,8 @@ def _lines(task: str, action: Any) -> list[str]:
 
 
 def _short(task: str, action: Any) -> str:
-    """How long each part of the action is; the most that one number may be is one."""
-    told = [
+    """The length of each part of the action; the largest number in an action is one."""
+    return "  ".join(
         " ".join([first, *(f"{kind} {np.linalg.norm(v):.2f}" for kind, v in kinds.items())])
         for first, kinds in _parts(task, action).items()
-    ]
-    return "  ".join(told)
+    )

@@ -82,11 +82,11 @@ def record_demonstrations(
         "git": git_revision(),
     }
     on_begin()
-    kept = record(config, environment, out, about, workers, on_episode)
+    recorded = record(config, environment, out, about, workers, on_episode)
     return {
         "dataset": str(out),
-        "episodes": len(kept),
-        "steps": sum(episode.steps for episode in kept),
-        score_of(task).mean: sum(episode.score for episode in kept) / len(kept),
-        "seeds": [episode.seed for episode in kept],
+        "episodes": len(recorded),
+        "steps": sum(episode.steps for episode in recorded),
+        score_of(task).mean: sum(episode.score for episode in recorded) / len(recorded),
+        "seeds": [episode.seed for episode in recorded],
     }

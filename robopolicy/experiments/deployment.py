@@ -29,7 +29,7 @@ Episode = dict[str, Any]
 
 
 class Listening(NamedTuple):
-    """Where a policy that somebody else starts is waited for; port 0 takes any free port."""
+    """The address at which `deploy` waits for a policy; port 0 takes any free port."""
 
     host: str = LOOPBACK
     port: int = 0
@@ -48,7 +48,7 @@ def deploy(
     on_message: Callable[[str], None] = lambda text: None,
     on_episode: Callable[[Episode, Sequence[Outcome]], None] = lambda episode, outcomes: None,
 ) -> dict[str, Any]:
-    """Drive the simulated robot in real time by a bundle, which runs in a process of its own.
+    """Drive the simulated robot in real time by a bundle, which runs in its own process.
 
     Args:
       bundle: the folder that `export` wrote.
@@ -57,11 +57,11 @@ def deploy(
       seed: of the first episode.
       engine, preset: of the task; None for its defaults.
       misses: consecutive steps without a command in time that stop the robot.
-      listening: where to wait for a policy that somebody else starts; None starts it here.
-      on_message: called with lines for people.
+      listening: where to wait for a policy that another program starts; None starts it here.
+      on_message: called with lines of text.
       on_episode: called with the result of each episode and the outcomes that the task declares.
 
-    Returns deadlines, times and episodes, as JSON can hold them. Raises ValueError, FileNotFoundError or
+    Returns deadlines, times and episodes as JSON. Raises ValueError, FileNotFoundError or
     BundleError, in one line, before anything moves.
     """
     if engine is not None:

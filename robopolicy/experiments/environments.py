@@ -14,7 +14,7 @@ from robopolicy.envs.task import task_of
 from robopolicy.training.worker import EnvironmentSpec
 
 Shapes = Mapping[str, tuple[int, ...]]
-PICTURES = ("render_mode", "render_size")  # settings that whoever makes pictures chooses anew
+PICTURES = ("render_mode", "render_size")  # settings of pictures, which are not copied
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Environment:
     """A task and the keyword arguments of its environments.
 
     Attributes:
-      task: name in `TASKS`, "module:Name-v0", or an id in gymnasium's registry.
-      engine: physics engine; None for the task's default, and for a task without a choice.
+      task: `stepping-stones`, `bimanual-sweep`, "module:Name-v0", or an id in gymnasium's registry.
+      engine: physics engine, bullet or mujoco; None for the task's default, or for a task without engines.
       preset: variant of the task; None for its first one.
-      episode_seconds: longest episode, in simulated seconds; None for that of the preset.
-      others: further keyword arguments.
+      episode_seconds: longest episode, simulated s; None for that of the preset.
+      others: further keyword arguments by name.
       wrappers: names of the wrappers around the environment that these settings come from.
     """
 
@@ -45,9 +45,9 @@ class Environment:
         unknown task, and for an environment that breaks the contract or that gymnasium did not make.
         """
         if isinstance(env, Environment):
-            settings_of = env
+            result = env
         elif isinstance(env, str):
-            settings_of = cls(check_name(env, "env"))
+            result = cls(check_name(env, "env"))
         else:
             if not isinstance(env, gymnasium.Env):
                 raise ValueError(f"env is {env!r}: it must be the name of a task, or an environment")
@@ -58,12 +58,12 @@ class Environment:
             names = {gymnasium_id(name).rpartition(":")[2]: name for name in TASKS}
             settings = {n: value for n, value in env.spec.kwargs.items() if n not in PICTURES}
             common = {n: settings.pop(n, None) for n in ("engine", "preset", "episode_seconds")}
-            # Other processes find the id once they have imported the module of the environment's class.
+            # Other processes import the module of the environment's class, which registers the id.
             own = f"{type(task).__module__}:{env.spec.id}"
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
-            settings_of = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
-        engine, preset = chosen(settings_of.task, settings_of.engine, settings_of.preset)
-        return replace(settings_of, engine=engine, preset=preset)
+            result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
+        engine, preset = chosen(result.task, result.engine, result.preset)
+        return replace(result, engine=engine, preset=preset)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Environment:
         return f"{self.task} ({variant})" if variant else self.task
 
     def showing(self, shapes: Shapes | None) -> Environment:
-        """With the settings for observations of exactly these `shapes`, by name.
+        """These settings, changed to observations of exactly these `shapes` by name.
 
         Empty shapes are for players without observations; None changes nothing.
         """
@@ -87,12 +87,12 @@ class Environment:
         return replace(self, others={**self.others, **task_class(self.task).settings_for(shapes)})
 
     def make(self, **more: Any) -> gymnasium.Env[Any, Any]:
-        """An environment; raises ValueError, in one line, for settings that the task does not have."""
+        """A new environment; raises ValueError, in one line, for unknown settings and bad values."""
         self._check_no_wrappers()
         return make(self.task, **{**self.settings, **more})
 
     def spec(self) -> EnvironmentSpec:
-        """The same as `make`, for processes that make their own."""
+        """The settings of `make` for other processes."""
         self._check_no_wrappers()
         return EnvironmentSpec(gymnasium_id(self.task), self.settings, self.preset or self.task)
 

@@ -1,4 +1,4 @@
-"""Episodes as they are filmed: one policy each, what it sees and where it looks beside the robot."""
+"""Filmed episodes: pictures of the robot, the policy's images and its attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import takes
 from robopolicy.envs.task import check_ending, is_depth, task_of
-from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import Who, player
 from robopolicy.policies.base import unflatten
 from robopolicy.training.rollout import Episode, Playing, Step
@@ -31,14 +31,17 @@ Shown = dict[str, Any]
 
 
 class FilmedEpisode:
-    """A policy's episode in progress, which is filmed step by step.
+    """A player's episode, filmed step by step.
 
-    Where a task has depth images, they stand in the corner of a picture of the robot, with captions at its
-    foot. Elsewhere captions stand beneath the picture, and colour images that a policy attends to replace it.
+    Depth images of a task are drawn in the corner of a picture of the robot, with captions at its foot. For
+    other tasks the captions are below the picture, and colour images with attention replace it.
     """
 
     def __init__(self, who: Who, environment: Environment, size: tuple[int, int]) -> None:
-        """Film `who`, as `player` takes it; raises what `player` and the environment raise."""
+        """Film `who`, see `player`, in a picture of `size` = (width, height), pixels.
+
+        Raises the errors of `player` and of the environment.
+        """
         self.player = player(who, environment.task)
         self.size = size
         policy = self.player.policy
@@ -48,33 +51,30 @@ class FilmedEpisode:
         if policy is not None:
             self.title += f": {policy.config.attention}"
         environment = environment.showing(self.player.shapes)
-        # The pictures' size depends on what the task observes.
-        bare = environment.make()
-        self._depths = [name for name, space in task_of(bare).images().items() if is_depth(space)]
-        bare.close()
+        with opened(environment, None) as env:
+            self._depths = [name for name, space in task_of(env).images().items() if is_depth(space)]
         room = 0 if self._depths else overlay.foot_height(BENEATH)
         self._drawn_size = size[0], size[1] - room
         pictures: dict[str, Any] = {"render_mode": "rgb_array", "render_size": self._drawn_size}
-        taken = {name: value for name, value in pictures.items() if takes(environment.task, name)}
-        self.env = environment.make(**taken)
+        self.env = environment.make(**{n: v for n, v in pictures.items() if takes(environment.task, n)})
         self.task = task_of(self.env)
         self.over: Episode | None = None
         self.steps = 0
 
     def begin(self, seed: int, ticks: bool) -> None:
-        """Start the episode; with `ticks`, a step makes all the pictures that it can."""
-        self._caught: list[Picture] = []
+        """Start the episode; with `ticks`, a step has a picture of every tick."""
+        self._ticks: list[Picture] = []
         self.pictures_a_step = 1
         self._playing = Playing(self.env, seed)
         if ticks and self.task.ticks > 1:
             self.pictures_a_step = self.task.ticks
-            self.task.on_tick = lambda: self._caught.append(self._drawn(self._playing.observation))
+            self.task.on_tick = lambda: self._ticks.append(self._drawn(self._playing.observation))
         self._act = self.player.act_in(self.env, seed)
         self._level = self.task.reference_images()
 
     def advance(self, log: Recording | None) -> list[Picture]:
-        """Play a step and note it in `log`; its pictures, the last one of its end."""
-        self._caught.clear()
+        """Play a step, record it in `log`, and return its pictures; the last one shows its end."""
+        self._ticks.clear()
         if log is not None:
             log.shapes(self.player.name, self.task.shapes())
         shown = self._look(self._playing.observation)
@@ -86,7 +86,7 @@ class FilmedEpisode:
         if log is not None:
             self._note(log, step, panels)
         if self._depths:
-            drawn = self._caught or [self._drawn(step.observation)]
+            drawn = self._ticks or [self._drawn(step.observation)]
             return [overlay.compose(picture, panels, lines) for picture in drawn]
         width, height = self._drawn_size
         picture = overlay.centred(panels, width, height) if panels else self._drawn(step.observation)
@@ -104,7 +104,7 @@ class FilmedEpisode:
             log.number(self.player.name, f"action/{quantity.name}", value)
 
     def _drawn(self, observation: Any) -> Picture:
-        """The robot, or where the task draws nothing the first colour image that it observes."""
+        """The robot; for a task that draws nothing, the first colour image that it observes."""
         width, height = self._drawn_size
         picture: Any = self.env.render() if self.env.render_mode == "rgb_array" else None
         if picture is None:
@@ -128,37 +128,36 @@ class FilmedEpisode:
             level = self._level.get(camera, np.full_like(depth, np.median(depth)))
             scale = max(1, min(self.size[0] // SMALL, room // len(level)))
             name = camera.removesuffix("_depth")
-            kept = shown.get(f"kept/{camera}")
-            panels[f"{name} camera"] = overlay.depth_picture(depth, level, kept, scale)
+            panels[f"{name} camera"] = overlay.depth_picture(depth, level, shown.get(f"kept/{camera}"), scale)
             if camera in shown:
                 plain = overlay.depth_picture(depth, level, None, scale)
                 panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)
         attended = [name for name in self.task.images() if name in shown and name not in self._depths]
         for camera in attended:
             title = "" if len(attended) == 1 else f"{camera} "
-            seen: Any = step.observation[camera]
+            image: Any = step.observation[camera]
             size = self._drawn_size[0] // len(attended), self._drawn_size[1]
-            pictures = _attended(seen, shown[camera], size)
+            pictures = _attended(image, shown[camera], size)
             panels |= {f"{title}{name}": picture for name, picture in pictures.items()}
         return panels
 
     def _lines(self, step: Step, shown: Shown) -> list[str]:
         info = step.info
-        told = [outcome.said.format(info[outcome.name]) for outcome in self.task.outcomes[:1]]
-        told.append(f"return {step.total:.2f}")
+        texts = [outcome.said.format(info[outcome.name]) for outcome in self.task.outcomes[:1]]
+        texts.append(f"return {step.total:.2f}")
         if self.flops is not None:
             small = self.flops < 1e5
-            told.append(f"{self.flops} FLOPs a step" if small else f"{self.flops / 1e6:.3g} MFLOPs a step")
+            texts.append(f"{self.flops} FLOPs a step" if small else f"{self.flops / 1e6:.3g} MFLOPs a step")
         if info.get("cause"):
-            told.append(f"ended: {info['cause']}")
-        lines = [self.title, "    ".join(told), *self.task.caption(step.action)]
+            texts.append(f"ended: {info['cause']}")
+        lines = [self.title, "    ".join(texts), *self.task.caption(step.action)]
         if shown:
             masked = "red: masked out    " if any(name.startswith("kept/") for name in shown) else ""
             lines.append(f"{masked}attention: blue half of the mean, yellow twice")
         return lines
 
     def result(self) -> dict[str, Any]:
-        """How the episode went."""
+        """The result of the episode, see `film`."""
         assert self.over is not None
         info = self.over.info
         return {
@@ -172,17 +171,16 @@ class FilmedEpisode:
 
 
 def _looking(trained: Any) -> Callable[[Any], Shown]:
-    """observation -> where a policy looks: `kept/CAMERA` [H, W], and tokens' ranks by the image's name."""
+    """observation -> the pixels that attention keeps, `kept/CAMERA` [H, W], and tokens' ranks by image."""
     if trained is None:
         return lambda observation: {}
     policy, features = trained.functions, trained.features
     tree = unflatten(policy)(trained.parameters)
 
     def look(observation: Any) -> Shown:
-        seen = policy.inspect(tree, features, observation)
-        kept = {name: array for name, array in seen.items() if name.startswith("kept/")}
         ranked = policy.ranked(tree, features, observation)
-        return {**kept, **ranked} if ranked else {}
+        arrays = policy.inspect(tree, features, observation) if ranked else {}
+        return {**{name: array for name, array in arrays.items() if name.startswith("kept/")}, **ranked}
 
     compiled = jax.jit(look)
     names = policy.observation_shapes
@@ -192,7 +190,7 @@ def _looking(trained: Any) -> Callable[[Any], Shown]:
 def _attended(
     image: NDArray[np.uint8], rank: NDArray[np.float32], size: tuple[int, int]
 ) -> dict[str, Picture]:
-    """An image [S, S, 3], and `rank` over it, as large as there is room for both in `size`, side by side."""
+    """An image [S, S, 3], and `rank` drawn over it, as large as both fit side by side in `size`."""
     room = min(size[0] // 2 - 2 * overlay.MARGIN, size[1] - overlay.BAND - overlay.MARGIN)
     side = len(rank) * max(1, room // len(rank))
     sized: Any = cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv as csv_format
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from robopolicy.envs.registry import TASKS, check_name, task_class
 from robopolicy.experiments.default_policies import OPTIONS, canonical_spec, policy_config, policy_kind
 from robopolicy.experiments.output_files import check_file, check_picture
 from robopolicy.experiments.runs import find_run, load, task_of
+from robopolicy.experiments.tables import aligned
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
 from robopolicy.training.capacity import check_fits
@@ -29,10 +30,10 @@ class Subject(NamedTuple):
     """A policy to count.
 
     Attributes:
-      name: of the run or the bundle; None for a policy that is neither.
+      name: name of the run or the bundle; None for another policy.
       task: its task.
       config: its settings.
-      price: the count in a bundle's manifest, as `FlopCount.summary` returns it; None otherwise.
+      price: `FlopCount.summary` from a bundle's manifest; None for other policies.
     """
 
     name: str | None
@@ -44,7 +45,7 @@ class Subject(NamedTuple):
 def subject(name: str) -> Subject:
     """The run or the bundle called `name`.
 
-    Raises FileNotFoundError or ValueError, in one line, where it is neither, damaged, or of no known task.
+    Raises FileNotFoundError or ValueError, in one line, for a missing or damaged one, or an unknown task.
     """
     folder = Path(name)
     if (folder / MANIFEST).is_file():
@@ -53,16 +54,13 @@ def subject(name: str) -> Subject:
             config = restore(manifest["policy"])
         except ValueError as error:
             raise ValueError(f"bundle {name!r}: {error}") from error
-        kind, run, price = "bundle", manifest["run"], manifest["flops"]
-    else:
-        try:
-            find_run(name)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}, or the folder of a bundle") from error
-        trained = load(name)
-        kind, run, config, price = "run", trained.run, trained.config, None
-    task = task_of(name, run, kind)
-    return Subject(name, task, config, price)
+        return Subject(name, task_of(name, manifest["run"], "bundle"), config, manifest["flops"])
+    try:
+        find_run(name)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}, or the folder of a bundle") from error
+    trained = load(name)
+    return Subject(name, task_of(name, trained.run), trained.config, None)
 
 
 def count_rows(
@@ -94,22 +92,30 @@ def count_rows(
     specs = [canonical_spec(spec) for spec in attention]
     if task is not None:
         check_name(task)
-    if policies:
-        base = None
+    subjects = [subject(name) for name in policies]
+    if subjects:
         for name, value in settings.items():
             raise ValueError(f"{name} is {value!r}: {policies[0]!r} has its own, so give one or the other")
-        named = [subject(name) for name in policies]
-        for one in named:
+        for one in subjects:
             if task not in (None, one.task):
                 raise ValueError(f"task is {task!r}: {one.name!r} was trained on {one.task!r}")
+        bases = subjects
     else:
-        task, named = task or next(iter(TASKS)), []
+        task = task or next(iter(TASKS))
         for name, value in settings.items():
             if name not in OPTIONS[policy_kind(task)]:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        base = Subject(None, task, policy_config(EXACT, task, **settings), None)
+        bases = [Subject(None, task, policy_config(EXACT, task, **settings), None)]
         specs = specs or [canonical_spec(spec) for spec in COMPARED]
-    rows = [row(one, per_second) for one in with_specs(named, base, specs)]
+    # Each combination of settings with all specs, without those that are counted already.
+    counted = {(s.task, s.config) for s in subjects}
+    for base in dict.fromkeys((s.task, replace(s.config, attention=EXACT)) for s in bases):
+        for spec in (*specs, EXACT):
+            variant = base[0], replace(base[1], attention=spec)
+            if variant not in counted:
+                counted.add(variant)
+                subjects = [*subjects, Subject(None, *variant, None)]
+    rows = [row(one, per_second) for one in subjects]
     if csv is not None:
         write_atomically(csv, comma_separated(rows))
     if picture is not None:
@@ -117,47 +123,37 @@ def count_rows(
     return rows
 
 
+def _labels(rows: Sequence[Row]) -> tuple[list[str], bool]:
+    """Head and tokens of each row as text, and whether all are equal."""
+    labels = [f"{row.get('variant', row['head'])}, {row['tokens']} tokens" for row in rows]
+    return labels, len(set(labels)) == 1
+
+
 def _draw(path: Path, rows: list[Row]) -> None:
     from robopolicy.viz.stacked_bars import stacked_bars  # needs matplotlib, which is an extra
 
-    alike = len({(row.get("variant", row["head"]), row["tokens"]) for row in rows}) == 1
+    labels, alike = _labels(rows)
     bars = []
-    for each in rows:
-        settings = f"{each.get('variant', each['head'])}, {each['tokens']} tokens"
-        lines = [each["policy"], each["attention"] + ("" if alike else f" ({settings})")]
-        times = each.get("control_rate", 1)
-        sizes = {part: times * flops for part, flops in each["by_component"].items()}
+    for each, label in zip(rows, labels, strict=True):
+        lines = [each["policy"], each["attention"] + ("" if alike else f" ({label})")]
+        rate = each.get("control_rate", 1)
+        sizes = {part: rate * flops for part, flops in each["by_component"].items()}
         bars.append((": ".join(line for line in lines if line), sizes))
     title, unit = "FLOPs of one policy step", "FLOPs"
     if "control_rate" in rows[0]:
         title, unit = "FLOPs of a policy in a second", "FLOPs a second"
-    stacked_bars(path, bars, (*COMPONENTS, OTHER), f"{title} ({settings})" if alike else title, unit)
-
-
-def with_specs(named: Sequence[Subject], base: Subject | None, specs: Sequence[str]) -> Iterator[Subject]:
-    """`named`, then the policies of each of their settings, or of `base`, with `specs` and with softmax.
-
-    What has been counted already is left out.
-    """
-    yield from named
-    seen = {(s.task, s.config) for s in named}
-    for start in dict.fromkeys((s.task, replace(s.config, attention=EXACT)) for s in [*named, base] if s):
-        for spec in (*specs, EXACT):
-            task, config = start[0], replace(start[1], attention=spec)
-            if (task, config) not in seen:
-                seen.add((task, config))
-                yield Subject(None, task, config, None)
+    stacked_bars(path, bars, (*COMPONENTS, OTHER), f"{title} ({labels[0]})" if alike else title, unit)
 
 
 def price(config: PolicyConfig) -> int:
-    """FLOPs of a policy step. Raises ValueError where a step needs more memory than this machine has."""
+    """FLOPs of a policy step. Raises ValueError if a step needs more memory than this machine has."""
     counted = count_step(blank_policy(config))
     check_fits(f"attention is {config.attention!r}", counted.peak_bytes, "a policy step")
     return counted.total
 
 
 def row(subject: Subject, per_second: bool) -> Row:
-    """What a subject costs, a step or also a second."""
+    """The cost of a policy step, and with `per_second` also of a second."""
     config, policy = subject.config, blank_policy(subject.config)
     price = count_step(policy).summary() if subject.price is None else subject.price
     settings = {f.name: getattr(config, f.name) for f in fields(config)}
@@ -177,39 +173,31 @@ def row(subject: Subject, per_second: bool) -> Row:
 
 
 def parts(rows: Sequence[Row]) -> list[str]:
-    """The parts that any of `rows` has, in the order in which a step passes them."""
+    """The parts that any of `rows` has, in the order of a step."""
     return [name for name in (*COMPONENTS, OTHER) if any(name in row["by_component"] for row in rows)]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A column a row: FLOPs part by part, then what else there is to know."""
-    settings = [f"{row.get('variant', row['head'])}, {row['tokens']} tokens" for row in rows]
-    alike = len(set(settings)) == 1
-    lines: list[tuple[str, list[str]]] = []
-    if any(row["policy"] for row in rows):
-        lines.append(("", [row["policy"] or "" for row in rows]))
-    lines.append(("", [row["attention"] for row in rows]))
+    """Text with a column for each row: FLOPs part by part, then totals and memory."""
+    labels, alike = _labels(rows)
+    lines = [["", *(row["policy"] or "" for row in rows)]] if any(row["policy"] for row in rows) else []
+    lines.append(["", *(row["attention"].rjust(12) for row in rows)])  # the least width of a column
     if not alike:
-        lines.append(("", settings))
-    lines += [(part, [f"{row['by_component'].get(part, 0):,}" for row in rows]) for part in parts(rows)]
-    lines.append(("total", [f"{row['total']:,}" for row in rows]))
-    lines.append(("against the first", [f"{row['total'] / rows[0]['total']:.2f}x" for row in rows]))
+        lines.append(["", *labels])
+    lines += [[part, *(f"{row['by_component'].get(part, 0):,}" for row in rows)] for part in parts(rows)]
+    lines.append(["total", *(f"{row['total']:,}" for row in rows)])
+    lines.append(["against the first", *(f"{row['total'] / rows[0]['total']:.2f}x" for row in rows)])
+    numbers = {"bytes moved": "traffic_bytes", "bytes at the peak": "peak_bytes"}
     if "control_rate" in rows[0]:
-        lines.append(("FLOPs a second", [f"{row['total_per_second']:,}" for row in rows]))
-        lines.append(("steps a second", [f"{row['control_rate']}" for row in rows]))
-    lines.append(("bytes moved", [f"{row['traffic_bytes']:,}" for row in rows]))
-    lines.append(("bytes at the peak", [f"{row['peak_bytes']:,}" for row in rows]))
-    widths = [max(12, *(len(cells[i]) for _, cells in lines)) for i in range(len(rows))]
-    first = max(len(title) for title, _ in lines)
-    text = [f"FLOPs of one policy step ({settings[0]})" if alike else "FLOPs of one policy step"]
-    for title, cells in lines:
-        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
-        text.append("  ".join([title.ljust(first), *padded]).rstrip())
-    return "\n".join(text)
+        lines.append(["FLOPs a second", *(f"{row['total_per_second']:,}" for row in rows)])
+        lines.append(["steps a second", *(f"{row['control_rate']}" for row in rows)])
+    lines += [[title, *(f"{row[name]:,}" for row in rows)] for title, name in numbers.items()]
+    title = f"FLOPs of one policy step ({labels[0]})" if alike else "FLOPs of one policy step"
+    return "\n".join([title, *aligned(lines)])
 
 
 def comma_separated(rows: Sequence[Row]) -> str:
-    """CSV: a line a row, a column a part, a class and a number; what a row does not have is empty or zero."""
+    """CSV with a line for each row; missing texts are empty and missing parts zero."""
     texts = ("policy", "task", "attention", "variant", "head")
     numbers = ["total", "traffic_bytes", "peak_bytes"]
     numbers += ["control_rate", "total_per_second"] if "control_rate" in rows[0] else []

@@ -1,4 +1,4 @@
-"""Golden vectors: what a policy sees when it acts, and what it makes of it, recorded by several processes."""
+"""Golden vectors: observations of a policy at work and its outputs, recorded by several processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from robopolicy.policies.policy import Policy
 from robopolicy.training.pool import Processes
 from robopolicy.training.worker import EnvironmentSpec, words
 
-FIRST_SEED = 20_000  # of the episodes that observations are recorded in
-PARTS = 8  # recorded side by side, each from an episode of its own
-DEADLINE = 600.0  # s, for a part
+FIRST_SEED = 20_000  # of the recorded episodes
+PARTS = 8  # recorded in parallel, each from its own episodes
+DEADLINE = 600.0  # of a part, s
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,8 +33,8 @@ class Part(NamedTuple):
     size: int
 
 
-class Told(NamedTuple):
-    """A policy as a process is told of it: as it is written down, with the units of what goes in and out."""
+class Source(NamedTuple):
+    """A policy in the form that is sent to processes, with the units of its inputs and outputs."""
 
     description: dict[str, Any]
     features: Arrays
@@ -44,26 +44,19 @@ class Told(NamedTuple):
 
 
 def record_golden(trained: Policy, environment: EnvironmentSpec, units: Units, count: int) -> Recording:
-    """`count` observations of the policy at work, with its outputs; the same whatever the number of cores.
+    """`count` observations of a policy at work, with its outputs; the number of cores does not matter.
 
-    Raises RuntimeError where a part fails.
+    Raises RuntimeError if a part fails.
     """
-    told = Told(
-        describe(trained.config),
-        by_path(trained.features),
-        trained.parameters,
-        dict(units.clips),
-        units.scale,
-    )
+    features = by_path(trained.features)
+    source = Source(describe(trained.config), features, trained.parameters, dict(units.clips), units.scale)
     parts = min(PARTS, count)
     waiting = [Part(FIRST_SEED + k, count // parts + (k < count % parts)) for k in range(parts)]
-    starts = dict(
-        zip([part.seed for part in waiting], np.cumsum([0, *(p.size for p in waiting)]), strict=False)
-    )
+    starts = {part.seed: sum(before.size for before in waiting[:k]) for k, part in enumerate(waiting)}
     whole: tuple[Arrays, Arrays] = ({}, {})
     recorded = 0
     workers = min(os.cpu_count() or 1, parts)
-    with closing(Processes(_serve, (environment, told), workers, DEADLINE)) as processes:
+    with closing(Processes(_serve, (environment, source), workers, DEADLINE)) as processes:
         playing: dict[int, Part] = {}
         while recorded < count:
             for place in processes.free():
@@ -85,7 +78,7 @@ def record_golden(trained: Policy, environment: EnvironmentSpec, units: Units, c
 
 
 def _put(whole: tuple[Arrays, Arrays], part: tuple[Arrays, Arrays], start: int, count: int) -> None:
-    """Put the arrays of a part into those of `count` rows; all of them at once may be most of the memory."""
+    """Copy the arrays of a part into those of `count` rows, since two copies of all may not fit in memory."""
     for into, arrays in zip(whole, part, strict=True):
         for name, array in arrays.items():
             if name not in into:
@@ -93,9 +86,9 @@ def _put(whole: tuple[Arrays, Arrays], part: tuple[Arrays, Arrays], start: int, 
             into[name][start : start + len(array)] = array
 
 
-def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told: Told) -> None:
-    """Record every part on `connection`; answers are observations and outputs, or the words of an error."""
-    # One thread a process, so that results do not depend on how many there are.
+def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, source: Source) -> None:
+    """Answer every part on `connection` with observations and outputs, or with an error in one line."""
+    # One thread a process, so that results do not depend on the number of processes.
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
     jax.config.update("jax_platforms", "cpu")
@@ -103,13 +96,13 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told:
     while True:
         try:
             part: Part = connection.recv()
-        except (EOFError, OSError):  # the exporter is gone, or done
+        except (EOFError, OSError):  # the exporter has ended
             break
         answer: tuple[Arrays, Arrays] | str
         try:
-            recorder = recorder or _Recorder(environment, told)
+            recorder = recorder or _Recorder(environment, source)
             answer = recorder.record(part)
-        except Exception as error:  # whatever an environment raises is the exporter's to report
+        except Exception as error:  # an environment may raise anything; the exporter reports it
             answer = words(error)
         try:
             connection.send(answer)
@@ -118,32 +111,32 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, told:
 
 
 class _Recorder:
-    def __init__(self, environment: EnvironmentSpec, told: Told) -> None:
-        policy, features = policy_of(restore(told.description), told.features)
-        compute = jax.jit(outputs(policy, Units(told.clips, told.scale)))
-        tree = unflatten(policy)(told.parameters)
+    """Plays a policy on its own environment."""
+
+    def __init__(self, environment: EnvironmentSpec, source: Source) -> None:
+        policy, features = policy_of(restore(source.description), source.features)
+        compute = jax.jit(outputs(policy, Units(source.clips, source.scale)))
+        tree = unflatten(policy)(source.parameters)
         self._names = list(policy.observation)
-        self._compute = lambda seen: jax.device_get(compute(tree, features, seen))
+        self._compute = lambda read: jax.device_get(compute(tree, features, read))
         self._env = environment.make()
 
     def record(self, part: Part) -> tuple[Arrays, Arrays]:
+        """The observations [size, ...] and outputs [size, ...] of a part, by name."""
         seed, done = part.seed, True
-        seen: dict[str, list[NDArray[Any]]] = {name: [] for name in self._names}
-        made: dict[str, list[NDArray[np.float32]]] = {}
+        observations: list[Arrays] = []
+        answers: list[Arrays] = []
         observation: Any = None
         for _ in range(part.size):
             if done:
                 observation, _ = self._env.reset(seed=seed)
                 seed += PARTS
-            now = {name: observation[name] for name in self._names}
-            outputs = self._compute(now)
-            for kept, arrays in ((seen, now), (made, outputs)):
-                for name, array in arrays.items():
-                    kept.setdefault(name, []).append(array)
-            observation, _, ended, cut, _ = self._env.step(outputs["action"])
+            observations.append({name: observation[name] for name in self._names})
+            answers.append(self._compute(observations[-1]))
+            observation, _, ended, cut, _ = self._env.step(answers[-1]["action"])
             done = ended or cut
-        return _stacked(seen), _stacked(made)
+        return _stacked(observations), _stacked(answers)
 
 
-def _stacked(kept: dict[str, list[NDArray[Any]]]) -> Arrays:
-    return {name: np.stack(rows) for name, rows in kept.items()}
+def _stacked(steps: list[Arrays]) -> Arrays:
+    return {name: np.stack([step[name] for step in steps]) for name in steps[0]}

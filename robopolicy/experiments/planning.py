@@ -21,7 +21,7 @@ from robopolicy.settings import check_count, check_number
 SHIPPED = "angular_hybrid(m=8, n=8)"  # mechanism of the shipped policy that a plan is for by default
 FRAMES, MOST_FRAMES = 16, 256
 UNSEEN = FIRST_SEED + 1000  # first seed of the frames that verify a prediction
-# Of tokens: with shorter ones the kernel is one, whatever estimates it; with longer ones it exceeds e^100.
+# Length of tokens: with shorter ones every kernel is close to 1, with longer ones it exceeds e^100.
 SHORTEST, LONGEST = 0.1, 10.0
 Row = dict[str, Any]
 
@@ -47,7 +47,7 @@ def plan(
     Args:
       budget: FLOPs of a policy step.
       task: name of the task.
-      policy: run whose queries, keys and settings the plan is for; default: the angular hybrid that ships.
+      policy: run whose queries, keys and settings the plan is for; default: the shipped angular hybrid.
       norm: length of queries and keys in random directions, to plan for instead of recorded ones.
       tokens: number of tokens of all images together; default: any.
       error: largest error of the choice; default: that of `angular_hybrid(m=8, n=8)` in the policy.
@@ -56,7 +56,7 @@ def plan(
       on_begin: called with the number of steps once the input is checked.
       on_step: called after each step.
 
-    Returns the plan as JSON can hold it. Raises ValueError or FileNotFoundError, in one line, for bad input.
+    Returns the plan as JSON. Raises ValueError or FileNotFoundError, in one line, for bad input.
     """
     check_count("budget", budget, 1, 10**18)
     check_count("verify", verify, 0, MOST_FRAMES)
@@ -130,7 +130,7 @@ def _trained(name: str, task: str) -> Policy:
 
 
 def _offer(front: Front, reference: Choice, budget: int, error: float) -> Row:
-    """What one resolution offers: the most exact choice within the budget, and whether softmax wins."""
+    """The costs of one resolution, its most exact choice within the budget, and whether softmax wins."""
     within = [choice for choice in front.choices if choice.flops <= budget]
     estimates = [choice for choice in front.choices if choice is not front.exact]
     return {

@@ -39,10 +39,10 @@ class Player(NamedTuple):
 
 
 def player(who: Who, task: str) -> Player:
-    """The player `who`, or of that name, on a task.
+    """The player `who`, or the player with this name, on a task.
 
-    A policy acts by its ONNX graph. The first action converts it, which takes seconds. Raises ValueError or
-    FileNotFoundError, in one line, for anything else.
+    A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or
+    FileNotFoundError, in one line, for other values.
     """
     if isinstance(who, str):
         privileged = task_class(task).players

@@ -1,50 +1,35 @@
-"""What a run was made with, for its config."""
+"""Versions and commit of the code, for a run's config.json."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "robopolicy",
-    "numpy",
-    "jax",
-    "flax",
-    "jax2onnx",
-    "onnx",
-    "evosax",
-    "evojax",
-    "onnxruntime",
-    "numba",
-    "scipy",
-    "h5py",
-    "minari",
-    "gymnasium",
-    "mujoco",
-    "pybullet",
-)
+    "robopolicy numpy jax flax jax2onnx onnx evosax evojax onnxruntime numba scipy h5py minari gymnasium "
+    "mujoco pybullet"
+).split()
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a result may depend on, as far as they are installed."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the installed packages that a result may depend on."""
+    result = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            result[name] = version(name)
+    return result
 
 
 def git_revision() -> dict[str, Any] | None:
-    """Commit of the code that runs, and whether its files differ from it; None where git knows none."""
+    """The commit of this code, and whether its files differ from it; None outside of a repository."""
     folder = Path(__file__).parent
     try:
         commit = _git(folder, "rev-parse", "HEAD")
-        # A checkout that robopolicy is merely installed into is somebody else's.
+        # robopolicy may be installed inside the checkout of another project.
         _git(folder, "ls-files", "--error-unmatch", str(folder.parent / "__init__.py"))
         return {"commit": commit, "modified": bool(_git(folder, "status", "--porcelain", "--", "."))}
     except (OSError, subprocess.CalledProcessError):
@@ -52,5 +37,5 @@ def git_revision() -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    told = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""Frames of a task as a trained policy comes to see them."""
+"""Queries and keys of a trained policy on the frames of its own episodes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ APART, EACH = 10, 8  # steps between two frames, and frames of an episode
 
 
 def recorded_heads(trained: Policy, task: str, *, frames: int, seed: int, engine: str | None) -> list[Head]:
-    """Queries and keys [L, D] of every head, on frames that a run comes to see when it acts."""
+    """Queries and keys [L, D] of every head, on `frames` frames of episodes that the policy plays."""
     parameters = unflatten(trained.functions)(trained.parameters)
     act, attended = jax.jit(trained.functions.act), jax.jit(trained.functions.attended)
     env = Environment.of(Environment(task, engine)).showing(trained.functions.observation_shapes).make()
-    found: list[Head] = []
+    result: list[Head] = []
     try:
-        playing, steps, taken = Playing(env, seed), 0, 0
-        while taken < frames:
+        playing, steps, recorded = Playing(env, seed), 0, 0
+        while recorded < frames:
             observation = {n: playing.observation[n] for n in trained.functions.observation_shapes}
             if steps % APART == 0:
                 heads = jax.device_get(attended(parameters, trained.features, observation))
-                found += [(q, k) for head in heads for q, k in zip(head.q, head.k, strict=True)]
-                taken += 1
+                result += [(q, k) for head in heads for q, k in zip(head.q, head.k, strict=True)]
+                recorded += 1
             _, episode = playing.step(np.asarray(act(parameters, trained.features, observation)))
             steps += 1
-            if episode is not None or (taken % EACH == 0 and steps % APART == 0):
+            if episode is not None or (recorded % EACH == 0 and steps % APART == 0):
                 seed += 1
                 playing = Playing(env, seed)
     finally:
         env.close()
-    return found
+    return result

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def run_rows(folder: Path) -> list[Row]:
-    """The runs in a folder, the last written first. Raises ValueError for what is no folder."""
+    """The runs in a folder, the last written first. Raises ValueError unless it is a folder."""
     if not folder.is_dir():
         state = "a file" if folder.exists() else "not there"
         raise ValueError(f"folder is {str(folder)!r}: it must be a folder, and is {state}")
@@ -25,30 +25,28 @@ def run_rows(folder: Path) -> list[Row]:
 
 
 def runs_below(folder: Path) -> list[tuple[str, Path]]:
-    """The runs in `folder`, itself included, by their names; nothing is looked for inside of a run.
+    """The runs in `folder`, itself included, with their names; a run is not searched for others.
 
-    Links are followed where they lead to a run, and no further.
+    A link to a run is followed, and no other link.
     """
     if (folder / "config.json").is_file():
         return [(str(folder), folder)]
-    found: list[tuple[str, Path]] = []
+    result: list[tuple[str, Path]] = []
 
     def add(path: Path) -> None:
-        found.append((str(path.relative_to(folder)), path))
+        result.append((str(path.relative_to(folder)), path))
 
-    def unreadable(error: OSError) -> None:
-        add(Path(error.filename))  # there may be a run behind it, so it has a row
-
-    for where, below, _ in os.walk(folder, onerror=unreadable):
+    # A folder that cannot be read may hold a run, so it has a row.
+    for where, below, _ in os.walk(folder, onerror=lambda error: add(Path(error.filename))):
         runs = [name for name in below if os.path.isfile(os.path.join(where, name, "config.json"))]
         for name in runs:
             add(Path(where) / name)
         below[:] = [name for name in below if name not in runs and not name.startswith(".")]
-    return found
+    return result
 
 
 def run_row(name: str, path: Path) -> Row:
-    """A run, or what is wrong with it."""
+    """The row of a run; of a damaged one, with the cause."""
     row: Row = {"run": name, "path": str(path)}
     row |= dict.fromkeys(("task", "trainer", "attention", "done", "total", "measure", "best", "flops"))
     try:
@@ -56,16 +54,16 @@ def run_row(name: str, path: Path) -> Row:
         policy = config.get("policy")
         row["task"] = config.get("task")
         row["attention"] = policy.get("attention") if isinstance(policy, dict) else None
-        found = status(RunFolder(path))
+        state = status(RunFolder(path))
         row |= {
-            part: getattr(found, part)
+            part: getattr(state, part)
             for part in ("trainer", "done", "total", "measure", "best", "status", "why", "written")
         }
         if row["done"] is not None and row["total"] is not None:
             row["total"] = max(row["done"], row["total"])  # a resume may make a run longer
-        with suppress(ModuleNotFoundError):  # without JAX nothing can be counted, and nothing is damaged
+        with suppress(ModuleNotFoundError):  # without JAX, FLOPs cannot be counted
             row["flops"] = flops_of(config)
-    except Exception as error:  # what a stranger has written may break any layer, and is one row of many
+    except Exception as error:  # a foreign file may break any layer, and is one row of many
         known = isinstance(error, ValueError | OSError)
         why = str(error) if known else f"it cannot be read: {type(error).__name__}: {error}"
         written = os.path.getmtime(path) if os.path.exists(path) else 0.0
@@ -74,13 +72,13 @@ def run_row(name: str, path: Path) -> Row:
 
 
 def flops_of(config: dict[str, Any]) -> int:
-    """FLOPs of a step, as the run's config tells them, or counted where an older one does not.
+    """FLOPs of a step from a run's config, or counted for an older config without them.
 
-    Raises ValueError where its policy cannot be read.
+    Raises ValueError if its policy cannot be read.
     """
-    told = config.get("flops")
-    if type(told) is int and told >= 0:
-        return told
+    stored = config.get("flops")
+    if type(stored) is int and stored >= 0:
+        return stored
     return _counted(json.dumps(config.get("policy"), sort_keys=True))
 
 

@@ -16,9 +16,12 @@ REHEARSED = 12  # steps: past the first feet that lift off and land
 
 
 class SimulatedRobot:
-    """A task's environment behind the runtime's `Robot`: commands are in physical units, as the bundle's.
+    """A task's environment as the runtime's `Robot`, with commands in physical units.
 
-    `info` is the environment's last, `total` the return so far, `stopped` whether the episode was cut short.
+    Attributes:
+      info: the last `info` of the environment.
+      total: the return so far.
+      stopped: whether a safe stop ended the episode.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], manifest: Mapping[str, Any]) -> None:
@@ -36,7 +39,7 @@ class SimulatedRobot:
         self._done, self.stopped, self.total = False, False, 0.0
 
     def rehearse(self, seed: int) -> None:
-        """Act for a moment, and stop: what is compiled at its first use must not be so in real time."""
+        """Act for some steps and stop, so that nothing is compiled in real time."""
         self.begin(seed)
         for _ in range(REHEARSED):
             if not self._done:
@@ -48,20 +51,20 @@ class SimulatedRobot:
         return self._done
 
     def observe(self) -> dict[str, NDArray[Any]]:
-        """The readings of this moment."""
+        """The current readings."""
         return {name: self._observation[name] for name in self._names}
 
     def act(self, command: NDArray[np.float32]) -> None:
-        """A control period under `command`."""
+        """Apply `command` for a control period."""
         self._last = command / self._scale
         self._step(self._last)
 
     def hold(self) -> None:
-        """A control period without a command: by the last one or by zeros, as the task holds."""
+        """A control period without a command: with the last one or zeros, as the task declares."""
         self._step(self._last if self._task.holds_last_action else 0.0 * self._scale)
 
     def stop(self, reason: str) -> None:
-        """Come to rest: some more simulated time, in which nothing is asked of a policy."""
+        """Come to rest for `STANDING` without the policy."""
         if self._done:
             return
         self.stopped = True

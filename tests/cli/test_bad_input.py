@@ -288,8 +288,8 @@ def test_existing_folders_are_not_overwritten(refused, tmp_path):
         ("policy", "attention", 1, "attention is 1: it must be of type str"),
         ("policy", "normalise", 1, "normalise is 1: it must be of type bool"),
         (None, "task", 5, "task is 5: it must be of type str"),
-        (None, "es", [], "config.json is none of a run: it has no settings of es"),
-        (None, "environment", "paper", "config.json is none of a run: it has no settings of environment"),
+        (None, "es", [], "config.json is not of a run: it has no settings of es"),
+        (None, "environment", "paper", "config.json is not of a run: it has no settings of environment"),
         (None, "policy", {"patch": 4}, "policy kind is None"),
     ],
 )

@@ -309,7 +309,7 @@ def clone(capsys, tmp_path, data):
     for part, value, said in (
         ({"command": {**whole["command"], "batch": "8"}}, "batch is '8'", "of type int"),
         ({"command": {**whole["command"], "data": 5}}, "data is 5", "it must be a path"),
-        ({"command": {}}, "out is", "none of a cloning run"),
+        ({"command": {}}, "out is", "not of a cloning run"),
         ({"bc": {**whole["bc"], "ema": 0.5}}, "ema is 0.999", "the run to resume has 0.5"),
     ):
         config.write_text(json.dumps({**whole, **part}))

@@ -1,6 +1,6 @@
 """The `robopolicy` command. Each command is a frozen dataclass of its settings with a `run`, in its own file.
 
-Only the file of the command that runs is imported, so its imports stand at its top.
+Only the file of the command that runs is imported, so it has its imports at its top.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMANDS = {
     "train es": Entry("train_es", "TrainES", "Train a policy by evolution strategies."),
     "train bc": Entry("train_bc", "TrainBC", "Clone the behaviour of demonstrations."),
     "demos": Entry("demos", "Demos", "Record demonstrations of a task into a Minari dataset."),
-    "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print how they went."),
+    "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print the results."),
     "rollout": Entry("rollout", "Rollout", "Film an episode of one policy or of several side by side."),
     "flops": Entry("flops", "Flops", "Print the FLOPs of one policy step, part by part."),
     "plan": Entry("plan", "Plan", "Find the attention that a budget of FLOPs buys."),

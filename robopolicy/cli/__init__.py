@@ -54,7 +54,7 @@ COMMANDS = {
     "train es": Entry("train_es", "TrainES", "Train a policy by evolution strategies."),
     "train bc": Entry("train_bc", "TrainBC", "Clone the behaviour of demonstrations."),
     "demos": Entry("demos", "Demos", "Record demonstrations of a task into a Minari dataset."),
-    "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print how they went."),
+    "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print the results."),
     "rollout": Entry("rollout", "Rollout", "Film an episode of one policy or of several side by side."),
     "flops": Entry("flops", "Flops", "Print the FLOPs of one policy step, part by part."),
     "plan": Entry("plan", "Plan", "Find the attention that a budget of FLOPs buys."),

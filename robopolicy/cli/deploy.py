@@ -47,7 +47,7 @@ class Deploy:
     preset: Preset = None
     misses: int = MISSES
     """Consecutive steps without a command in time that stop the robot."""
-    wait: Annotated[bool, arg(help="Wait for a policy that somebody else starts.")] = False
+    wait: Annotated[bool, arg(help="Wait for a policy that another program starts.")] = False
     host: str = LOOPBACK
     """Address to wait at. The default is this machine alone."""
     port: int = 0

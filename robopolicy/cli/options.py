@@ -38,7 +38,7 @@ _NOT_REPEATED = ("out", "resume", "resume_from", "preset", "advance_at", "episod
 
 
 def settings_of(command: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """The fields of a command with their values; fields of nested dataclasses stand in their place."""
+    """The fields of a command with their values; nested dataclasses are replaced by their fields."""
     for field in fields(command):
         value = getattr(command, field.name)
         if is_dataclass(value):

@@ -187,7 +187,7 @@ class RecordingProgress(Lines):
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is KeyboardInterrupt:
-            self.say("what is complete is kept: the same command goes on with it")
+            self.say("complete episodes are saved: the same command continues")
 
     def episode(self, recorded: Recorded, count: int) -> None:
         """Show an episode; `count` episodes are complete."""

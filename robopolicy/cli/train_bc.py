@@ -101,7 +101,7 @@ class TrainBC:
         """Train."""
         check_kind(check_name(self.task), VISION_PERFORMER)
         if self.data is None:
-            raise ValueError("data is not given: it must be a dataset of robopolicy demos")
+            raise ValueError("data is missing: it must be a dataset of robopolicy demos")
         iterations = self.iterations
         if iterations is None:
             iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS

@@ -62,7 +62,7 @@ def contents(
         raise FileNotFoundError(f"{error}, or the folder of a bundle or of a dataset") from error
     if not (folder / "config.json").is_file():
         raise ValueError(
-            f"RUN|BUNDLE|DATASET is {name!r}: it must hold config.json as a run does, manifest.json as a "
+            f"name is {name!r}: it must hold config.json as a run does, manifest.json as a "
             "bundle does, or data/ as a dataset does"
         )
     return run_contents(name)
@@ -76,7 +76,7 @@ def _dataset(
     if frames is not None:
         check_count("frames", frames, 1, MOST_FRAMES)
         if sheet is None:
-            raise ValueError(f"frames is {frames}: they are for a sheet, which is not given")
+            raise ValueError(f"frames is {frames}: it needs sheet")
     dataset = open_dataset(path, None)
     if episode is None and video is None and sheet is None:
         return dataset_contents(dataset)

@@ -149,7 +149,7 @@ def new_policy(
     Raises ValueError, in one line, for bad input.
     """
     check_count("seed", seed, 0, LAST_SEED)
-    with opened(env, None) as made:
-        task = task_of(made)
+    with opened(env, None) as instance:
+        task = task_of(instance)
         name = f"untrained on {Environment.of(env).task}"
         return Policy.create(iap_config(attention, task, **settings), task.reference_images(), seed, name)

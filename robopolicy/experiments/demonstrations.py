@@ -53,7 +53,7 @@ def record_demonstrations(
       settings: further settings of the environment.
       workers: processes; the dataset does not depend on their number. None: one for each core.
       on_begin: called once the input is checked.
-      on_episode: called with each episode and the number of episodes kept so far.
+      on_episode: called with each episode and the number of recorded episodes.
 
     Returns the dataset's path, numbers and mean score. Raises ValueError or FileExistsError, in one line, for
     bad input.

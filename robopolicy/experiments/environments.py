@@ -39,7 +39,7 @@ class Environment:
 
     @classmethod
     def of(cls, env: str | gymnasium.Env[Any, Any] | Environment) -> Environment:
-        """The settings of a task by its name, or of an environment that gymnasium made.
+        """The settings of a task by its name, or of an environment from `gymnasium.make`.
 
         Engine and preset that are None become the task's defaults. Raises ValueError, in one line, for an
         unknown task, and for an environment that breaks the contract or that gymnasium did not make.
@@ -113,8 +113,8 @@ def opened(
         task_of(env)
         yield env
         return
-    made = Environment.of(env).showing(shapes).make()
+    instance = Environment.of(env).showing(shapes).make()
     try:
-        yield made
+        yield instance
     finally:
-        made.close()
+        instance.close()

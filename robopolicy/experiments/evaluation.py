@@ -136,11 +136,11 @@ def evaluate(
         return step
 
     episodes = []
-    with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as made:
-        task = task_of(made)
+    with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as instance:
+        task = task_of(instance)
         on_begin()
         for seed in numbers:
-            episodes.append(run_episode(made, timed(playing.act_in(made, seed)), seed))
+            episodes.append(run_episode(instance, timed(playing.act_in(instance, seed)), seed))
             check_ending(task, episodes[-1].info)
             on_episode()
         outcomes = tuple(outcome.name for outcome in task.outcomes)

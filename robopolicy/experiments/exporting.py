@@ -55,8 +55,8 @@ def export(
     folder = _folder_of(trained)
     environment = trained_on(trained) if env is None else Environment.of(env)
     environment = environment.showing(trained.functions.observation_shapes)
-    with opened(environment, None) as made:
-        description = task_of(made).describe()
+    with opened(environment, None) as instance:
+        description = task_of(instance).describe()
     about = {
         "name": Path(trained.name).name if folder is None else folder.resolve().name,
         "task": environment.task,

@@ -86,8 +86,8 @@ class FilmedEpisode:
         if log is not None:
             self._note(log, step, panels)
         if self._depths:
-            drawn = self._ticks or [self._drawn(step.observation)]
-            return [overlay.compose(picture, panels, lines) for picture in drawn]
+            pictures = self._ticks or [self._drawn(step.observation)]
+            return [overlay.compose(picture, panels, lines) for picture in pictures]
         width, height = self._drawn_size
         picture = overlay.centred(panels, width, height) if panels else self._drawn(step.observation)
         return [overlay.captioned(picture, [*lines, ""][:BENEATH])]
@@ -116,8 +116,7 @@ class FilmedEpisode:
         if view is not None:
             places = overlay.projected(self.task.marks(), view, self.size)
             overlay.mark(picture, places, max(4, self.size[1] // 60))
-        drawn: Picture = picture
-        return drawn
+        return picture
 
     def _panels(self, step: Step, shown: Shown) -> dict[str, Picture]:
         """Images of the cameras, and the attention over them."""

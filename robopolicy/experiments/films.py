@@ -67,7 +67,7 @@ def film(
 
     Args:
       players: a player, or two to nine of them: a policy, the name of a run, a shipped policy or a baseline,
-        or a function from observation to action. A player whose episode ends first stands still.
+        or a function from observation to action. A player whose episode ends early keeps its last picture.
       env: the task. Each player has its own environment with the same settings.
       video: the .mp4 to write.
       seed: seed of the episodes.

@@ -194,9 +194,9 @@ def all_logged(names: Sequence[str]) -> list[Run]:
     Raises ValueError for no run, for a run that occurs twice, and for several tasks or trainers.
     """
     if not names:
-        raise ValueError("RUN is given as nothing: it must be one or more")
+        raise ValueError("runs is empty: it must be one or more")
     if len({find_run(name)[0].resolve() for name in names}) < len(names):
-        raise ValueError(f"RUN is given as {', '.join(names)}: none may come twice")
+        raise ValueError(f"runs is {', '.join(names)}: each may occur once")
     runs = [logged(name) for name in names]
     first = runs[0]
     for run in runs[1:]:
@@ -206,8 +206,8 @@ def all_logged(names: Sequence[str]) -> list[Run]:
         ):
             if value != other:
                 raise ValueError(
-                    f"RUN is given as {first.name!r}, {what} {other}, and {run.name!r}, {what} {value}: "
-                    "their curves have nothing in common"
+                    f"runs has {first.name!r}, {what} {other}, and {run.name!r}, {what} {value}: "
+                    "their curves cannot be compared"
                 )
     return runs
 
@@ -229,7 +229,10 @@ def apart(names: Sequence[str], trainings: Sequence[str]) -> list[int]:
     for place, name in enumerate(names):
         before = [names[n] for n in range(place) if trainings[n] == trainings[place]]
         if before:
-            print(f"{name} has the settings and the seed of {before[0]}, and stands apart", file=sys.stderr)
+            print(
+                f"{name} has the settings and the seed of {before[0]}, and stays apart",
+                file=sys.stderr,
+            )
         counts.append(len(before))
     return counts
 
@@ -291,7 +294,7 @@ def panels(grouped: Sequence[Group], along: str) -> dict[str, Panel]:
     axes = {run.name: _axis(run, along) for group in grouped for run in group.runs}
     for name, axis in axes.items():
         if max(axis) > FURTHEST:
-            raise ValueError(f"by is {along!r}: {name!r} has logged numbers for it that cannot be")
+            raise ValueError(f"by is {along!r}: {name!r} has logged numbers above {FURTHEST:g} for it")
     result = {}
     for series in SERIES[grouped[0].runs[0].kind]:
         curves = []

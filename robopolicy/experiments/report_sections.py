@@ -106,7 +106,7 @@ def evaluation(
         Row("episodes", [str(len(r["returns"])) for r in results]),
         Row("seeds", [f"{r['seeds'][0]} to {r['seeds'][-1]}" for r in results]),
         Row("preset, engine", [", ".join(filter(None, (r["preset"], r["engine"]))) for r in results]),
-        Row("played", ["when it was kept" if r.get("kept") else "for this page" for r in results]),
+        Row("played", ["earlier" if r.get("kept") else "for this page" for r in results]),
     ]
     tables = [Table(["", *by_run], rows, numbers=True)]
     several = [group for group in grouped if len(group.runs) > 1]

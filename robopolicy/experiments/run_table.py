@@ -64,8 +64,8 @@ def run_row(name: str, path: Path) -> Row:
         with suppress(ModuleNotFoundError):  # without JAX, FLOPs cannot be counted
             row["flops"] = flops_of(config)
     except Exception as error:  # a foreign file may break any layer, and is one row of many
-        known = isinstance(error, ValueError | OSError)
-        why = str(error) if known else f"it cannot be read: {type(error).__name__}: {error}"
+        clear = isinstance(error, ValueError | OSError)
+        why = str(error) if clear else f"it cannot be read: {type(error).__name__}: {error}"
         written = os.path.getmtime(path) if os.path.exists(path) else 0.0
         row |= {"status": DAMAGED, "why": why, "written": written}
     return row

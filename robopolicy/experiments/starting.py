@@ -97,9 +97,7 @@ class Start(NamedTuple):
             before["policy"] = plain("policy", describe(restore(before["policy"])))
         for part in parts:
             if part not in before:
-                raise ValueError(
-                    f"the run to resume has a config.json without {part!r}: another program made it"
-                )
+                raise ValueError(f"the run to resume has a config.json without {part!r}")
             old, new = before[part], settings[part]
             if not isinstance(old, dict) or not isinstance(new, dict):
                 old, new = {part: old}, {part: new}

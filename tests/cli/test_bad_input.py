@@ -63,7 +63,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         ),
         (("evaluate", "oracle", "--task", "bimanual-sweep", "--preset", "hard"), "preset is 'hard'"),
         (("train", "es", "--task", "bimanual-sweep", "--out", "run"), "task is 'bimanual-sweep'"),
-        (("train", "bc", "--out", "run"), "data is not given"),
+        (("train", "bc", "--out", "run"), "data is missing"),
         (("train", "bc", "--out", "run", "--data", "sweep-v0"), "'sweep-v0' is no Minari dataset"),
         (("train", "bc", "--out", "run", "--data", "sweep-v0", "--negatives", "0"), "negatives is 0"),
         (("train", "bc", "--out", "run", "--data", "sweep-v0", "--task", "stepping-stones"), "task is"),

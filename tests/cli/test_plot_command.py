@@ -103,7 +103,7 @@ def test_a_copy_of_a_run_is_no_second_seed(capsys, monkeypatch, tmp_path, copied
     assert (alone["runs"], alone["seeds"]) == ([copy], [0])
     assert alone["label"] == f"angular_hybrid(m=8, n=8) ({copy})"
     assert alone["series"]["held_out/return"]["last_spread"] is None
-    assert err == f"{copy} has the settings and the seed of {ANGULAR}, and stands apart\n"
+    assert err == f"{copy} has the settings and the seed of {ANGULAR}, and stays apart\n"
 
 
 def test_the_flops_of_a_curve_are_those_of_its_steps(monkeypatch, result_of):
@@ -171,7 +171,7 @@ def test_the_words_name_every_curve(capsys, tmp_path):
     [
         ((), "RUN"),
         (("nobody",), "run is 'nobody'"),
-        ((ANGULAR, ANGULAR), "none may come twice"),
+        ((ANGULAR, ANGULAR), "each may occur once"),
         ((ANGULAR, SWEEP), f"{ANGULAR!r}, trained by es, and {SWEEP!r}, trained by bc"),
         ((ANGULAR, "--by", "step"), "by is 'step': it must be one of generation, episodes, seconds, flops"),
         ((SWEEP, "--by", "flops"), "by is 'flops': it must be one of step, seconds"),
@@ -199,7 +199,7 @@ def test_bad_input_of_plot_is_refused(refused, tmp_path, monkeypatch, words, sai
         ),
         (
             lambda text: text.replace('"generation": 45', f'"generation": {10**400}'),
-            "numbers for it that cannot be",
+            "numbers above 1e+300 for it",
         ),
         (lambda text: text.replace("painted", "\udcff"), "is no text"),
     ],

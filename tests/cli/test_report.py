@@ -156,7 +156,7 @@ def test_missing_evaluations_are_played(reported, monkeypatch):
         ((), "RUN"),
         (("nobody",), "run is 'nobody'"),
         ((ANGULAR, SWEEP), "trained by"),
-        ((ANGULAR, ANGULAR), "none may come twice"),
+        ((ANGULAR, ANGULAR), "each may occur once"),
         ((ANGULAR, "--episodes", "-1"), "episodes is -1"),
         ((ANGULAR, "--seed", "-1"), "seed is -1"),
         ((ANGULAR, "--size", "321", "240"), "size is (321, 240)"),

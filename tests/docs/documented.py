@@ -35,6 +35,7 @@ PLACEHOLDERS = {
     "RUN": "runs/mine",
     "SEED": "1",
     "SPEC": "softmax",
+    "module:Name-v0": "planar_arm:PlanarArm-v0",
 }
 # In front of a command: a prompt, variables, a scheduler.
 BEFORE = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ +)*(?:srun (?:--?\S+ +)*)?(?:\.venv/bin/)?")

@@ -53,6 +53,7 @@ SMALL = {
         "--workers": "1",
     },
     "evaluate": EPISODE,
+    "evaluate --env": {"--episodes": "1"},
     "rollout": {"--video": "film.mp4", "--episode-seconds": "0.3", "--size": "320 240"},
     "flops": {},
     "plan": {"--budget": "671046", "--tokens": "96"},
@@ -93,7 +94,7 @@ def split(line: Line) -> tuple[str, list[str]]:
 
 
 def small(name: str, words: list[str]) -> dict[str, str]:
-    which = f"{name} --resume" if "--resume" in words else name
+    which = next((f"{name} {option}" for option in ("--resume", "--env") if option in words), name)
     if name == "plan" and "bimanual-sweep" in words:
         which = "plan --task bimanual-sweep"
     if any(word.startswith("spot:") for word in words):  # a task without these settings

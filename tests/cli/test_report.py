@@ -153,7 +153,7 @@ def test_what_is_not_kept_is_played(reported, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "RUN"),
+        ((), "runs is empty"),
         (("nobody",), "run is 'nobody'"),
         ((ANGULAR, SWEEP), "trained by"),
         ((ANGULAR, ANGULAR), "each may occur once"),

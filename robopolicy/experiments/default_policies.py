@@ -58,9 +58,9 @@ def policy_config(attention: str, task: str, **settings: Any) -> PolicyConfig:
     """The policy that a task trains by default, with the mechanism that `attention` specifies."""
     declared = {name: value for name, value in task_class(task).policy_settings.items() if name != "kind"}
     if policy_kind(task) == VISION_PERFORMER:
-        merged = {**declared, **settings}
-        images, vectors, actions = (merged.pop(name) for name in ("images", "vectors", "actions"))
-        return vision_performer_config(attention, images, vectors, actions, **merged)
+        declared |= settings
+        inputs = [declared.pop(name) for name in ("images", "vectors", "actions")]
+        return vision_performer_config(attention, *inputs, **declared)
     if "proprioception" in declared:
         return _quadruped(attention, declared, settings)
     with opened(task, None) as env:

@@ -24,7 +24,7 @@ OBSERVATIONS, MOST_OBSERVATIONS = 1000, 10**6
 
 
 def export(
-    policy: Policy | str,
+    policy: Policy | str | Path,
     env: str | gymnasium.Env[Any, Any] | Environment | None,
     out: str | Path,
     *,

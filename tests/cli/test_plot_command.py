@@ -169,7 +169,7 @@ def test_the_words_name_every_curve(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "RUN"),
+        ((), "runs is empty"),
         (("nobody",), "run is 'nobody'"),
         ((ANGULAR, ANGULAR), "each may occur once"),
         ((ANGULAR, SWEEP), f"{ANGULAR!r}, trained by es, and {SWEEP!r}, trained by bc"),

@@ -153,7 +153,7 @@ def test_missing_evaluations_are_played(reported, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "RUN"),
+        ((), "runs is empty"),
         (("nobody",), "run is 'nobody'"),
         ((ANGULAR, SWEEP), "trained by"),
         ((ANGULAR, ANGULAR), "each may occur once"),

@@ -36,7 +36,7 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
-LISTS = ("--preset", "--advance-at", "--episodes")  # options of several values
+LISTS = {"train es": ("--preset", "--advance-at", "--episodes")}  # options of several values
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
@@ -111,7 +111,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
     try:
         words = [words[0], *expanded(words[1:], command(words[0]))]
-        for option in LISTS:
+        for option in LISTS.get(words[0], ()):
             if words.count(option) > 1:
                 raise ValueError(
                     f"{option} is given {words.count(option)} times: it takes all values at once"

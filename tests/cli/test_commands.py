@@ -267,7 +267,7 @@ def clone(capsys, tmp_path, data):
         assert err.count("\n") == 1
         return err
 
-    assert "patch is 7: it must divide the image's 64 pixels" in refused("--patch", "7")
+    assert "patch is 7: it must divide the 64 rows and 64 columns" in refused("--patch", "7")
     assert "validation is 0.9" in refused("--validation", "0.9")
     assert "engine is 'bulet'" in refused("--engine", "bulet")
     assert "precision is 'float8'" in refused("--precision", "float8")

@@ -76,7 +76,7 @@ def _dataset(
     if frames is not None:
         check_count("frames", frames, 1, MOST_FRAMES)
         if sheet is None:
-            raise ValueError(f"frames is {frames}: it needs sheet")
+            raise ValueError(f"frames is {frames}: it needs a sheet")
     dataset = open_dataset(path, None)
     if episode is None and video is None and sheet is None:
         return dataset_contents(dataset)

@@ -104,9 +104,8 @@ def train_bc(
         )
     _check_columns(policy, dataset)
     environment = rollout_environment(dataset, env)
-    changed = env.settings if isinstance(env, Environment) else isinstance(env, gymnasium.Env)
-    if config.rollouts or changed:
-        environment.make().close()
+    if config.rollouts or isinstance(env, gymnasium.Env) or (isinstance(env, Environment) and env.settings):
+        environment.make().close()  # raises for bad settings
     evaluator = checked_evaluator(None, workers, wandb)
     if precision == "auto":
         precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"

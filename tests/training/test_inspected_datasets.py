@@ -87,7 +87,7 @@ def test_a_sheet_may_have_fewer_frames_than_wanted(capsys, dataset, tmp_path):
         (("--sheet", "e.svg"), "its name must end in .png"),
         (("--sheet", "nowhere/e.png"), "the folder 'nowhere' does not exist"),
         (("--sheet", "e.png", "--frames", "0"), "frames is 0"),
-        (("--frames", "3"), "they are for a sheet"),
+        (("--frames", "3"), "it needs a sheet"),
     ],
 )
 def test_bad_arguments_are_refused(capsys, dataset, tmp_path, monkeypatch, words, message):

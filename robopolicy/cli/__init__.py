@@ -124,7 +124,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             import_task(parsed.env)
         if getattr(parsed, "resume", False) or getattr(parsed, "resume_from", None) is not None:
             # Options default to the settings of the run.
-            parsed, code = _parse(words, parsed.begun())
+            parsed, code = _parse(words, parsed.stored_command())
             if parsed is None:
                 return code
             parsed = replace(parsed, resume=True)

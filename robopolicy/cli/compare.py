@@ -62,7 +62,7 @@ class Compare:
 
 def _table(rows: list[Row], task: str, episodes: int) -> str:
     outcomes = [("success", "success_rate", "{:.1%}")]
-    outcomes += [(o.title, o.mean, o.shown) for o in task_class(task).outcomes]
+    outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
     titles = [title for title, _, _ in outcomes]
     lines = [["attention", "runs", "return", *titles, "FLOPs", "latency", "parameters"]]
     for row in rows:

@@ -49,7 +49,7 @@ class Demos:
         score = score_of(self.task)
         settings = {name: v for name in ("balls", "image_size") if (v := getattr(self, name)) is not None}
         names = ("episodes", "seed", "noise", "keep_failed", "engine", "workers")
-        with RecordingProgress(self.episodes, self.task, score.said) as progress:
+        with RecordingProgress(self.episodes, self.task, score.phrase) as progress:
             result = record_demonstrations(
                 self.task,
                 self.out,
@@ -64,5 +64,5 @@ class Demos:
 def _words(result: dict[str, Any], score: Outcome) -> str:
     return (
         f"{result['dataset']}: {result['episodes']} episodes, {result['steps']} steps, "
-        f"{score.title} {score.shown.format(result[score.mean]).strip()}"
+        f"{score.title} {score.cell.format(result[score.mean]).strip()}"
     )

@@ -72,7 +72,7 @@ class Deploy:
 
 
 def _line(episode: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
-    words = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in outcomes)
+    words = ", ".join(outcome.phrase.format(episode[outcome.name]) for outcome in outcomes)
     return f"seed {episode['seed']}: {words}, {episode['steps']} steps, {episode['cause']}"
 
 

@@ -52,7 +52,7 @@ class Evaluate:
 def _table(result: dict[str, Any]) -> str:
     causes = ", ".join(f"{cause} {count}" for cause, count in result["causes"].items())
     outcomes = "".join(
-        f"  {outcome.title:9} {outcome.shown.format(result[outcome.mean])}\n"
+        f"  {outcome.title:9} {outcome.cell.format(result[outcome.mean])}\n"
         for outcome in task_class(result["task"]).outcomes
     )
     variant = ", ".join(filter(None, (result["preset"], result["engine"])))

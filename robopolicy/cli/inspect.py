@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Env, Json
 from robopolicy.experiments.contents import contents
-from robopolicy.experiments.contents_text import WORDS
+from robopolicy.experiments.contents_text import FORMATTERS
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,6 @@ class Inspect:
         if self.json:
             print(json_format.dumps(result))
             return
-        for line in WORDS[result["kind"]](result):
+        for line in FORMATTERS[result["kind"]](result):
             # Text in files of others may hold commands to a terminal.
             print("".join(c if c.isprintable() else " " for c in line).rstrip())

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from robopolicy.cli.options import Json
 from robopolicy.experiments.run_table import Row, run_rows
 from robopolicy.experiments.tables import aligned
-from robopolicy.runtime.manifest import printable
+from robopolicy.naming import one_line
 
 COLUMNS = ("run", "task", "trainer", "attention", "status", "done", "best", "FLOPs a step", "written")
 MEASURES = {"held_out/return": "return", "rollout/return": "return", "validation/loss": "loss"}
@@ -62,9 +62,9 @@ def _table(rows: list[Row], now: float) -> str:
         flops = "" if row["flops"] is None else f"{row['flops']:,}"
         words = [row["run"], row["task"], row["trainer"], row["attention"], row["status"]]
         cells = [*words, done, best, flops, ago(now - row["written"])]
-        lines.append([printable("" if cell is None else str(cell)) for cell in cells])
+        lines.append([one_line("" if cell is None else str(cell)) for cell in cells])
     head, *body = aligned(lines, range(COLUMNS.index("done")))
     text = [head]
     for line, row in zip(body, rows, strict=True):
-        text += [line, f"    {row['status']}: {printable(row['why'])}"] if row["why"] else [line]
+        text += [line, f"    {row['status']}: {one_line(row['why'])}"] if row["why"] else [line]
     return "\n".join(text)

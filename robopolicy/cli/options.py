@@ -50,7 +50,7 @@ def settings_of(command: Any) -> Iterator[tuple[Field[Any], Any]]:
 def command_to_resume(command: Any, name: str) -> str:
     """The command line that continues the run of `command`, with the settings that differ from the run's."""
     words = ["robopolicy", "train", name, "--resume", "--out", str(command.out)]
-    begun = {field.name: value for field, value in settings_of(command.begun())}
+    begun = {field.name: value for field, value in settings_of(command.stored_command())}
     for field, value in settings_of(command):
         if field.name in _NOT_REPEATED or value is None or value == begun[field.name]:
             continue

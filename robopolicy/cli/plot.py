@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Env, Json
 from robopolicy.experiments.learning_curves import plot
-from robopolicy.runtime.manifest import printable
+from robopolicy.naming import one_line
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _words(result: dict[str, Any]) -> str:
     width = max(len(ends["title"]) for curve in result["curves"] for ends in curve["series"].values())
     for curve in result["curves"]:
         count = len(curve["runs"])
-        lines.append(printable(curve["label"]) + (f", {count} runs" if count > 1 else ""))
+        lines.append(one_line(curve["label"]) + (f", {count} runs" if count > 1 else ""))
         for ends in curve["series"].values():
             spread = "" if ends["last_spread"] is None else f" +- {ends['last_spread']:.3g}"
             lines.append(f"  {ends['title']:{width}}  {ends['first']:.4g} to {ends['last']:.4g}{spread}")

@@ -152,7 +152,7 @@ class TrainingProgress(RunProgress):
             self.say(self._line(record))
         if "held_out/return" in record:
             results = [f"return {record['held_out/return']:.2f}"]
-            results += [o.said.format(record[f"held_out/{o.name}"]) for o in self._outcomes]
+            results += [o.phrase.format(record[f"held_out/{o.name}"]) for o in self._outcomes]
             results.append(f"success {record['held_out/success']:.0%}")
             self.say(f"  on held-out {self._goal}: {', '.join(results)}")
         self._bar.update(self._task, completed=number)
@@ -160,7 +160,7 @@ class TrainingProgress(RunProgress):
     def _line(self, record: Record) -> str:
         per_generation = (time.monotonic() - self._began) / self._generations
         left = per_generation * (self._limit - record["generation"])
-        outcomes = "".join(f"{o.said.format(record[o.name])}  " for o in self._outcomes)
+        outcomes = "".join(f"{o.phrase.format(record[o.name])}  " for o in self._outcomes)
         return (
             f"generation {record['generation']:3d}/{self._limit} ({record['environment']})  "
             f"return mean {record['return_mean']:6.2f}  best {record['return_best']:6.2f}  "

@@ -77,7 +77,7 @@ class TrainBC:
     resume_from: ResumeFrom = None
     json: Json = False
 
-    def begun(self) -> TrainBC:
+    def stored_command(self) -> TrainBC:
         """The command that the run in `out` began with.
 
         Raises FileNotFoundError without a run, ValueError if its config.json is not that of such a run.

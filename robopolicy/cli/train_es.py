@@ -67,7 +67,7 @@ class TrainES:
     resume_from: ResumeFrom = None
     json: Json = False
 
-    def begun(self) -> TrainES:
+    def stored_command(self) -> TrainES:
         """The command that the run in `out` began with.
 
         Raises FileNotFoundError without a run, ValueError if its config.json is not that of such a run.

@@ -62,7 +62,7 @@ def _are_sound(quantities: Any) -> bool:
 def _are_formats(outcomes: Any) -> bool:
     names = {outcome.name for outcome in outcomes}
     try:
-        texts = [text.format(1.0) for outcome in outcomes for text in (outcome.shown, outcome.said)]
+        texts = [text.format(1.0) for outcome in outcomes for text in (outcome.cell, outcome.phrase)]
     except (AttributeError, LookupError, TypeError, ValueError):
         return False
     return all(texts) and len(names) == len(outcomes) and not names & {"", *RESERVED}

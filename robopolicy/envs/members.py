@@ -41,13 +41,13 @@ class Quantity(NamedTuple):
 class Outcome(NamedTuple):
     """A number in the last `info` of an episode: its name there, its title, and its formats.
 
-    `shown` formats it in a table and `said` in a sentence, as in "{:7.2f} m" and "{:.2f} m".
+    `cell` formats it in a table and `phrase` in a sentence, as in "{:7.2f} m" and "{:.2f} m".
     """
 
     name: str
     title: str
-    shown: str
-    said: str
+    cell: str
+    phrase: str
 
     @property
     def mean(self) -> str:

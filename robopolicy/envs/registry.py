@@ -79,7 +79,7 @@ def task_class(name: str) -> type[Task]:
     return cast(type[Task], task)
 
 
-def takes(name: str, setting: str) -> bool:
+def has_setting(name: str, setting: str) -> bool:
     """Whether the task `name` has the keyword argument `setting`."""
     parameters = signature(task_class(name)).parameters
     return setting in parameters or any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
@@ -88,16 +88,18 @@ def takes(name: str, setting: str) -> bool:
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     """Raise ValueError for the first of `settings` that is no keyword argument of the task `name`."""
     for setting, value in settings.items():
-        if not takes(name, setting):
+        if not has_setting(name, setting):
             raise ValueError(f"{setting} is {value!r}: {name} takes no {setting}")
 
 
-def chosen(name: str, engine: str | None = None, preset: str | None = None) -> tuple[str | None, str | None]:
+def with_defaults(
+    name: str, engine: str | None = None, preset: str | None = None
+) -> tuple[str | None, str | None]:
     """The engine and the preset of the task `name`: `engine` and `preset`, or the defaults if they are None.
 
     The default preset is the task's first one. A task without engines or presets has None for them.
     """
-    if engine is None and takes(name, "engine"):
+    if engine is None and has_setting(name, "engine"):
         engine = default_engine()
     presets = task_class(name).presets
     return engine, presets[0] if preset is None and presets else preset

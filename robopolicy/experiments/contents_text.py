@@ -155,7 +155,7 @@ def _episode(episode: Contents) -> list[str]:
     ]
 
 
-WORDS: dict[str, Callable[[Contents], list[str]]] = {
+FORMATTERS: dict[str, Callable[[Contents], list[str]]] = {
     "run": _run,
     "bundle": _bundle,
     "dataset": _dataset,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES, renderer
-from robopolicy.envs.registry import chosen, gymnasium_id, make, task_class
+from robopolicy.envs.registry import gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
@@ -66,7 +66,7 @@ def record_demonstrations(
     config = RecordingConfig(episodes, seed, noise, keep_failed, outcomes)
     if engine is not None:
         one_of("engine", engine, ENGINES)
-    engine, _ = chosen(task, engine)
+    engine, _ = with_defaults(task, engine)
     check_recording(out, workers)
     merged = {"engine": engine, **contract.demo_settings, **(settings or {})}
     merged = {name: value for name, value in merged.items() if value is not None}

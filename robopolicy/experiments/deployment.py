@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import chosen, make, task_class
+from robopolicy.envs.registry import make, task_class, with_defaults
 from robopolicy.envs.task import Outcome, Task, check_ending, task_of
 from robopolicy.experiments import runs
 from robopolicy.experiments.evaluation import FIRST_SEED
@@ -78,7 +78,7 @@ def deploy(
     BundlePolicy(opened)  # an error of the other process is raised here, before anything moves
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
-    engine, preset = chosen(task, engine, preset)
+    engine, preset = with_defaults(task, engine, preset)
     shapes = {name: value.shape for name, value in manifest.inputs.items()}
     env = make(task, engine=engine, preset=preset, **task_class(task).settings_for(shapes))
 

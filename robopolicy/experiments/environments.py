@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 
-from robopolicy.envs.registry import TASKS, check_name, chosen, gymnasium_id, make, task_class
+from robopolicy.envs.registry import TASKS, check_name, gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import task_of
 from robopolicy.training.worker import EnvironmentSpec
 
@@ -62,7 +62,7 @@ class Environment:
             own = f"{type(task).__module__}:{env.spec.id}"
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
             result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
-        engine, preset = chosen(result.task, result.engine, result.preset)
+        engine, preset = with_defaults(result.task, result.engine, result.preset)
         return replace(result, engine=engine, preset=preset)
 
     @property

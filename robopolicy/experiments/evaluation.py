@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.task import check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.players import Who, player
+from robopolicy.experiments.players import PlayerLike, player
 from robopolicy.settings import check_count
 from robopolicy.training.rollout import Act, Episode, run_episode
 
@@ -101,7 +101,7 @@ class Evaluation:
 
 
 def evaluate(
-    who: Who,
+    who: PlayerLike,
     env: str | gymnasium.Env[Any, Any] | Environment,
     seeds: Iterable[int] = range(FIRST_SEED, FIRST_SEED + 20),
     *,

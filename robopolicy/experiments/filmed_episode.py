@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.costs.flops import count_step
-from robopolicy.envs.registry import takes
+from robopolicy.envs.registry import has_setting
 from robopolicy.envs.task import check_ending, is_depth, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.players import Who, player
+from robopolicy.experiments.players import PlayerLike, player
 from robopolicy.policies.base import unflatten
 from robopolicy.training.rollout import Episode, Playing, Step
 from robopolicy.viz import overlay
@@ -37,7 +37,7 @@ class FilmedEpisode:
     other tasks the captions are below the picture, and colour images with attention replace it.
     """
 
-    def __init__(self, who: Who, environment: Environment, size: tuple[int, int]) -> None:
+    def __init__(self, who: PlayerLike, environment: Environment, size: tuple[int, int]) -> None:
         """Film `who`, see `player`, in a picture of `size` = (width, height), pixels.
 
         Raises the errors of `player` and of the environment.
@@ -56,7 +56,7 @@ class FilmedEpisode:
         room = 0 if self._depths else overlay.foot_height(BENEATH)
         self._drawn_size = size[0], size[1] - room
         pictures: dict[str, Any] = {"render_mode": "rgb_array", "render_size": self._drawn_size}
-        self.env = environment.make(**{n: v for n, v in pictures.items() if takes(environment.task, n)})
+        self.env = environment.make(**{n: v for n, v in pictures.items() if has_setting(environment.task, n)})
         self.task = task_of(self.env)
         self.over: Episode | None = None
         self.steps = 0
@@ -142,7 +142,7 @@ class FilmedEpisode:
 
     def _lines(self, step: Step, shown: Shown) -> list[str]:
         info = step.info
-        texts = [outcome.said.format(info[outcome.name]) for outcome in self.task.outcomes[:1]]
+        texts = [outcome.phrase.format(info[outcome.name]) for outcome in self.task.outcomes[:1]]
         texts.append(f"return {step.total:.2f}")
         if self.flops is not None:
             small = self.flops < 1e5

@@ -15,7 +15,7 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED, LAST_SEED
 from robopolicy.experiments.filmed_episode import FilmedEpisode
 from robopolicy.experiments.output_files import as_path, check_file
-from robopolicy.experiments.players import Who
+from robopolicy.experiments.players import PlayerLike
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count, check_number
 from robopolicy.viz import overlay
@@ -51,7 +51,7 @@ class Spread:
 
 
 def film(
-    players: Who | Sequence[Who],
+    players: PlayerLike | Sequence[PlayerLike],
     env: str | gymnasium.Env[Any, Any] | Environment,
     video: str | Path | None = None,
     *,

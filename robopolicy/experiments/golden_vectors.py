@@ -17,7 +17,7 @@ from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import by_path, describe, policy_of, restore
 from robopolicy.policies.policy import Policy
 from robopolicy.training.pool import Processes
-from robopolicy.training.worker import EnvironmentSpec, words
+from robopolicy.training.worker import EnvironmentSpec, error_line
 
 FIRST_SEED = 20_000  # of the recorded episodes
 PARTS = 8  # recorded in parallel, each from its own episodes
@@ -103,7 +103,7 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, sourc
             recorder = recorder or _Recorder(environment, source)
             answer = recorder.record(part)
         except Exception as error:  # an environment may raise anything; the exporter reports it
-            answer = words(error)
+            answer = error_line(error)
         try:
             connection.send(answer)
         except OSError:  # as above

@@ -19,7 +19,7 @@ from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.rollout import Act
 from robopolicy.writing import scratch
 
-Who = str | Policy | Act
+PlayerLike = str | Policy | Act
 
 
 class Player(NamedTuple):
@@ -38,7 +38,7 @@ class Player(NamedTuple):
     policy: Policy | None
 
 
-def player(who: Who, task: str) -> Player:
+def player(who: PlayerLike, task: str) -> Player:
     """The player `who`, or the player with this name, on a task.
 
     A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or

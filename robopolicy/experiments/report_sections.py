@@ -99,7 +99,7 @@ def evaluation(
         Row("return, ± between episodes", [_return(r) for r in results]),
     ]
     for outcome in task_class(runs[0].config["task"]).outcomes:
-        cells = [outcome.shown.format(r[outcome.mean]).strip() for r in results]
+        cells = [outcome.cell.format(r[outcome.mean]).strip() for r in results]
         rows.append(Row(outcome.title, cells))
     rows += [
         Row("ended by", [", ".join(f"{cause} {n}" for cause, n in r["causes"].items()) for r in results]),

@@ -111,6 +111,6 @@ def _film(run: Run, environment: Environment, video: Path, seed: int, size: tupl
     poster = video.with_suffix(".jpg")
     poster.write_bytes(cv2.imencode(".jpg", still(video)[..., ::-1])[1].tobytes())
     declared = task_class(environment.task).outcomes
-    outcomes = ", ".join(outcome.said.format(episode[outcome.name]) for outcome in declared)
+    outcomes = ", ".join(outcome.phrase.format(episode[outcome.name]) for outcome in declared)
     ending = f"return {episode['return']:.2f}, ended by {episode['cause']}"
     return Film(video, poster, f"Seed {seed}: {outcomes}, {ending}")

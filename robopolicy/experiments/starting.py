@@ -104,7 +104,7 @@ class Start(NamedTuple):
             for name in sorted(old.keys() | new.keys()):
                 if name not in may_change and old.get(name) != new.get(name):
                     raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")
-        with self.folder.held():
+        with self.folder.locked():
             if self.resume_from is not None:
                 set_aside(self.folder, counter, self.resume_from)
             done = resume_point(self.folder, counter)

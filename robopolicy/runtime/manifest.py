@@ -27,9 +27,6 @@ MOST_BYTES = 2**30  # of all inputs
 RANGES = {"float32": (-1e30, 1e30), "uint8": (0.0, 255.0)}
 
 
-printable = one_line  # the name that other rooms import
-
-
 class BundleError(ValueError):
     """A bundle is damaged, or a folder is not a bundle. The message is one line and names the place."""
 

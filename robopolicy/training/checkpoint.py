@@ -77,7 +77,7 @@ class RunFolder:
             not self.path.is_dir() or any(not p.name.startswith(left) for p in self.path.iterdir())
         ):
             raise FileExistsError(
-                f"{str(self.path)!r} exists: give another --out, or --resume to go on with it"
+                f"{str(self.path)!r} exists: name a new folder, or resume its run (--resume, resume=True)"
             )
 
     def create(self, config: Mapping[str, Any]) -> None:
@@ -104,10 +104,10 @@ class RunFolder:
         return config
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the run for this process. Raises CheckpointError if another process trains it."""
         with self.config_path.open() as file:
-            # The lock ends with the process. `is_held` holds it for a moment, too.
+            # The lock ends with the process. `is_locked` holds it for a moment, too.
             free = _lock(file, fcntl.LOCK_EX)
             if not free:
                 time.sleep(PAUSE)
@@ -118,13 +118,13 @@ class RunFolder:
                 )
             yield
 
-    def is_held(self) -> bool:
+    def is_locked(self) -> bool:
         """Whether a process trains the run."""
         with self.config_path.open() as file:
             return not _lock(file, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
-    def failure_kept(self) -> Iterator[None]:
+    def failure_saved(self) -> Iterator[None]:
         """Remove `failure.txt`, and write an error that ends the training to a new one."""
         self.failure_path.unlink(missing_ok=True)
         try:

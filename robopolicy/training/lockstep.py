@@ -20,7 +20,7 @@ from robopolicy.training.capacity import check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.pool import Processes
 from robopolicy.training.rollout import Episode, Playing
-from robopolicy.training.worker import EnvironmentSpec, Task, answer_all, words
+from robopolicy.training.worker import EnvironmentSpec, Task, answer_all, error_line
 
 Act = Callable[..., Array]
 Observation = Mapping[str, NDArray[np.float32]]
@@ -50,7 +50,7 @@ class _Stepper:
                 answers[place] = self._advance(place, order)
             except Exception as error:  # an environment may raise anything; the trainer reports it
                 self._made.pop((place, self._index[place]), None)
-                answers[place] = words(error)
+                answers[place] = error_line(error)
         return answers
 
     def _advance(self, place: int, order: Begin | NDArray[np.float32]) -> Observation | Episode:

@@ -114,8 +114,8 @@ def running(
     missing although the log goes beyond it.
     """
     with ExitStack() as stack:
-        stack.enter_context(run.held())
-        stack.enter_context(run.failure_kept())
+        stack.enter_context(run.locked())
+        stack.enter_context(run.failure_saved())
         done, seconds = resume_point(run, schedule.counter) if resume else 0, 0.0
         if done:
             seconds = _restored_seconds(run.load(done)[1], restore)

@@ -31,7 +31,7 @@ class Normaliser(NamedTuple):
         moments = dict(self.moments)
         for episode in (episode for row in episodes for episode in row):
             for name, sums in moments.items():
-                seen = episode.seen[name]
+                seen = episode.moments[name]
                 if np.isfinite(seen.total).all() and np.isfinite(seen.squares).all():
                     moments[name] = Moments(
                         sums.number + seen.number, sums.total + seen.total, sums.squares + seen.squares

@@ -10,7 +10,7 @@ from typing import Any
 
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError, Evaluator
 from robopolicy.training.rollout import Episode
-from robopolicy.training.worker import EnvironmentSpec, Player, Task, words
+from robopolicy.training.worker import EnvironmentSpec, Player, Task, error_line
 
 TIMEOUT = 5.0  # s, for a connection to a cluster's head
 
@@ -131,7 +131,7 @@ class _Actors:
         try:
             episode: Episode = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            return words(error.cause) if isinstance(error.cause, Exception) else str(error)
+            return error_line(error.cause) if isinstance(error.cause, Exception) else str(error)
         except self._ray.exceptions.RayError as error:
             self._replace(place)
             return f"its worker was lost: {type(error).__name__}"

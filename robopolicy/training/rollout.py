@@ -29,14 +29,14 @@ class Episode(NamedTuple):
       steps: its length.
       info: the last `info` of the environment.
       seconds: its wall time.
-      seen: moments of the watched observations, by name.
+      moments: of the watched observations, by name.
     """
 
     total: float
     steps: int
     info: dict[str, Any]
     seconds: float
-    seen: dict[str, Moments]
+    moments: dict[str, Moments]
 
 
 class Step(NamedTuple):

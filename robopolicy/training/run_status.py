@@ -91,7 +91,7 @@ def status(folder: RunFolder) -> RunStatus:
     files = (folder.config_path, folder.metrics_path, folder.failure_path)
     written = max(path.stat().st_mtime for path in files if path.exists())
     over = ""
-    if folder.is_held():
+    if folder.is_locked():
         state, why = RUNNING, ""
     elif folder.failure_path.is_file():
         with folder.failure_path.open(errors="replace") as file:

@@ -69,7 +69,7 @@ class Player:
             env.close()
 
 
-def words(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """An error in one line, for a report."""
     return f"{type(error).__name__}: {error}"
 
@@ -85,7 +85,7 @@ def answer_all(connection: Connection[Any, Any], answer: Callable[[Any], object]
             # Pickled here, so that an answer that cannot be pickled is an error like any other.
             content = ForkingPickler.dumps(answer(message))
         except Exception as error:  # an environment may raise anything; the parent process reports it
-            content = ForkingPickler.dumps(words(error))
+            content = ForkingPickler.dumps(error_line(error))
         try:
             connection.send_bytes(content)
         except OSError:

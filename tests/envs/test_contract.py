@@ -38,8 +38,8 @@ def test_its_members_agree_with_its_observations_and_actions(env):
         assert env.action_space.contains(task.privileged_action(player))
     _, _, _, _, info = env.step(np.zeros(len(task.actions), np.float32))
     for outcome in task.outcomes:
-        assert outcome.said.format(info[outcome.name])
-        assert outcome.shown.format(float(info[outcome.name]))
+        assert outcome.phrase.format(info[outcome.name])
+        assert outcome.cell.format(float(info[outcome.name]))
     assert task.marks().shape[1:] == (3,)
     assert all(isinstance(line, str) for line in task.caption(np.zeros(len(task.actions), np.float32)))
     assert task.reference_images().keys() <= task.images().keys()
@@ -233,7 +233,7 @@ def test_an_unknown_task_or_setting_is_refused_in_one_line(name, settings, words
 
 
 def test_a_third_task_has_its_id_or_a_short_name(monkeypatch):
-    assert registry.chosen(toy_arm.ID) == (None, "easy")
+    assert registry.with_defaults(toy_arm.ID) == (None, "easy")
     monkeypatch.setitem(registry.TASKS, "arm", toy_arm.ID)
     assert registry.task_class("arm") is Arm
     env = registry.make("arm", preset="far")

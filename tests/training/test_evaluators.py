@@ -135,7 +135,7 @@ def test_episodes_hold_moments_of_watched_observations(kind):
     episode = evaluated(kind, watched=("point",)).episodes[2][1]
     env = gymnasium.make(toy.ID)
     point = env.reset(seed=SEEDS[1])[0]["point"].astype(np.float64)
-    number, total, squares = episode.seen["point"]
+    number, total, squares = episode.moments["point"]
     assert number == 3  # the observation after the last action led to none
     np.testing.assert_allclose(total, 3 * point, rtol=1e-12)
     np.testing.assert_allclose(squares, 3 * point**2, rtol=1e-12)

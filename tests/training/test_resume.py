@@ -35,7 +35,7 @@ class Killed(Quadratic):
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = run(tmp_path / "run")
     before = folder.metrics_path.read_text()
-    with folder.held(), pytest.raises(CheckpointError, match="is being trained by another process"):
+    with folder.locked(), pytest.raises(CheckpointError, match="is being trained by another process"):
         run(tmp_path / "run", resume=True, generations=9)
     assert folder.metrics_path.read_text() == before
     run(tmp_path / "run", resume=True, generations=9)

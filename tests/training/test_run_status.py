@@ -88,10 +88,10 @@ def test_a_reader_does_not_block_a_trainer(tmp_path):
     folder = begun(tmp_path / "run")
     with folder.config_path.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        assert not folder.is_held()
-    with folder.held():
-        assert folder.is_held()
-    assert not folder.is_held()
+        assert not folder.is_locked()
+    with folder.locked():
+        assert folder.is_locked()
+    assert not folder.is_locked()
 
 
 @pytest.mark.slow

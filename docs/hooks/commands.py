@@ -72,19 +72,25 @@ def options(command: type) -> Iterator[Option]:
             value = value.removesuffix(" ...")
         words = next((m.help for m in markers if getattr(m, "help", None)), None)
         words = words or meanings[field.name]
-        words = f"Switches off: {words}" if name.startswith("--no-") else words[0].upper() + words[1:]
+        words = words[0].upper() + words[1:]
         needed = field.default is MISSING and field.default_factory is MISSING
         words = f"Required. {words}" if needed else words
         yield Option(name, value, _default(field), " ".join(words.split()))
 
 
-def _meanings(kind: type) -> dict[str, str]:
+def _meanings(command: type) -> dict[str, str]:
     """What each field means, by the text below it or by the "Attributes" in the docstring of its class."""
-    found = _package()[f"{kind.__module__}.{kind.__name__}".removeprefix("robopolicy.")]
-    meanings = {name: m.docstring.value for name, m in found.members.items() if m.docstring}
-    for section in found.docstring.parse("google"):
-        if section.kind.value == "attributes":
-            meanings |= {item.name: item.description for item in section.value}
+    meanings: dict[str, str] = {}
+    for kind in reversed(command.__mro__):
+        if not is_dataclass(kind):
+            continue
+        found = _package()[f"{kind.__module__}.{kind.__name__}".removeprefix("robopolicy.")]
+        for section in found.docstring.parse("google"):
+            if section.kind.value == "attributes":
+                meanings |= {item.name: item.description for item in section.value}
+        meanings |= {
+            name: member.docstring.value for name, member in found.members.items() if member.docstring
+        }
     return meanings
 
 

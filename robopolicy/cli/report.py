@@ -40,8 +40,8 @@ class Report:
     engine: Engine = None
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
-    video: bool = True
-    """Films, which take most of the time."""
+    video: Annotated[bool, arg(help_behavior_hint="(default: False)")] = True
+    """Leave out the films, which take most of the time."""
     size: tuple[int, int] = (640, 360)
     """Width and height of a film, both even, in pixels."""
     json: Json = False

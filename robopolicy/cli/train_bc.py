@@ -6,7 +6,9 @@ import json as json_format
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from tyro.conf import arg
 
 from robopolicy.cli.options import (
     Engine,
@@ -31,6 +33,14 @@ from robopolicy.training.checkpoint import RunFolder
 ROUNDS, LANGEVIN_STEPS = 3, 100  # of a search for an action
 CACHE = "cache"  # a setting of earlier versions, without effect
 NOT_STORED = ("out", "resume", "resume_from", "json", "workers", "wandb")  # may differ in a resumed run
+
+
+@dataclass(frozen=True)
+class Training(BCConfig):
+    """Settings of the training."""
+
+    mirror: Annotated[bool, arg(help_behavior_hint="(default: False)")] = True
+    """Mirror no frame; without this flag, half of the frames are mirrored."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class TrainBC:
     episode_seconds: EpisodeSeconds = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that play rollouts."""
-    training: BCConfig = field(default_factory=BCConfig)
+    training: Training = field(default_factory=Training)
     wandb: Wandb = None
     resume: Resume = False
     resume_from: ResumeFrom = None
@@ -95,7 +105,7 @@ class TrainBC:
         check_types(where, settings, BCConfig)
         training = {f.name: settings.pop(f.name) for f in fields(BCConfig)}
         path = None if data is None else Path(data)
-        return TrainBC(self.out, path, training=BCConfig(**training), **settings)
+        return TrainBC(self.out, path, training=Training(**training), **settings)
 
     def run(self) -> None:
         """Train."""

@@ -45,7 +45,7 @@ def test_help_shows_the_defaults_of_flags(capsys, command):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     defaults = dict(re.findall(r"(--[a-z-]+) (?:(?! --).)*?\(default: (True|False)\)", shown))
     assert defaults["--json"] == "False"
-    assert {value for flag, value in defaults.items() if not flag.startswith("--no-")} == {"False"}
+    assert set(defaults.values()) == {"False"}
 
 
 @pytest.mark.parametrize("run", [main, runtime])

@@ -22,7 +22,8 @@ class Converter:
         if self.process is None:
             self.process = _start()
         number = next(self.numbers)
-        print(json.dumps([number, str(given), str(out)]), file=self.process.stdin, flush=True)
+        paths = [str(Path(path).absolute()) for path in (given, out)]  # its current folder is another one
+        print(json.dumps([number, *paths]), file=self.process.stdin, flush=True)
         return Conversion(self, number)
 
     def answer(self, number):

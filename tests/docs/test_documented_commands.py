@@ -94,7 +94,8 @@ def split(line: Line) -> tuple[str, list[str]]:
 
 
 def small(name: str, words: list[str]) -> dict[str, str]:
-    which = next((f"{name} {option}" for option in ("--resume", "--env") if option in words), name)
+    special = (f"{name} {option}" for option in ("--resume", "--env") if option in words)
+    which = next(filter(SMALL.get, special), name)
     if name == "plan" and "bimanual-sweep" in words:
         which = "plan --task bimanual-sweep"
     if any(word.startswith("spot:") for word in words):  # a task without these settings

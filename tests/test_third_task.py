@@ -1,8 +1,12 @@
 """A task that the package does not know goes through every command, and through the same calls in Python."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +80,20 @@ def test_the_oracle_does_it_and_an_action_of_zeros_does_not(capsys):
 
 def test_a_bundle_of_it_verifies(folder):
     assert main(["verify", str(folder / "bundle"), "--calls", "50"]) in (0, 1)  # 1: the machine is too slow
+
+
+def test_workers_do_not_run_the_script_that_trains(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import robopolicy\n"
+        f"print('once')\n"
+        f"policy = robopolicy.new_policy({ARM!r}, 'positive(m=4)')\n"
+        f"config = robopolicy.ESConfig(generations=1, population=2, held_out=1)\n"
+        f"robopolicy.train_es(policy, {ARM!r}, config, out={str(tmp_path / 'run')!r}, workers=2)\n"
+    )
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run([sys.executable, str(script)], env=path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
 
 
 def test_python_does_what_commands_do(folder, tmp_path):

@@ -34,6 +34,7 @@ BAD_INPUT_ERRORS = (
     FileNotFoundError,
     FileExistsError,
     NotADirectoryError,
+    IsADirectoryError,
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
@@ -221,7 +222,9 @@ def _parser_words(box: str) -> str:
     text = [line for line in rest if line and not line.startswith("For full helptext")]
     first = text[0] if text else "the command cannot be read"
     if first.startswith("Error parsing"):  # from a nested dataclass
-        return re.sub(r"^Error parsing \w+: ", "", " ".join(text))
+        message, *help_of_option = " ".join(text).split(" Argument helptext:")
+        message = re.sub(r"^Error parsing \w+: ", "", message)
+        return f"{message} (see --help)" if help_of_option else message
     if first.endswith(":") and len(text) > 1:
         first = f"{first} {text[1].split('  ')[0]}"
     near = [line.split()[0] for line in text[1:] if line.startswith("--")][:1]

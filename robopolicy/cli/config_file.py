@@ -8,13 +8,13 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tyro.conf import UseAppendAction
+from tyro.conf import Positional, UseAppendAction
 
 from robopolicy.naming import one_of
 
 OPTION = "--config"
 TABLES = ("policy", "search", "training", "evaluator", "environment")  # headings that group options
-_APPENDED = get_args(UseAppendAction[tuple[str, ...]])[1]
+_APPENDED, _POSITIONAL = (get_args(kind[tuple[str, ...]])[1] for kind in (UseAppendAction, Positional))
 
 
 def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
@@ -33,27 +33,29 @@ def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
     if "=" not in word and places[0] == len(rest):
         raise ValueError(f"{OPTION} needs the path of a TOML file")
     path = Path(word.partition("=")[2] or rest.pop(places[0]))
-    options = {name: (field, hint) for name, field, hint in _options(command)}
+    options: dict[str, tuple[Field[Any], tuple[Any, ...], set[str]]] = {}
+    for name, field, marks in _options(command):
+        names = {name, *(alias.lstrip("-") for m in marks for alias in getattr(m, "aliases", None) or ())}
+        options |= dict.fromkeys(names, (field, marks, names))
     spelled = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in rest}
     added = []
     for name, value in _settings(path):
         one_of(f"{str(path)!r}: an option", name, options)
-        field, hint = options[name]
-        aliases = {alias.lstrip("-") for mark in hint for alias in getattr(mark, "aliases", None) or ()}
-        if not spelled & {name, f"no_{name}", *aliases}:
-            added += _words(path, field, hint, value)
+        field, marks, names = options[name]
+        if not spelled & {f"no_{name}", *names}:
+            added += _words(path, field, marks, value)
     return [*added, *rest] if rest and rest[0].startswith("--") else [*rest, *added]
 
 
 def _options(command: type[Any]) -> Iterator[tuple[str, Field[Any], tuple[Any, ...]]]:
-    """Name, field and markers of each option, those of nested dataclasses included."""
+    """Name, field and markers of each option, also of nested dataclasses; positional arguments have none."""
     hints = get_type_hints(command, include_extras=True)
     for field in fields(command):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from _options(hint)  # type: ignore[arg-type]
-        else:
-            yield field.name, field, getattr(hint, "__metadata__", ())
+        elif _POSITIONAL not in (marks := getattr(hint, "__metadata__", ())):
+            yield field.name, field, marks
 
 
 def _settings(path: Path) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robopolicy.cli.options import Engine, Json, TrainedTask
+from robopolicy.cli.options import Json, NewEngine, TrainedTask
 from robopolicy.cli.progress import RecordingProgress
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.demonstrations import record_demonstrations, score_of
@@ -34,8 +34,8 @@ class Demos:
     noise: float = 0.0
     """Standard deviation of noise on the actions. The dataset has the executed and the intended actions."""
     keep_failed: bool = False
-    """Keep episodes that leave a ball on the table. Without it, another seed replaces each of them."""
-    engine: Engine = None
+    """Keep episodes without success. Without this flag, another seed replaces each of them."""
+    engine: NewEngine = None
     image_size: int | None = None
     """Side of the camera's image, in pixels. Default: that of the task; 500 on the bimanual sweep."""
     balls: int | None = None

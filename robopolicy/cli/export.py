@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,5 +61,5 @@ def _words(result: dict[str, Any]) -> str:
         f"{1e3 * result['control_period']:g} ms; its README.md has the commands to run it\n"
         f"ONNX against JAX on {result['observations']} recorded observations: largest difference "
         f"{result['command_difference']:.1e} in commands, {result['scores_difference']:.1e} in scores\n"
-        f"next: robopolicy verify {result['out']}"
+        f"next: robopolicy verify {shlex.quote(result['out'])}"
     )

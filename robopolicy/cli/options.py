@@ -15,9 +15,12 @@ TrainedTask = Annotated[str, arg(aliases=("--env",), help=_TASK)]
 Env = Annotated[str | None, arg(help="Environment of your own to import first: module:Name-v0.")]
 Engine = Annotated[
     str | None,
-    arg(help="Physics engine: bullet or mujoco. Default: that of the run, or bullet if installed."),
+    arg(help="Physics engine: bullet or mujoco. Default: that of the first run, or bullet if installed."),
 ]
-Preset = Annotated[str | None, arg(help="Variant of the task. Default: its first one, paper.")]
+NewEngine = Annotated[
+    str | None, arg(help="Physics engine: bullet or mujoco. Default: bullet if installed, else mujoco.")
+]
+Preset = Annotated[str | None, arg(help="Variant of the task. Default: the first one of the task.")]
 EpisodeSeconds = Annotated[
     float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")
 ]

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from robopolicy.cli.options import (
-    Engine,
     EpisodeSeconds,
     Json,
+    NewEngine,
     Resume,
     ResumeFrom,
     TrainedTask,
@@ -22,7 +22,7 @@ from robopolicy.cli.options import (
     settings_of,
 )
 from robopolicy.cli.progress import CloningProgress
-from robopolicy.envs.registry import check_name
+from robopolicy.envs.registry import check_imported, check_name
 from robopolicy.experiments.default_policies import VISION_PERFORMER, check_kind
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.train_bc import train_bc
@@ -58,7 +58,7 @@ class TrainBC:
     out: Path
     """Folder of the run. It must not exist, unless you --resume its run."""
     data: Path | None = None
-    """Dataset of demonstrations, as robopolicy demos records it."""
+    """Dataset of demonstrations, as robopolicy demos records it. Required for a new run."""
     task: TrainedTask = "bimanual-sweep"
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention mechanism, such as softmax or "positive(m=128)"."""
@@ -77,7 +77,7 @@ class TrainBC:
     """Rounds of derivative_free (default 3) or steps of langevin (default 100)."""
     precision: str = "auto"
     """Precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator)."""
-    engine: Engine = None
+    engine: NewEngine = None
     episode_seconds: EpisodeSeconds = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that play rollouts."""
@@ -103,6 +103,8 @@ class TrainBC:
         settings = {name: value for name, value in stored.items() if name not in ("data", CACHE)}
         check_types(where, settings, TrainBC)
         check_types(where, settings, BCConfig)
+        check_name(self.task)  # imports the module of --env
+        check_imported(settings["task"], f"task of the run {str(self.out)!r}")
         training = {f.name: settings.pop(f.name) for f in fields(BCConfig)}
         path = None if data is None else Path(data)
         return TrainBC(self.out, path, training=Training(**training), **settings)

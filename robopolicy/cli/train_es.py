@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from robopolicy.cli.options import (
-    Engine,
     EpisodeSeconds,
     Json,
+    NewEngine,
     Resume,
     ResumeFrom,
     TrainedTask,
@@ -17,10 +17,11 @@ from robopolicy.cli.options import (
     command_to_resume,
 )
 from robopolicy.cli.progress import TrainingProgress
-from robopolicy.envs.registry import check_name, task_class
+from robopolicy.envs.registry import check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import IAP, check_kind, new_policy
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.experiments.runs import load
 from robopolicy.experiments.train_es import PARTS, Variants, curriculum_of, train_es, with_curriculum
 from robopolicy.policies.catalogue import restore
 from robopolicy.policies.iap_config import IAPConfig
@@ -57,8 +58,8 @@ class TrainES:
     normalise: bool = False
     """Normalise vectors by running statistics that all workers share."""
     preset: tuple[str, ...] = ()
-    """Variants of the task to train on, in the order of a curriculum. Default: painted, then paper."""
-    engine: Engine = None
+    """Variants of the task to train on, in the order of a curriculum. Default: that of the task."""
+    engine: NewEngine = None
     episode_seconds: EpisodeSeconds = None
     search: ESConfig = field(default_factory=ESConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
@@ -81,6 +82,8 @@ class TrainES:
         where = f"{str(folder.config_path)!r}:"
         task, environment = stored.get("task", self.task), stored["environment"]
         check_types(where, {"task": task}, TrainES)
+        check_name(self.task)  # imports the module of --env
+        check_imported(task, f"task of the run {str(self.out)!r}")
         check_types(where, environment, Variants)
         search = from_json(where, ESConfig, {**asdict(ESConfig()), **stored["es"]})
         try:
@@ -110,6 +113,10 @@ class TrainES:
         environment = Environment.of(Environment(self.task, self.engine, first, self.episode_seconds))
         settings = {name: getattr(self, name) for name in POLICY if getattr(self, name) is not None}
         policy = new_policy(environment, self.attention, seed=search.seed, **settings)
+        if self.resume and self.resume_from != 0 and RunFolder(self.out).generations():
+            begun = self.stored_command()
+            if all(getattr(begun, name) == getattr(self, name) for name in ("attention", *POLICY)):
+                policy = load(self.out, self.resume_from)  # as it began, also if Python began the run
         goal = f"{presets[-1]} terrain" if presets else self.task
         title = f"{self.attention} on {self.task}"
         with TrainingProgress(search, title, goal, task_class(self.task).outcomes) as progress:

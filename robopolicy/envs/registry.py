@@ -32,9 +32,15 @@ def check_spelling(name: Any, argument: str = "task") -> str:
 
     Otherwise raise ValueError, in one line, which begins with `argument`.
     """
-    if isinstance(name, str) and (":" in name or name in gymnasium.registry):
+    if isinstance(name, str) and (name in gymnasium.registry or _has_module(name)):
         return name
     return one_of(argument, name, (*TASKS, ID))
+
+
+def _has_module(name: str) -> bool:
+    """Whether `name` is like "module:Name-v0"."""
+    module, colon, own = name.rpartition(":")
+    return bool(colon and own) and all(part.isidentifier() for part in module.split("."))
 
 
 def check_imported(name: Any, argument: str) -> str:

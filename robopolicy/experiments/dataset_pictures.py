@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robopolicy.envs.registry import TASKS, task_class
+from robopolicy.envs.registry import check_imported, task_class
 from robopolicy.training.datasets import Dataset
 from robopolicy.training.episodes import Episode, open_episode
 from robopolicy.viz.contact_sheet import contact_sheet
@@ -16,13 +16,13 @@ from robopolicy.viz.video import open_video
 
 WIDE = 480  # least width of a picture, for its captions, pixels
 COLUMNS = 4
-RATE = 10  # frames a second, for a task outside of `TASKS`
+RATE = 10  # frames a second, for a task whose module is not imported
 
 
 def write_video(path: Path, dataset: Dataset, number: int) -> None:
     """Film the episode's images, with reward, return and action below each frame."""
     name = dataset.about["task"]
-    rate = task_class(name).rate if name in TASKS else RATE  # a dataset must not import modules
+    rate = task_class(name).rate if _is_imported(name) else RATE
     with open_episode(dataset, number) as episode, open_video(path, rate) as video:
         total = 0.0
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True)):
@@ -46,6 +46,15 @@ def write_sheet(path: Path, dataset: Dataset, number: int, frames: int) -> None:
     contact_sheet(path, pictures, captions, COLUMNS)
 
 
+def _is_imported(task: str) -> bool:
+    """Whether the contract of a task can be read; a dataset must not import modules."""
+    try:
+        check_imported(task, "task")
+    except ValueError:
+        return False
+    return True
+
+
 def _shown(episode: Episode, step: int) -> Picture:
     """The image before a step, at least `WIDE` wide, with even sides."""
     image = episode.image(step)
@@ -58,9 +67,9 @@ def _shown(episode: Episode, step: int) -> Picture:
 def _parts(task: str, action: Any) -> dict[str, dict[str, Any]]:
     """An action's numbers by the first word of their names, and by the words between the first and the last.
 
-    Actions of a task outside of `TASKS` have no names.
+    Actions of a task whose module is not imported have no names.
     """
-    names = [quantity.name for quantity in task_class(task).actions] if task in TASKS else []
+    names = [quantity.name for quantity in task_class(task).actions] if _is_imported(task) else []
     if len(names) != len(action):
         return {"action": {"": np.asarray(action)}}
     parts: dict[str, dict[str, list[float]]] = {}

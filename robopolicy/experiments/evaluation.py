@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.task import check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.players import PlayerLike, player
+from robopolicy.experiments.players import PlayerLike, check_match, player
 from robopolicy.settings import check_count
 from robopolicy.training.rollout import Act, Episode, run_episode
 
@@ -138,6 +138,7 @@ def evaluate(
     episodes = []
     with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as instance:
         task = task_of(instance)
+        check_match(playing.policy, task, environment.task)
         on_begin()
         for seed in numbers:
             episodes.append(run_episode(instance, timed(playing.act_in(instance, seed)), seed))

@@ -13,6 +13,7 @@ from robopolicy.envs.task import task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.golden_vectors import record_golden
 from robopolicy.experiments.output_files import new_folder
+from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.policies.policy import Policy
@@ -53,9 +54,12 @@ def export(
     if not isinstance(trained, Policy):
         raise ValueError(f"policy is {policy!r}: it must be a Policy or the name of a run")
     folder = _folder_of(trained)
+    if env is None and not trained.run:
+        raise ValueError(f"env is None: policy {trained.name!r} comes from no run, so give its task")
     environment = trained_on(trained) if env is None else Environment.of(env)
     environment = environment.showing(trained.functions.observation_shapes)
     with opened(environment, None) as instance:
+        check_match(trained, task_of(instance), environment.task)
         description = task_of(instance).describe()
     about = {
         "name": Path(trained.name).name if folder is None else folder.resolve().name,

@@ -15,7 +15,7 @@ from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import has_setting
 from robopolicy.envs.task import check_ending, is_depth, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.players import PlayerLike, player
+from robopolicy.experiments.players import PlayerLike, check_match, player
 from robopolicy.policies.base import unflatten
 from robopolicy.training.rollout import Episode, Playing, Step
 from robopolicy.viz import overlay
@@ -52,6 +52,7 @@ class FilmedEpisode:
             self.title += f": {policy.config.attention}"
         environment = environment.showing(self.player.shapes)
         with opened(environment, None) as env:
+            check_match(policy, task_of(env), environment.task)
             self._depths = [name for name, space in task_of(env).images().items() if is_depth(space)]
         room = 0 if self._depths else overlay.foot_height(BENEATH)
         self._drawn_size = size[0], size[1] - room

@@ -103,6 +103,7 @@ def film(
     check_size(size)
     check_number("slow", slow, 1.0, SLOWEST)
     check_count("seed", seed, 0, LAST_SEED)
+    seed = int(seed)  # gymnasium takes no numbers of numpy
     environment = Environment.of(env)
     with ExitStack() as stack:
         episodes = []
@@ -112,7 +113,9 @@ def film(
         names = [episode.player.name for episode in episodes]
         for number, name in enumerate(names):
             if name in names[:number]:
-                raise ValueError(f"players has {name!r} twice: each must have a name of its own")
+                raise ValueError(
+                    f"players has {name!r} twice: each must have its own name (dataclasses.replace)"
+                )
         on_begin()
         for episode in episodes:
             episode.begin(seed, ticks=slow > 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.envs.registry import task_class
-from robopolicy.envs.task import task_of
+from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.runs import BASELINES, BLIND, load
 from robopolicy.policies import baselines
 from robopolicy.policies.policy import Policy
@@ -36,6 +36,24 @@ class Player(NamedTuple):
     act_in: Callable[[gymnasium.Env[Any, Any], int], Act]
     shapes: Mapping[str, tuple[int, ...]] | None
     policy: Policy | None
+
+
+def check_match(policy: Policy | None, task: Task, name: str) -> None:
+    """Raise ValueError unless a policy reads what the task `name` observes, and returns its actions."""
+    if policy is None:
+        return
+    spaces = getattr(task.observation_space, "spaces", {})
+    for observed, shape in policy.functions.observation_shapes.items():
+        space = spaces.get(observed)
+        if space is None or space.shape != tuple(shape):
+            actual = "no such observation" if space is None else f"{observed} {list(space.shape)}"
+            raise ValueError(
+                f"policy {policy.name!r} reads {observed} {list(shape)}: the task {name!r} has {actual}"
+            )
+    count = len(task.actions)
+    actions = policy.config.actions if isinstance(policy.config.actions, int) else len(policy.config.actions)
+    if actions != count:
+        raise ValueError(f"policy {policy.name!r} returns {actions} actions: the task {name!r} takes {count}")
 
 
 def player(who: PlayerLike, task: str) -> Player:
@@ -75,8 +93,11 @@ def _checked(name: str, act: Act, env: gymnasium.Env[Any, Any]) -> Act:
     space = env.action_space
 
     def step(observation: Any) -> Any:
-        action = np.asarray(act(observation))
-        if action.shape != space.shape or not np.issubdtype(action.dtype, np.number):
+        try:
+            action = np.asarray(act(observation))
+        except ValueError as error:  # ragged lists
+            raise ValueError(f"player {name!r} returns an action that is no array: {error}") from error
+        if action.shape != space.shape or action.dtype.kind not in "iuf":
             raise ValueError(
                 f"player {name!r} returns an action {action.dtype}{list(action.shape)}: it must be numbers "
                 f"{list(space.shape or ())}"

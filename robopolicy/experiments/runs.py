@@ -95,7 +95,7 @@ def engine_of(config: Mapping[str, Any]) -> str | None:
     return engine if engine in ENGINES else None
 
 
-def load(run: str | Path, which: str | None = None) -> Policy:
+def load(run: str | Path, which: str | int | None = None) -> Policy:
     """The policy of a run, or a policy that ships with the package.
 
     Args:
@@ -107,9 +107,15 @@ def load(run: str | Path, which: str | None = None) -> Policy:
     """
     if not isinstance(run, str | Path):
         raise ValueError(f"run is {run!r}: it must be a run folder or the name of a shipped policy")
+    which = str(which) if isinstance(which, int) and not isinstance(which, bool) else which
     if which not in (None, "last", "best") and not (isinstance(which, str) and which.isdecimal()):
         raise ValueError(f"which is {which!r}: it must be last, best or the number of a checkpoint")
     folder, ending = find_run(str(run))
+    if which is not None and ending != "last":
+        raise ValueError(
+            f"which is {which!r}: run {str(run)!r} has an ending of its own, so give one of them"
+        )
+    name = str(run) if which in (None, "last") else f"{run}@{which}"
     settings = RunFolder(folder).config()
     if "policy" not in settings:
         raise CheckpointError(f"{str(folder / 'config.json')!r} describes no policy: this is no run")
@@ -121,4 +127,4 @@ def load(run: str | Path, which: str | None = None) -> Policy:
             f"the checkpoint has {list(parameters.shape)} parameters: the policy in config.json has "
             f"[{parameter_count(functions)}]"
         )
-    return Policy(config, parameters, features, str(run), settings)
+    return Policy(config, parameters, features, name, settings)

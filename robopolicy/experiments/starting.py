@@ -11,10 +11,11 @@ from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.runs import load
+from robopolicy.naming import shown
 from robopolicy.policies.catalogue import describe, restore
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count
-from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.checkpoint import RunFolder, check_features
 from robopolicy.training.metrics import Record
 from robopolicy.training.resume import resume_point, set_aside
 from robopolicy.training.wandb_sink import WandbSink, check_installed
@@ -34,7 +35,7 @@ class Run(NamedTuple):
     folder: Path
     record: Record | None
 
-    def policy(self, which: str = "last") -> Policy:
+    def policy(self, which: str | int = "last") -> Policy:
         """The policy `last`, `best` (on held-out seeds) or of the checkpoint with this number."""
         return load(self.folder, which)
 
@@ -78,6 +79,7 @@ class Start(NamedTuple):
         may_change: Sequence[str],
         counter: str,
         total: int,
+        features: Mapping[str, Any] | None = None,
     ) -> None:
         """Check a run to resume, and call `on_resume`; does nothing for a new run.
 
@@ -87,6 +89,7 @@ class Start(NamedTuple):
           may_change: settings that may differ.
           counter: `generation` or `step`.
           total: the last one.
+          features: features of the policy, by path, that must equal those of the run.
 
         Raises ValueError that names the first setting that differs; CheckpointError for a damaged run.
         """
@@ -104,6 +107,8 @@ class Start(NamedTuple):
             for name in sorted(old.keys() | new.keys()):
                 if name not in may_change and old.get(name) != new.get(name):
                     raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")
+        if features is not None and self.resume_from != 0 and self.folder.generations():
+            check_features(self.folder.load(self.resume_from)[1], features)
         with self.folder.locked():
             if self.resume_from is not None:
                 set_aside(self.folder, counter, self.resume_from)
@@ -123,6 +128,8 @@ def checked_evaluator(
 
     Raises ValueError, too, for a `wandb` project without the package wandb.
     """
+    if evaluator is not None and workers is not None:
+        raise ValueError(f"workers is {workers}: the evaluator has its own, so give one of them")
     if evaluator is None and workers is not None:
         evaluator = EvaluatorConfig(workers=workers)
     evaluator = of_type("evaluator", evaluator, EvaluatorConfig)
@@ -137,7 +144,7 @@ def of_type(argument: str, value: T | None, kind: type[T]) -> T:
     if value is None:
         return kind()
     if not isinstance(value, kind):
-        raise ValueError(f"{argument} is {value!r}: it must be of type {kind.__name__}")
+        raise ValueError(f"{argument} is {shown(value)}: it must be of type {kind.__name__}")
     return value
 
 

@@ -22,7 +22,7 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import as_path
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
-from robopolicy.naming import one_of
+from robopolicy.naming import one_of, shown
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
@@ -83,7 +83,9 @@ def train_bc(
         if not isinstance(value, Mapping | None):
             raise ValueError(f"{name} is {value!r}: it must be settings by name")
     if not isinstance(policy, str | VisionPerformerConfig):
-        raise ValueError(f"policy is {policy!r}: it must be a spec or a VisionPerformerConfig")
+        raise ValueError(f"policy is {shown(policy)}: it must be a spec or a VisionPerformerConfig")
+    if settings and not isinstance(policy, str):
+        raise ValueError(f"settings is {settings!r}: the policy has its own, so give one of them")
     one_of("precision", precision, PRECISIONS)
     extra = {} if command is None else {"command": plain("command", command)}
     path = as_path("data", data)
@@ -162,8 +164,8 @@ def rollout_environment(
     settings = {} if dataset.environment is None else dict(dataset.environment.settings)
     if isinstance(env, Environment):
         settings |= env.settings
-    elif isinstance(env, gymnasium.Env) and env.spec is not None:
-        settings |= env.spec.kwargs
+    elif isinstance(env, gymnasium.Env):
+        settings |= Environment.of(env).settings
     common = {name: settings.pop(name, None) for name in ("engine", "preset", "episode_seconds")}
     columns = dataset.columns
     shapes = {**columns.images, **{name: (size,) for name, size in columns.vectors.items()}}

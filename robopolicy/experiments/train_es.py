@@ -11,11 +11,12 @@ from typing import Any
 import gymnasium
 
 from robopolicy.envs.registry import task_class
-from robopolicy.envs.task import Curriculum
-from robopolicy.experiments.environments import Environment
+from robopolicy.envs.task import Curriculum, task_of
+from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
+from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.policies.catalogue import by_path, describe
@@ -88,7 +89,8 @@ def train_es(
         name, the presets of the task's curriculum.
       evaluator: how episodes are played. Default: by a pool of processes on this machine.
       workers: number of processes of that pool, without `evaluator`. The result does not depend on it.
-      resume: continue the run in `out`, to the same bits as without the interruption.
+      resume: continue the run in `out`, to the same bits as without the interruption. The other arguments
+        are those that the run began with; only settings that end it may differ.
       resume_from: continue after this generation's checkpoint instead of the last one.
       wandb: project of Weights & Biases to log to as well.
       hooks: functions to call during the training.
@@ -108,7 +110,8 @@ def train_es(
     config = with_curriculum(of_type("config", config, ESConfig), environment.task, presets)
     start = Start.checked(out, resume, resume_from, wandb, hooks)
     for variant in variants:
-        variant.make().close()
+        with opened(variant, policy.functions.observation_shapes) as instance:
+            check_match(policy, task_of(instance), environment.task)
     evaluator = checked_evaluator(evaluator, workers, wandb)
     check_population(config, policy.parameters.size)
     trained_on = asdict(
@@ -126,7 +129,7 @@ def train_es(
         "git": git_revision(),
     }
     settings = plain("config", settings)
-    start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations)
+    start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
     specs = [variant.showing(functions.observation_shapes).spec() for variant in variants]

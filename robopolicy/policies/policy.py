@@ -38,6 +38,9 @@ class Policy:
     name: str
     run: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Policy({self.name!r}, {self.config.attention!r}, {self.parameters.size} parameters)"
+
     def __post_init__(self) -> None:
         constants = KINDS[kind_of(self.config)].constants
         if not isinstance(self.features, Mapping) or not {"draws", constants} <= self.features.keys():

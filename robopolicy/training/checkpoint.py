@@ -259,7 +259,10 @@ def check_features(arrays: Mapping[str, NDArray[Any]], features: Mapping[str, An
     """Raise CheckpointError if the features in the `arrays` of a checkpoint are not `features`, by path."""
     for path, array in features.items():
         if FEATURES + path not in arrays or not np.array_equal(arrays[FEATURES + path], array):
-            raise CheckpointError(f"features {path} of the checkpoint are not those of this config and data")
+            raise CheckpointError(
+                f"features {path} of the checkpoint are not those of this policy or data: resume with the "
+                "policy and the data that the run began with"
+            )
 
 
 def load_policy(run: str | Path, which: str = "last") -> tuple[NDArray[np.float32], Arrays]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -56,19 +57,23 @@ def _end_with_the_parent() -> None:
 
 @contextmanager
 def _inheritable() -> Iterator[None]:
-    """Let a new process inherit one thread per library, since workers share the cores, and no Ctrl-C.
+    """Let a new process inherit one thread per library, but no Ctrl-C and no script: workers share the cores.
 
     Ctrl-C reaches the whole group of processes, but only the trainer reacts to it. A process inherits the
     mask of signals, so the mask holds from its first instruction on.
     """
     resource_tracker.ensure_running()  # the start of a process would start it and lift the mask
     before = {name: os.environ.get(name) for name in THREADS}
+    main = sys.modules["__main__"]
+    script = {name: main.__dict__.pop(name, None) for name in ("__file__", "__spec__")}
+    main.__spec__ = None  # a worker does not run the script that started the training
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        main.__dict__.update({name: value for name, value in script.items() if value is not None})
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

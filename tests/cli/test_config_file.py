@@ -51,6 +51,8 @@ def test_options_come_from_the_file_and_the_command_line_wins(config):
     }
     words = expanded([f"--config={config}", "--env", "mine:Task-v0"], command("train es"))
     assert "--task" not in words  # --env is another spelling of it
+    config.write_text('env = "mine:Task-v0"')
+    assert expanded(["oracle", f"--config={config}"], command("evaluate"))[1:] == ["--task", "mine:Task-v0"]
 
 
 def test_switches_and_repeated_options(tmp_path):

@@ -175,8 +175,8 @@ def accepted(monkeypatch):
     """Commands do nothing once they are parsed."""
     for command in commands().values():
         monkeypatch.setattr(command, "run", lambda self: 0)
-        if hasattr(command, "begun"):
-            monkeypatch.setattr(command, "begun", lambda self: replace(self, resume=False))
+        if hasattr(command, "stored_command"):
+            monkeypatch.setattr(command, "stored_command", lambda self: replace(self, resume=False))
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: " ".join(line.words))

@@ -113,7 +113,8 @@ class TrainES:
         environment = Environment.of(Environment(self.task, self.engine, first, self.episode_seconds))
         settings = {name: getattr(self, name) for name in POLICY if getattr(self, name) is not None}
         policy = new_policy(environment, self.attention, seed=search.seed, **settings)
-        if self.resume and self.resume_from != 0 and RunFolder(self.out).generations():
+        saved = RunFolder(self.out).generations() if self.resume else []
+        if saved and self.resume_from in (None, *saved):
             begun = self.stored_command()
             if all(getattr(begun, name) == getattr(self, name) for name in ("attention", *POLICY)):
                 policy = load(self.out, self.resume_from)  # as it began, also if Python began the run

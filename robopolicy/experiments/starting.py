@@ -107,7 +107,8 @@ class Start(NamedTuple):
             for name in sorted(old.keys() | new.keys()):
                 if name not in may_change and old.get(name) != new.get(name):
                     raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")
-        if features is not None and self.resume_from != 0 and self.folder.generations():
+        saved = self.folder.generations()
+        if features is not None and saved and self.resume_from in (None, *saved):
             check_features(self.folder.load(self.resume_from)[1], features)
         with self.folder.locked():
             if self.resume_from is not None:

@@ -355,9 +355,9 @@ def test_a_checkpoint_of_another_policy_or_other_data_is_refused(tmp_path):
     config = replace(CONFIG, validation=0.0)
     cloned(tmp_path / "run", config)
     longer = replace(config, steps=20)
-    with pytest.raises(CheckpointError, match=r"features .* of the checkpoint are not those of this config"):
+    with pytest.raises(CheckpointError, match=r"features .* of the checkpoint are not those of this policy"):
         cloned(tmp_path / "run", longer, replace(POLICY, width=16), fresh=False)
-    with pytest.raises(CheckpointError, match=r"features statistics/.* are not those of this config"):
+    with pytest.raises(CheckpointError, match=r"features statistics/.* are not those of this policy"):
         cloned(tmp_path / "run", longer, frames=ToyFrames(seed=5), fresh=False)
 
 

@@ -140,7 +140,7 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     def robot(self) -> Description:
         """The robot in a manifest: `name` and `safe_stop` at least."""
-        return {"name": type(self).__name__, "safe_stop": "not described: it is up to whoever runs the robot"}
+        return {"name": type(self).__name__, "safe_stop": "not described: the operator of the robot decides"}
 
     def describe(self) -> Description:
         """All that someone who connects a real robot needs, as JSON holds it."""

@@ -1,4 +1,4 @@
-"""What commands say of a full disk: one line with its place, whoever it is that finds it full."""
+"""A full disk: every command gives one line with the place."""
 
 from io import FileIO
 

@@ -18,7 +18,7 @@ from robopolicy.envs.sweep import mirror as sweep_mirror
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
-from robopolicy.training.batches import Batches, Mirror, Prefetcher, split_by_episode, statistics
+from robopolicy.training.batches import Batches, Mirror, split_by_episode, statistics
 from robopolicy.training.bc import BCConfig, Rollouts, train
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.descent import Descent, HeldOut, Keys
@@ -290,64 +290,6 @@ def test_every_validation_batch_covers_all_validation_episodes():
     assert record == {"validation/loss": 1.0, "validation/action_error": pytest.approx(0.5)}
     assert [len(np.unique(batch.images["image"])) for batch in seen] == [10, 10, 10, 10]
     assert HeldOut(frames, np.arange(0), 20).record(Asked(), None) == {}
-
-
-def test_training_and_validation_have_different_episodes():
-    episode = np.repeat(np.arange(10), [3, 5, 2, 7, 1, 4, 6, 2, 3, 9])
-    split = split_by_episode(episode, 0.25, seed=3)
-    assert sorted([*split.train, *split.validation]) == list(range(len(episode)))
-    assert len(set(episode[split.validation])) == 3
-    assert not set(episode[split.train]) & set(episode[split.validation])
-    with pytest.raises(ValueError, match=r"validation is 0.9: of 1 episodes none would be left"):
-        split_by_episode(np.zeros(4), 0.9, 0)
-
-
-def test_an_epoch_has_every_frame_once_in_a_new_order():
-    batches = Batches(ToyFrames(), np.arange(5, 25), 8, 0, None, 0.0)
-    seen = np.concatenate([batches.indices(step) for step in range(5)])
-    assert sorted(seen[:20]) == sorted(seen[20:]) == list(range(5, 25))
-    assert list(seen[:20]) != list(seen[20:])
-    again = Batches(ToyFrames(), np.arange(5, 25), 8, 0, None, 0.0)
-    np.testing.assert_array_equal(again.indices(4), batches.indices(4))  # whatever was read before
-
-
-def test_images_vectors_and_actions_of_a_frame_are_mirrored_together():
-    frames = ToyFrames()
-    plain = Batches(frames, np.arange(120), 64, 0, None, 0.0).at(0)
-    mirrored = Batches(frames, np.arange(120), 64, 0, MIRROR, 0.0).at(0)
-    images, seen = mirrored.images["image"], plain.images["image"]
-    flipped = (images != seen).any(axis=(1, 2, 3))
-    assert 16 < flipped.sum() < 48
-    np.testing.assert_array_equal(images[flipped], seen[flipped][:, :, ::-1])
-    moved = sweep_mirror.mirrored_poses(plain.vectors["poses"][flipped])
-    np.testing.assert_array_equal(mirrored.vectors["poses"][flipped], moved)
-    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.action(plain.action[flipped]))
-    np.testing.assert_array_equal(mirrored.action[~flipped], plain.action[~flipped])
-
-
-def test_jitter_changes_colours_alone():
-    frames = ToyFrames()
-    plain = Batches(frames, np.arange(120), 8, 0, None, 0.0).at(0)
-    jittered = Batches(frames, np.arange(120), 8, 0, None, 0.1).at(0)
-    images, seen = jittered.images["image"], plain.images["image"]
-    gains = images[:, 0, 0].astype(float) / seen[:, 0, 0]
-    assert gains.min() > 0.87
-    assert gains.max() < 1.13
-    assert len(np.unique(gains.round(3))) > 5
-    wanted = np.clip(gains[:, None, None] * seen, 0, 255)
-    assert np.abs(images - wanted).max() <= 200 / 40 + 1  # rounding of 40 * gain, scaled up
-    np.testing.assert_array_equal(jittered.action, plain.action)
-
-
-def test_the_consumer_of_batches_receives_errors_of_the_reader():
-    class Broken(ToyFrames):
-        def images(self, indices):
-            raise OSError("the disk is gone")
-
-    prefetcher = Prefetcher(Batches(Broken(), np.arange(120), 8, 0, None, 0.0), 0, 3)
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(iter(prefetcher))
-    prefetcher.close()
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.physics.arms import arm_with_spatula
 from robopolicy.envs.physics.bullet import BulletClient, pybullet
+from robopolicy.envs.physics.bullet_arms import arm_with_spatula
 from robopolicy.envs.sweep import kinematics
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
 from robopolicy.envs.sweep.workspace import LIP

@@ -39,7 +39,7 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 def make_arms(engine: str, tool: Array) -> ArmsPhysics:
     """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
 
-    Raises as `make_physics` does. Both engines read the arm's model from the package pybullet.
+    Raises as `make_physics` does.
     """
     physics: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
     return physics

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
+from robopolicy.envs.physics.arms import ARM, GREEN, RED, WOOD, Placement, bowl_walls, roll_pitch_yaw
 from robopolicy.envs.physics.base import Array, View
-from robopolicy.envs.physics.bullet import BulletWorld
+from robopolicy.envs.physics.bullet import BulletWorld, pybullet_data
 from robopolicy.writing import scratch
 
 ARM_JOINTS = 7
@@ -33,9 +35,9 @@ class BulletArmsConfig:
 
 
 class BulletArms(BulletWorld):
-    """Two arms `kuka_iiwa/model.urdf` of pybullet_data with spatulas; implements `ArmsPhysics`.
+    """Two arms `kuka_iiwa/model.urdf` of pybullet_data with our spatulas; implements `ArmsPhysics`.
 
-    Only the spatula of an arm collides.
+    A test holds the arms to `assets/iiwa/iiwa.xml`. Only the spatula of an arm collides.
     """
 
     def __init__(self, tool: Array, config: BulletArmsConfig | None = None) -> None:
@@ -147,5 +149,60 @@ class BulletArms(BulletWorld):
         bullet = self.client
         return np.array([bullet.getBasePositionAndOrientation(ball)[0] for ball in self._balls])
 
+    def ball_turns(self) -> Array:
+        bullet = self.client
+        turns = [bullet.getBasePositionAndOrientation(ball)[1] for ball in self._balls]
+        return np.array([bullet.getMatrixFromQuaternion(turn) for turn in turns]).reshape(-1, 3, 3)
+
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         return self.picture(view, width, height, 5.0, lightDirection=(1.0, -0.6, 2.0))
+
+
+def arm_with_spatula(tool: Array) -> str:
+    """URDF, with absolute mesh paths, of the arm and the spatula at `tool` [4, 4] on its last link."""
+    folder = Path(pybullet_data.getDataPath()) / "kuka_iiwa"
+    arm = ElementTree.parse(folder / "model.urdf").getroot()
+    for mesh in arm.iter("mesh"):
+        mesh.set("filename", str(folder / mesh.attrib["filename"]))
+    arm.append(_spatula())
+    joint = ElementTree.SubElement(arm, "joint", name="spatula", type="fixed")
+    ElementTree.SubElement(joint, "parent", link="lbr_iiwa_link_7")
+    ElementTree.SubElement(joint, "child", link="spatula")
+    turn = " ".join(f"{angle:.17g}" for angle in roll_pitch_yaw(tool))
+    place = " ".join(f"{value:.9g}" for value in tool[:3, 3])
+    ElementTree.SubElement(joint, "origin", xyz=place, rpy=turn)
+    return ElementTree.tostring(arm, encoding="unicode")
+
+
+def _spatula() -> ElementTree.Element:
+    """URDF of the spatula in the description of the arm."""
+    model = ElementTree.parse(ARM).getroot()
+    body = _found(model, ".//body[@name='spatula']")
+    link = ElementTree.Element("link", name="spatula")
+    own = _found(body, "inertial").attrib
+    inertial = ElementTree.SubElement(link, "inertial")
+    ElementTree.SubElement(inertial, "origin", xyz=own["pos"])
+    ElementTree.SubElement(inertial, "mass", value=own["mass"])
+    moments = zip(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), own["fullinertia"].split(), strict=True)
+    ElementTree.SubElement(inertial, "inertia", dict(moments))
+    for geom in body.findall("geom"):
+        is_box = "size" in geom.attrib
+        shape = ElementTree.SubElement(link, "collision" if is_box else "visual")
+        ElementTree.SubElement(shape, "origin", xyz=geom.get("pos", "0 0 0"))
+        geometry = ElementTree.SubElement(shape, "geometry")
+        if is_box:
+            sides = " ".join(str(2 * float(half)) for half in geom.attrib["size"].split())
+            ElementTree.SubElement(geometry, "box", size=sides)
+            continue
+        file = _found(model, f".//mesh[@name='{geom.attrib['mesh']}']").attrib["file"]
+        ElementTree.SubElement(geometry, "mesh", filename=str((ARM.parent / file).resolve()))
+        color = _found(model, f".//default[@class='{geom.attrib['class']}']/geom").attrib["rgba"]
+        material = ElementTree.SubElement(shape, "material", name="steel")
+        ElementTree.SubElement(material, "color", rgba=color)
+    return link
+
+
+def _found(parent: ElementTree.Element, path: str) -> ElementTree.Element:
+    element = parent.find(path)
+    assert element is not None, path
+    return element

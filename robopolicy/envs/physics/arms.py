@@ -10,10 +10,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from robopolicy.envs.physics.base import Array, Engine
+from robopolicy.envs.physics.base import Array, Engine, Lighting
 
 ARM = Path(str(files("robopolicy.assets") / "iiwa" / "iiwa.xml"))  # the arm with its spatula
 RED, GREEN, WOOD = (0.85, 0.1, 0.1, 1.0), (0.15, 0.6, 0.25, 1.0), (0.78, 0.72, 0.62, 1.0)
+TABLE_LIGHT = Lighting((1.0, -0.6, 2.0), ambient=0.6, far=5.0)
+THICKNESS = 0.1  # m, of the table's top
+FLOOR = 0.002  # m, thickness of a bowl's floor, which is visual only: balls lie on the table
 WALLS = 12  # per bowl; Bullet crashes with more than 16 shapes in a body
 
 

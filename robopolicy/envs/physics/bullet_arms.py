@@ -10,7 +10,18 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.arms import ARM, GREEN, RED, WOOD, Placement, bowl_walls, roll_pitch_yaw
+from robopolicy.envs.physics.arms import (
+    ARM,
+    FLOOR,
+    GREEN,
+    RED,
+    TABLE_LIGHT,
+    THICKNESS,
+    WOOD,
+    Placement,
+    bowl_walls,
+    roll_pitch_yaw,
+)
 from robopolicy.envs.physics.base import Array, View
 from robopolicy.envs.physics.bullet import BulletWorld, pybullet_data
 from robopolicy.writing import scratch
@@ -31,7 +42,7 @@ class BulletArmsConfig:
     velocity_gain: float = 1.0
     friction: float = 0.4
     rolling_friction: float = 0.003  # m; Bullet multiplies it by the friction of the surface below a ball
-    table_height: float = 0.1  # m, thickness of the table top
+    table_height: float = THICKNESS  # m, thickness of the table top
 
 
 class BulletArms(BulletWorld):
@@ -100,7 +111,7 @@ class BulletArms(BulletWorld):
             )
             bullet.changeDynamics(body, -1, lateralFriction=config.friction)
             floor = bullet.createVisualShape(
-                bullet.GEOM_CYLINDER, radius=bowl.radius, length=0.002, rgbaColor=GREEN
+                bullet.GEOM_CYLINDER, radius=bowl.radius, length=FLOOR, rgbaColor=GREEN
             )
             bullet.createMultiBody(0.0, -1, floor, (*bowl.center, 0.0))  # visual only: balls lie on the table
 
@@ -155,7 +166,7 @@ class BulletArms(BulletWorld):
         return np.array([bullet.getMatrixFromQuaternion(turn) for turn in turns]).reshape(-1, 3, 3)
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return self.picture(view, width, height, 5.0, lightDirection=(1.0, -0.6, 2.0))
+        return self.picture(view, width, height, TABLE_LIGHT)
 
 
 def arm_with_spatula(tool: Array) -> str:

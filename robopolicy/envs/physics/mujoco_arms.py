@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robopolicy.envs.physics.arms import ARM, GREEN, RED, WOOD, Placement, bowl_walls, roll_pitch_yaw
+from robopolicy.envs.physics.arms import (
+    ARM,
+    FLOOR,
+    GREEN,
+    RED,
+    THICKNESS,
+    WOOD,
+    Placement,
+    bowl_walls,
+    roll_pitch_yaw,
+)
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.physics.mujoco import MujocoWorld, mujoco, set_scene
 
@@ -78,7 +88,7 @@ class MujocoArms(MujocoWorld):
             "condim": 6,
         }
         box, world = mujoco.mjtGeom.mjGEOM_BOX, spec.worldbody
-        half = [*placement.table, 0.05]
+        half = [*placement.table, THICKNESS / 2]
         world.add_geom(type=box, size=half, pos=[0.0, 0.0, -half[2]], rgba=WOOD, **contact)
         for bowl in placement.bowls:
             for size, place, (x, y, z, w) in zip(*bowl_walls(bowl), strict=True):
@@ -86,7 +96,7 @@ class MujocoArms(MujocoWorld):
                 world.add_geom(type=box, size=size, pos=where, quat=[w, x, y, z], rgba=GREEN, **contact)
             world.add_geom(
                 type=mujoco.mjtGeom.mjGEOM_CYLINDER,
-                size=[bowl.radius, 0.001, 0.0],
+                size=[bowl.radius, FLOOR / 2, 0.0],
                 pos=[*bowl.center, 0.0],
                 rgba=GREEN,
                 contype=0,

@@ -108,7 +108,11 @@ def read_obj(path: Path) -> Mesh:
     Raises FileNotFoundError, or ValueError, in one line, for a file without such faces.
     """
     rows: dict[str, list[list[str]]] = {"v": [], "vn": [], "f": []}
-    for line in path.read_text().splitlines():
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"mesh {path} does not exist") from error
+    for line in lines:
         kind, *words = line.split() or [""]
         if kind in rows:
             rows[kind].append(words)
@@ -120,9 +124,11 @@ def read_obj(path: Path) -> Mesh:
         pairs = corners.reshape(-1, 3, 2)
         if pairs.min() < 0 or pairs[..., 0].max() >= len(vertices) or pairs[..., 1].max() >= len(normals):
             raise ValueError("a face names a corner that it has not")
+        lengths = np.linalg.norm(normals, axis=1, keepdims=True)
+        if not lengths.all():
+            raise ValueError("it has a normal of length zero")
     except ValueError as error:
         raise ValueError(
             f"mesh {path} is not read: {error}; faces must be triangles such as 1//1 2//2 3//3"
         ) from error
-    lengths = np.linalg.norm(normals, axis=1, keepdims=True)
     return Mesh(vertices, normals / lengths, pairs[..., 0].copy(), pairs[..., 1].copy())

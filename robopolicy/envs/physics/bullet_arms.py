@@ -126,7 +126,8 @@ class BulletArms(BulletWorld):
                 (x, y, 0.0),
                 turn,
                 useFixedBase=1,
-                flags=0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES,
+                flags=bullet.URDF_USE_INERTIA_FROM_FILE
+                | (0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES),
             )
         for link in range(-1, bullet.getNumJoints(arm)):
             if link != SPATULA:

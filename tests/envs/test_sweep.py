@@ -211,17 +211,6 @@ def test_the_demonstrator_is_deterministic_and_separates_noise_from_intent():
         env.demonstrator(0, 1.5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_chain_matches_the_engines(engine):
-    env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
-    env.reset(seed=0)
-    world = env.physics.tools()
-    for arm, (x, y, yaw) in enumerate(env.bases):
-        pose = kinematics.frame((0, 0, yaw), (x, y, 0)) @ kinematics.forward(env.physics.joints()[arm])[0]
-        np.testing.assert_allclose(pose[:3, 3], world[0][arm], atol=1e-6)
-        np.testing.assert_allclose(pose[:3, :3], world[1][arm], atol=1e-6)
-
-
 def test_inverse_kinematics_undo_forward_within_limits_and_jacobians_differentiate():
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -52,12 +52,14 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
     return physics
 
 
-def make_arms(engine: str, tool: Array) -> ArmsPhysics:
+def make_arms(engine: str, tool: Array, *, visible: bool) -> ArmsPhysics:
     """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
 
-    Raises as `make_physics` does.
+    Rendering needs `visible`. Raises as `make_physics` does.
     """
-    physics: ArmsPhysics = getattr(loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
+    physics: ArmsPhysics = getattr(loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(
+        tool, visible=visible
+    )
     return physics
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -28,6 +29,7 @@ from robopolicy.writing import scratch
 
 ARM_JOINTS = 7
 SPATULA = 7  # link of the spatula
+NONE = -1  # in place of a shape
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,14 @@ class BulletArms(BulletWorld):
     A test holds the arms to `assets/iiwa/iiwa.xml`. Only the spatula of an arm collides.
     """
 
-    def __init__(self, tool: Array, config: BulletArmsConfig | None = None) -> None:
-        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link."""
+    def __init__(self, tool: Array, config: BulletArmsConfig | None = None, *, visible: bool = False) -> None:
+        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
+
+        `visible` loads the visual shapes for rendering, which takes 7 of 55 ms of a reset.
+        """
         super().__init__()
         self.config = config or BulletArmsConfig()
+        self._visible = visible
         self._arm = arm_with_spatula(tool)
         self._arms: list[int] = []
         self._balls: list[int] = []
@@ -67,7 +73,7 @@ class BulletArms(BulletWorld):
             for base, joints in zip(placement.bases, placement.joints, strict=True)
         ]
         shape = bullet.createCollisionShape(bullet.GEOM_SPHERE, radius=placement.ball_radius)
-        visual = bullet.createVisualShape(bullet.GEOM_SPHERE, radius=placement.ball_radius, rgbaColor=RED)
+        visual = self._visual(bullet.GEOM_SPHERE, radius=placement.ball_radius, rgbaColor=RED)
         self._balls = []
         for center in placement.balls:
             ball = bullet.createMultiBody(placement.ball_mass, shape, visual, center.tolist())
@@ -88,32 +94,37 @@ class BulletArms(BulletWorld):
         table = bullet.createMultiBody(
             0.0,
             bullet.createCollisionShape(bullet.GEOM_BOX, halfExtents=half),
-            bullet.createVisualShape(bullet.GEOM_BOX, halfExtents=half, rgbaColor=WOOD),
+            self._visual(bullet.GEOM_BOX, halfExtents=half, rgbaColor=WOOD),
             (0.0, 0.0, -half[2]),
         )
         bullet.changeDynamics(table, -1, lateralFriction=config.friction)
         for bowl in placement.bowls:
             sizes, places, turns = bowl_walls(bowl)
             kinds = [bullet.GEOM_BOX] * len(sizes)
-            body = bullet.createMultiBody(
-                0.0,
-                bullet.createCollisionShapeArray(
-                    kinds, halfExtents=sizes, collisionFramePositions=places, collisionFrameOrientations=turns
-                ),
-                bullet.createVisualShapeArray(
+            walls = bullet.createCollisionShapeArray(
+                kinds, halfExtents=sizes, collisionFramePositions=places, collisionFrameOrientations=turns
+            )
+            visual = NONE
+            if self._visible:
+                visual = bullet.createVisualShapeArray(
                     kinds,
                     halfExtents=sizes,
                     visualFramePositions=places,
                     visualFrameOrientations=turns,
                     rgbaColors=[GREEN] * len(sizes),
-                ),
-                (*bowl.center, 0.0),
-            )
+                )
+            body = bullet.createMultiBody(0.0, walls, visual, (*bowl.center, 0.0))
             bullet.changeDynamics(body, -1, lateralFriction=config.friction)
-            floor = bullet.createVisualShape(
-                bullet.GEOM_CYLINDER, radius=bowl.radius, length=FLOOR, rgbaColor=GREEN
-            )
-            bullet.createMultiBody(0.0, -1, floor, (*bowl.center, 0.0))  # visual only: balls lie on the table
+            # Balls lie on the table. Without a floor the physics would not be the same to the bit.
+            floor = self._visual(bullet.GEOM_CYLINDER, radius=bowl.radius, length=FLOOR, rgbaColor=GREEN)
+            bullet.createMultiBody(0.0, NONE, floor, (*bowl.center, 0.0))
+
+    def _visual(self, kind: int, **shape: Any) -> int:
+        """A visual shape, or none."""
+        if not self._visible:
+            return NONE
+        visual: int = self.client.createVisualShape(kind, **shape)
+        return visual
 
     def _load_arm(self, base: Array, joints: Array) -> int:
         bullet, config = self.client, self.config
@@ -121,7 +132,14 @@ class BulletArms(BulletWorld):
         turn = (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2))
         with scratch() as folder:
             (folder / "arm.urdf").write_text(self._arm)
-            arm: int = bullet.loadURDF(str(folder / "arm.urdf"), (x, y, 0.0), turn, useFixedBase=1)
+            arm: int = bullet.loadURDF(
+                str(folder / "arm.urdf"),
+                (x, y, 0.0),
+                turn,
+                useFixedBase=1,
+                flags=bullet.URDF_USE_INERTIA_FROM_FILE
+                | (0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES),
+            )
         for link in range(-1, bullet.getNumJoints(arm)):
             if link != SPATULA:
                 bullet.setCollisionFilterGroupMask(arm, link, 0, 0)

@@ -44,8 +44,11 @@ class MujocoArms(MujocoWorld):
     Only the spatula of an arm collides. Gravity does not act on the arms: Bullet's motors compensate for it.
     """
 
-    def __init__(self, tool: Array, config: MujocoArmsConfig | None = None) -> None:
-        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link."""
+    def __init__(self, tool: Array, config: MujocoArmsConfig | None = None, *, visible: bool = False) -> None:
+        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
+
+        `visible` has no effect: rendering costs nothing here until a picture is drawn.
+        """
         super().__init__()
         self.config = config or MujocoArmsConfig()
         self._tool = tool

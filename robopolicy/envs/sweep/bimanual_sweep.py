@@ -140,7 +140,7 @@ class BimanualSweep(SimulatedTask):
         self.config = config
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
-        self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL)
+        self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL, visible=self.renderer == "tiny")
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
             self.cameras = {"image": description.camera(config.image_size, CAMERA)}

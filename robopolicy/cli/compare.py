@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Seed
+from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.comparison import Row, compare, compared_on
@@ -39,6 +39,7 @@ class Compare:
     engine: Engine = None
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
+    renderer: Renderer = None
     picture: Path | None = None
     """Picture of return against FLOPs to write: .png or .svg."""
     json: Json = False
@@ -47,7 +48,7 @@ class Compare:
         """Play, draw, print."""
         seeds = seeds_from(self.seed, self.episodes)
         check_picture("picture", self.picture)
-        environment = compared_on(self.runs, self.engine, self.preset, self.episode_seconds)
+        environment = compared_on(self.runs, self.engine, self.preset, self.episode_seconds, self.renderer)
         with CountingProgress("playing", len(self.runs) * self.episodes, "episodes") as progress:
             rows = compare(
                 self.runs,

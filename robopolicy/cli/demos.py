@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robopolicy.cli.options import Json, NewEngine, TrainedTask
+from robopolicy.cli.options import Json, NewEngine, Renderer, TrainedTask
 from robopolicy.cli.progress import RecordingProgress
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.demonstrations import record_demonstrations, score_of
@@ -36,6 +36,7 @@ class Demos:
     keep_failed: bool = False
     """Keep episodes without success. Without this flag, another seed replaces each of them."""
     engine: NewEngine = None
+    renderer: Renderer = None
     image_size: int | None = None
     """Side of the camera's image, in pixels. Default: that of the task; 500 on the bimanual sweep."""
     balls: int | None = None
@@ -47,7 +48,8 @@ class Demos:
     def run(self) -> None:
         """Record."""
         score = score_of(self.task)
-        settings = {name: v for name in ("balls", "image_size") if (v := getattr(self, name)) is not None}
+        own = {name: getattr(self, name) for name in ("renderer", "balls", "image_size")}
+        settings = {name: value for name, value in own.items() if value is not None}
         names = ("episodes", "seed", "noise", "keep_failed", "engine", "workers")
         with RecordingProgress(self.episodes, self.task, score.phrase) as progress:
             result = record_demonstrations(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, Env, Json, Preset, Seed
+from robopolicy.cli.options import Engine, Env, Json, Preset, Renderer, Seed
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.deployment import Listening, deploy
 from robopolicy.experiments.evaluation import FIRST_SEED
@@ -45,6 +45,7 @@ class Deploy:
     env: Env = None
     engine: Engine = None
     preset: Preset = None
+    renderer: Renderer = None
     misses: int = MISSES
     """Consecutive steps without a command in time that stop the robot."""
     wait: Annotated[bool, arg(help="Wait for a policy that another program starts.")] = False
@@ -59,7 +60,7 @@ class Deploy:
         one_of("robot", self.robot, ROBOTS)
         if not self.wait and (self.host, self.port) != (LOOPBACK, 0):
             raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
-        names = ("seconds", "episodes", "seed", "engine", "preset", "misses")
+        names = ("seconds", "episodes", "seed", "engine", "preset", "renderer", "misses")
         result = deploy(
             self.bundle,
             **{name: getattr(self, name) for name in names},

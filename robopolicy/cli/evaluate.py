@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Seed, Task
+from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Renderer, Seed, Task
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
@@ -35,12 +35,15 @@ class Evaluate:
     engine: Engine = None
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
+    renderer: Renderer = None
     json: Json = False
 
     def run(self) -> None:
         """Play and print."""
         seeds = seeds_from(self.seed, self.episodes)
-        environment = played_on([self.policy], self.task, self.engine, self.preset, self.episode_seconds)
+        environment = played_on(
+            [self.policy], self.task, self.engine, self.preset, self.episode_seconds, self.renderer
+        )
         with CountingProgress("playing", self.episodes, "episodes") as progress:
             evaluation = evaluate(
                 self.policy, environment, seeds, on_begin=progress.begin, on_episode=progress.advance

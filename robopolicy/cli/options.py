@@ -20,6 +20,10 @@ Engine = Annotated[
 NewEngine = Annotated[
     str | None, arg(help="Physics engine: bullet or mujoco. Default: bullet if installed, else mujoco.")
 ]
+Renderer = Annotated[
+    str | None,
+    arg(help="Renderer of pictures: software, tiny (bullet's) or opengl (mujoco's). Default: software."),
+]
 Preset = Annotated[str | None, arg(help="Variant of the task. Default: the first one of the task.")]
 EpisodeSeconds = Annotated[
     float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")

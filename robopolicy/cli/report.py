@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Seed
+from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
 from robopolicy.cli.progress import CountingProgress, Lines
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.reporting import report
@@ -40,6 +40,7 @@ class Report:
     engine: Engine = None
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
+    renderer: Renderer = None
     video: Annotated[bool, arg(help_behavior_hint="(default: False)")] = True
     """Leave out the films, which take most of the time."""
     size: tuple[int, int] = (640, 360)
@@ -48,7 +49,7 @@ class Report:
 
     def run(self) -> None:
         """Play, film, write."""
-        names = ("episodes", "seed", "engine", "preset", "episode_seconds", "video", "size")
+        names = ("episodes", "seed", "engine", "preset", "episode_seconds", "renderer", "video", "size")
         with CountingProgress("playing", None, "episodes") as progress:
             result = report(
                 self.runs,
@@ -67,7 +68,7 @@ class Report:
         """The command line that makes this page."""
         words = ["robopolicy", "report", *self.runs, "--out", str(self.out)]
         words += [] if engine is None else ["--engine", engine]
-        for name in ("episodes", "seed", "preset", "episode_seconds"):
+        for name in ("episodes", "seed", "preset", "episode_seconds", "renderer"):
             value = getattr(self, name)
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]

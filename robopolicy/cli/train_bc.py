@@ -14,6 +14,7 @@ from robopolicy.cli.options import (
     EpisodeSeconds,
     Json,
     NewEngine,
+    Renderer,
     Resume,
     ResumeFrom,
     TrainedTask,
@@ -79,6 +80,7 @@ class TrainBC:
     """Precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator)."""
     engine: NewEngine = None
     episode_seconds: EpisodeSeconds = None
+    renderer: Renderer = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that play rollouts."""
     training: Training = field(default_factory=Training)
@@ -94,7 +96,8 @@ class TrainBC:
         """
         folder = RunFolder(self.out)
         stored = folder.config().get("command")
-        if not isinstance(stored, dict) or stored.keys() - {CACHE} != self._stored().keys():
+        stored = {"renderer": None, **stored} if isinstance(stored, dict) else {}  # once no setting
+        if stored.keys() - {CACHE} != self._stored().keys():
             raise ValueError(f"out is {str(self.out)!r}: its config.json is not of a cloning run")
         where = f"{str(folder.config_path)!r}:"
         data = stored["data"]
@@ -117,6 +120,7 @@ class TrainBC:
         iterations = self.iterations
         if iterations is None:
             iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS
+        others = {"renderer": self.renderer} if self.renderer else {}
         settings = {name: getattr(self, name) for name in ("patch", "qk_norm", "head", "samples")}
         with CloningProgress(self.training, f"{self.attention} on {self.task}") as progress:
             run = train_bc(
@@ -124,7 +128,7 @@ class TrainBC:
                 self.data,
                 self.training,
                 out=self.out,
-                env=Environment(self.task, self.engine, None, self.episode_seconds),
+                env=Environment(self.task, self.engine, None, self.episode_seconds, others),
                 preset=self.preset,
                 settings={**settings, "iterations": iterations},
                 precision=self.precision,

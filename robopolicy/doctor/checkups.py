@@ -28,6 +28,8 @@ MODULE_NAMES = {  # of packages whose module has another name
     "tensorboardx": "tensorboardX",
 }
 
+OWN_RENDERERS = {"bullet": "tiny", "mujoco": "opengl"}
+
 Check = Callable[[], str]
 
 
@@ -54,10 +56,9 @@ def draw(engine: str) -> str:
     """Draw the stepping stones. Returns the name of the renderer, with OpenGL's device or program."""
     import gymnasium
 
-    from robopolicy.envs.physics import renderer
-
     name = f"robopolicy:robopolicy/{TASKS['stepping stones']}"
-    env = gymnasium.make(name, engine=engine, render_mode="rgb_array", render_size=(240, 240))
+    pictures: Any = {"render_mode": "rgb_array", "render_size": (240, 240)}
+    env = gymnasium.make(name, engine=engine, renderer=OWN_RENDERERS[engine], **pictures)
     device = None
     try:
         env.reset(seed=0)
@@ -70,7 +71,7 @@ def draw(engine: str) -> str:
         env.close()
     if picture.max() == picture.min():
         raise RuntimeError("the picture is empty")
-    return renderer(engine) + (f", {device.decode()}" if device else "")
+    return OWN_RENDERERS[engine] + (f", {device.decode()}" if device else "")
 
 
 def devices() -> str:

@@ -99,14 +99,15 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def with_defaults(
-    name: str, engine: str | None = None, preset: str | None = None
+    name: str, engine: str | None = None, preset: str | None = None, renderer: str | None = None
 ) -> tuple[str | None, str | None]:
     """The engine and the preset of the task `name`: `engine` and `preset`, or the defaults if they are None.
 
-    The default preset is the task's first one. A task without engines or presets has None for them.
+    The default preset is the task's first one, the default engine one that `renderer` draws for. A task
+    without engines or presets has None for them.
     """
     if engine is None and has_setting(name, "engine"):
-        engine = default_engine()
+        engine = default_engine(renderer)
     presets = task_class(name).presets
     return engine, presets[0] if preset is None and presets else preset
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.envs.drawing.scene import Scene
 from robopolicy.envs.members import Description
-from robopolicy.envs.physics import ENGINES, default_engine
-from robopolicy.envs.physics.base import Array, Engine
+from robopolicy.envs.physics import ENGINES, check_renderer, default_engine
+from robopolicy.envs.physics.base import Array, Engine, View
 from robopolicy.envs.task import Task
 from robopolicy.naming import one_of
 
@@ -22,13 +23,20 @@ Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
 class SimulatedTask(Task):
-    """A task in one of `ENGINES`, whose subclass makes `physics` and observes it."""
+    """A task in one of `ENGINES`, whose subclass makes `physics` and observes it.
+
+    `renderer` draws its pictures: "software" gives the same picture on every engine.
+    """
 
     physics: Engine
+    _scene: Scene | None = None
 
-    def __init__(self, engine: str | None, render_mode: str | None, render_size: tuple[int, int]) -> None:
+    def __init__(
+        self, engine: str | None, renderer: str, render_mode: str | None, render_size: tuple[int, int]
+    ) -> None:
         """`render_size` is (width, height). Raises ValueError, in one line, for any bad argument."""
-        self.engine = default_engine() if engine is None else one_of("engine", engine, ENGINES)
+        self.engine = default_engine(renderer) if engine is None else one_of("engine", engine, ENGINES)
+        self.renderer = check_renderer(renderer, self.engine)
         if render_mode is not None:
             one_of("render_mode", render_mode, self.metadata["render_modes"])
         sides = render_size if isinstance(render_size, tuple | list) else ()
@@ -75,7 +83,26 @@ class SimulatedTask(Task):
         view = self.view()
         if self.render_mode is None or view is None:
             return None
-        return self.physics.render(view, *self._render_size)
+        return self.picture(view, *self._render_size)
+
+    def picture(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
+        """A picture [height, width, 3] of the world as it is now.
+
+        Raises ValueError, in one line, for a size of zero, and for a view from the inside of a body.
+        """
+        if self.renderer != "software":
+            return self.physics.render(view, width, height)
+        if self._scene is None:
+            self._scene = self.scene()
+        return self._scene.picture(view, width, height, self.poses())
+
+    def scene(self) -> Scene:
+        """What the software renderer draws. Where bodies that stand still change, set `_scene` to None."""
+        raise NotImplementedError
+
+    def poses(self) -> Array:
+        """Poses [M, 4, 4] (to world) of the bodies of `scene` that move."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

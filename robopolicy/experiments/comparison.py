@@ -21,7 +21,11 @@ Row = dict[str, Any]
 
 
 def compared_on(
-    names: Sequence[str], engine: str | None, preset: str | None, episode_seconds: float | None
+    names: Sequence[str],
+    engine: str | None,
+    preset: str | None,
+    episode_seconds: float | None,
+    renderer: str | None = None,
 ) -> Environment:
     """The environment in which runs of one task are compared.
 
@@ -36,7 +40,7 @@ def compared_on(
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
         raise ValueError(f"runs were trained as {trained_on}: all must be of one task")
-    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds)
+    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds, renderer)
 
 
 def compare(

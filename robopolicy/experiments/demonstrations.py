@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from robopolicy.envs.physics import ENGINES, renderer
+from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import gymnasium_id, make, task_class, with_defaults
-from robopolicy.envs.task import Outcome
+from robopolicy.envs.task import Outcome, task_of
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
 from robopolicy.training.datasets import FORMAT
@@ -66,18 +67,19 @@ def record_demonstrations(
     config = RecordingConfig(episodes, seed, noise, keep_failed, outcomes)
     if engine is not None:
         one_of("engine", engine, ENGINES)
-    engine, _ = with_defaults(task, engine)
+    engine, _ = with_defaults(task, engine, None, (settings or {}).get("renderer"))
     check_recording(out, workers)
     merged = {"engine": engine, **contract.demo_settings, **(settings or {})}
     merged = {name: value for name, value in merged.items() if value is not None}
-    make(task, **merged).close()
+    with closing(make(task, **merged)) as env:
+        renderer = getattr(task_of(env), "renderer", task)
     environment = EnvironmentSpec(gymnasium_id(task), merged, task)
     about = {
         "task": task,
         "format": FORMAT,
         "environment": {"id": environment.id, **merged},
         "recording": asdict(config),
-        "renderer": task if engine is None else renderer(engine),
+        "renderer": renderer,
         "versions": versions(),
         "git": git_revision(),
     }

@@ -43,6 +43,7 @@ def deploy(
     seed: int = FIRST_SEED,
     engine: str | None = None,
     preset: str | None = None,
+    renderer: str | None = None,
     misses: int = MISSES,
     listening: Listening | None = None,
     on_message: Callable[[str], None] = lambda text: None,
@@ -55,7 +56,7 @@ def deploy(
       seconds: wall-clock time, s; an episode that ends is followed by the next.
       episodes: whole episodes instead of `seconds`.
       seed: of the first episode.
-      engine, preset: of the task; None for its defaults.
+      engine, preset, renderer: of the task; None for its defaults.
       misses: consecutive steps without a command in time that stop the robot.
       listening: where to wait for a policy that another program starts; None starts it here.
       on_message: called with lines of text.
@@ -78,9 +79,10 @@ def deploy(
     BundlePolicy(opened)  # an error of the other process is raised here, before anything moves
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
-    engine, preset = with_defaults(task, engine, preset)
+    engine, preset = with_defaults(task, engine, preset, renderer)
     shapes = {name: value.shape for name, value in manifest.inputs.items()}
-    env = make(task, engine=engine, preset=preset, **task_class(task).settings_for(shapes))
+    others = task_class(task).settings_for(shapes) | ({"renderer": renderer} if renderer else {})
+    env = make(task, engine=engine, preset=preset, **others)
 
     def connected() -> AbstractContextManager[Link]:
         if listening is None:

@@ -62,7 +62,8 @@ class Environment:
             own = f"{type(task).__module__}:{env.spec.id}"
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
             result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
-        engine, preset = with_defaults(result.task, result.engine, result.preset)
+        renderer = result.others.get("renderer")
+        engine, preset = with_defaults(result.task, result.engine, result.preset, renderer)
         return replace(result, engine=engine, preset=preset)
 
     @property

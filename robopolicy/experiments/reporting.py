@@ -34,6 +34,7 @@ def report(
     engine: str | None = None,
     preset: str | None = None,
     episode_seconds: float | None = None,
+    renderer: str | None = None,
     video: bool = True,
     size: tuple[int, int] = (640, 360),
     command: Callable[[str | None], str] = lambda engine: "robopolicy.experiments.reporting.report",
@@ -48,7 +49,8 @@ def report(
       out: the .html to write.
       episodes: unseen episodes of each run; 0 for none. Default: the evaluation stored beside a run, or 20.
       seed: seed of the first episode, which is also the one in the film.
-      engine, preset, episode_seconds: of the episodes; None for those of the first run and its task.
+      engine, preset, episode_seconds, renderer: of the episodes; None for those of the first run and its
+        task.
       video: make films.
       size: width and height of a film, both even, in pixels.
       command: from the engine to the command line that the page shows.
@@ -63,7 +65,7 @@ def report(
     seeds = seeds_from(seed, PLAYED if episodes is None else episodes, fewest=0)
     check_size(size)
     runs = all_logged(names)
-    environment = played_on(names, None, engine, preset, episode_seconds)
+    environment = played_on(names, None, engine, preset, episode_seconds, renderer)
     for run in runs:
         load(run.name)
     environment.showing({}).make().close()

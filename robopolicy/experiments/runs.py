@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.physics import ENGINES, is_installed
 from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import one_of
@@ -63,9 +63,11 @@ def played_on(
     engine: str | None,
     preset: str | None = None,
     episode_seconds: float | None = None,
+    renderer: str | None = None,
 ) -> Environment:
     """The environment of runs and baselines: by default the task and the engine of the first run.
 
+    An engine that is not installed is no default.
     Baselines alone play the first of all tasks on its default engine. Raises ValueError or FileNotFoundError,
     in one line, for an unknown task, engine or run, and for a run of another task.
     """
@@ -79,7 +81,8 @@ def played_on(
         if other != task:
             raise ValueError(f"task is {task!r}: {name!r} was trained on {other!r}")
     engine = next(filter(None, (engine, *map(engine_of, configs.values()))), None)
-    return Environment.of(Environment(task, engine, preset, episode_seconds))
+    others = {"renderer": renderer} if renderer else {}
+    return Environment.of(Environment(task, engine, preset, episode_seconds, others))
 
 
 def trained_on(trained: Policy) -> Environment:
@@ -89,10 +92,10 @@ def trained_on(trained: Policy) -> Environment:
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:
-    """The engine that a run was trained on; None if its config names none of `ENGINES`."""
+    """The engine that a run was trained on; None if its config names none that is installed."""
     environment = config.get("environment")
     engine = environment.get("engine") if isinstance(environment, dict) else None
-    return engine if engine in ENGINES else None
+    return engine if engine in ENGINES and is_installed(engine) else None
 
 
 def load(run: str | Path, which: str | int | None = None) -> Policy:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.envs.physics import ENGINES, is_installed
 from robopolicy.envs.registry import check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
@@ -159,9 +160,12 @@ def rollout_environment(
 ) -> Environment:
     """The environment of the demonstrations, changed by the settings of `env`.
 
-    Its observations have the shapes of the dataset's.
+    Its observations have the shapes of the dataset's. An engine that is not installed is replaced by the
+    default one.
     """
     settings = {} if dataset.environment is None else dict(dataset.environment.settings)
+    if settings.get("engine") in ENGINES and not is_installed(settings["engine"]):
+        del settings["engine"]
     if isinstance(env, Environment):
         settings |= env.settings
     elif isinstance(env, gymnasium.Env):

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
-SCENE = Scene(Terrain(TerrainConfig(), np.random.default_rng(0)))
+GROUND = Ground(Terrain(TerrainConfig(), np.random.default_rng(0)))
 PERIOD = 0.01
 
 
@@ -21,7 +21,7 @@ def seen(config: SensorConfig, seed: int = 0, frames: int = 30) -> list[dict[str
     images = []
     for frame in range(frames):
         sensors.see(np.array([0.01 * frame, 0.0, 0.42]), 0.0)
-        images.append(sensors.images(SCENE))
+        images.append(sensors.images(GROUND))
     return images
 
 
@@ -29,7 +29,7 @@ def test_perfect_cameras_see_what_is_there():
     for frame, images in enumerate(seen(SensorConfig(), frames=5)):
         for name, image in images.items():
             base = np.array([0.01 * frame, 0.0, 0.42])
-            np.testing.assert_array_equal(image, DepthCamera(CAMERAS[name]).image(SCENE, base, 0.0))
+            np.testing.assert_array_equal(image, DepthCamera(CAMERAS[name]).image(GROUND, base, 0.0))
 
 
 def test_latency_is_counted_in_control_periods():
@@ -65,7 +65,7 @@ def test_a_mount_has_one_error_for_the_whole_episode():
     still = Sensors(CAMERAS, config, PERIOD, np.random.default_rng(1))
     for _ in range(3):
         still.see(np.array([0.0, 0.0, 0.42]), 0.0)
-        np.testing.assert_array_equal(still.images(SCENE)["front_depth"], first[0]["front_depth"])
+        np.testing.assert_array_equal(still.images(GROUND)["front_depth"], first[0]["front_depth"])
 
 
 def test_disturbances_stay_in_their_ranges_and_follow_the_seed():

@@ -269,7 +269,9 @@ def test_a_closed_engine_refuses_calls(engine):
             use()
 
 
-@pytest.mark.parametrize("make", [lambda e: make_physics(e, visible=False), lambda e: make_arms(e, TOOL)])
+@pytest.mark.parametrize(
+    "make", [lambda e: make_physics(e, visible=False), lambda e: make_arms(e, TOOL, visible=False)]
+)
 @pytest.mark.parametrize(("engine", "package"), [("bullet", "pybullet"), ("mujoco", "mujoco")])
 def test_an_engine_that_is_not_installed_is_named(monkeypatch, make, engine, package):
     monkeypatch.setattr("robopolicy.envs.physics.find_spec", lambda name: None)
@@ -281,7 +283,7 @@ def test_an_import_error_of_mujoco_names_the_opengl_backend():
     code = """
 from robopolicy.envs.physics import make_arms, make_physics
 from robopolicy.envs.sweep.kinematics import TOOL
-for make in (lambda: make_physics("mujoco", visible=False), lambda: make_arms("mujoco", TOOL)):
+for make in (lambda: make_physics("mujoco", visible=False), lambda: make_arms("mujoco", TOOL, visible=False)):
     try:
         make()
     except RuntimeError as error:
@@ -300,6 +302,9 @@ def test_an_error_after_the_import_is_not_converted(monkeypatch):
 
     monkeypatch.setattr("robopolicy.envs.physics.mujoco.MujocoPhysics.__init__", fail)
     monkeypatch.setattr("robopolicy.envs.physics.mujoco_arms.MujocoArms.__init__", fail)
-    for make in (lambda: make_physics("mujoco", visible=False), lambda: make_arms("mujoco", TOOL)):
+    for make in (
+        lambda: make_physics("mujoco", visible=False),
+        lambda: make_arms("mujoco", TOOL, visible=False),
+    ):
         with pytest.raises(TypeError, match="the model is broken"):
             make()

@@ -6,7 +6,7 @@ from engine_readings import readings
 
 from robopolicy.envs.physics import ENGINES, make_physics
 from robopolicy.envs.physics.base import BodyState, Start
-from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.gait import TrotConfig, path
 from robopolicy.envs.quadruped.gait import standing as gait_stands
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
@@ -224,7 +224,7 @@ def test_depth_equals_the_engines_own_ray_cast_to_a_millimetre(physics, name):
             np.tile(eye, (len(rays), 1)), rays / length[:, None], reach
         )
         expected = np.minimum(distance / length, camera.config.reach).reshape(24, 32)
-        difference = np.abs(camera.image(Scene(terrain), base, yaw) - expected)
+        difference = np.abs(camera.image(Ground(terrain), base, yaw) - expected)
         # A ray that grazes an edge may hit or miss it: fewer than one in a hundred.
         assert np.mean(difference > 1e-3) < 0.01
 
@@ -234,7 +234,9 @@ def test_level_image_equals_the_image_of_an_endless_stone():
     for config in CAMERAS.values():
         camera = DepthCamera(config)
         np.testing.assert_allclose(
-            camera.image(Scene(endless), np.array([3.0, 0.0, 0.42]), 0.0), camera.level_image(0.42), atol=1e-5
+            camera.image(Ground(endless), np.array([3.0, 0.0, 0.42]), 0.0),
+            camera.level_image(0.42),
+            atol=1e-5,
         )
 
 

@@ -8,8 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.physics.arms import arm_with_spatula
 from robopolicy.envs.physics.bullet import BulletClient, pybullet
+from robopolicy.envs.physics.bullet_arms import arm_with_spatula
 from robopolicy.envs.sweep import kinematics
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
 from robopolicy.envs.sweep.workspace import LIP
@@ -209,17 +209,6 @@ def test_the_demonstrator_is_deterministic_and_separates_noise_from_intent():
     assert not np.array_equal(noisy, actions(2, 0.1))
     with pytest.raises(ValueError, match=r"noise is 1\.5"):
         env.demonstrator(0, 1.5)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_chain_matches_the_engines(engine):
-    env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
-    env.reset(seed=0)
-    world = env.physics.tools()
-    for arm, (x, y, yaw) in enumerate(env.bases):
-        pose = kinematics.frame((0, 0, yaw), (x, y, 0)) @ kinematics.forward(env.physics.joints()[arm])[0]
-        np.testing.assert_allclose(pose[:3, 3], world[0][arm], atol=1e-6)
-        np.testing.assert_allclose(pose[:3, :3], world[1][arm], atol=1e-6)
 
 
 def test_inverse_kinematics_undo_forward_within_limits_and_jacobians_differentiate():

@@ -9,22 +9,38 @@ from types import ModuleType
 
 from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
+from robopolicy.naming import one_of
 
 PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco"}
 ENGINES = tuple(PACKAGES)
+# With the engine to which each belongs: "software" is ours, "tiny" Bullet's, "opengl" MuJoCo's.
+RENDERERS = {"software": None, "tiny": "bullet", "opengl": "mujoco"}
 
 
-def default_engine() -> str:
-    """Bullet if it is installed (it has no wheel for Python 3.12 and later), otherwise MuJoCo."""
-    return "bullet" if find_spec("pybullet") else "mujoco"
+def is_installed(engine: str) -> bool:
+    """Whether the package of one of `ENGINES` is installed."""
+    return find_spec(PACKAGES[engine]) is not None
 
 
-def renderer(engine: str) -> str:
-    """The name of the engine's renderer. Pictures of the same scene differ between renderers."""
-    if engine == "bullet":
-        return "TinyRenderer"
-    _loaded(engine, "mujoco")  # sets MUJOCO_GL
-    return f"MuJoCo {os.environ.get('MUJOCO_GL', 'glfw')}"
+def default_engine(renderer: str | None = None) -> str:
+    """The engine that `renderer` needs; for any, Bullet if it is installed, otherwise MuJoCo.
+
+    Bullet has no wheel for Python 3.12 and later.
+    """
+    needed = RENDERERS.get(renderer) if renderer else None
+    return needed or ("bullet" if is_installed("bullet") else "mujoco")
+
+
+def check_renderer(renderer: str, engine: str) -> str:
+    """Return `renderer` if it draws the worlds of `engine`; otherwise raise ValueError, in one line."""
+    needed = RENDERERS[one_of("renderer", renderer, RENDERERS)]
+    if needed not in (None, engine):
+        allowed = " or ".join(repr(name) for name, its in RENDERERS.items() if its in (None, engine))
+        raise ValueError(
+            f"renderer is {renderer!r}, which draws for engine {needed!r}: for engine {engine!r} it must be "
+            f"{allowed}"
+        )
+    return renderer
 
 
 def make_physics(engine: str, *, visible: bool) -> Physics:
@@ -32,22 +48,27 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 
     Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
     """
-    physics: Physics = getattr(_loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
+    physics: Physics = getattr(loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
     return physics
 
 
-def make_arms(engine: str, tool: Array) -> ArmsPhysics:
+def make_arms(engine: str, tool: Array, *, visible: bool) -> ArmsPhysics:
     """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
 
-    Raises as `make_physics` does. Both engines read the arm's model from the package pybullet.
+    Rendering needs `visible`. Raises as `make_physics` does.
     """
-    physics: ArmsPhysics = getattr(_loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(tool)
+    physics: ArmsPhysics = getattr(loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(
+        tool, visible=visible
+    )
     return physics
 
 
-def _loaded(engine: str, module: str) -> ModuleType:
-    """A module of this package, imported only now so that the tasks' descriptions work without an engine."""
-    if not find_spec(PACKAGES[engine]):
+def loaded(engine: str, module: str) -> ModuleType:
+    """A module of this package, imported only now so that the tasks' descriptions work without an engine.
+
+    Raises ModuleNotFoundError or RuntimeError, in one line, for an engine that is missing or does not load.
+    """
+    if not is_installed(engine):
         raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {PACKAGES[engine]}")
     try:
         return import_module(f"{__name__}.{module}")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from xml.etree import ElementTree
 
 import numpy as np
 
-from robopolicy.envs.physics.base import Array, Engine
+from robopolicy.envs.physics.base import Array, Engine, Lighting
 
+ARM = Path(str(files("robopolicy.assets") / "iiwa" / "iiwa.xml"))  # the arm with its spatula
 RED, GREEN, WOOD = (0.85, 0.1, 0.1, 1.0), (0.15, 0.6, 0.25, 1.0), (0.78, 0.72, 0.62, 1.0)
+TABLE_LIGHT = Lighting((1.0, -0.6, 2.0), ambient=0.6, far=5.0)
+THICKNESS = 0.1  # m, of the table's top
+FLOOR = 0.002  # m, thickness of a bowl's floor, which is visual only: balls lie on the table
 WALLS = 12  # per bowl; Bullet crashes with more than 16 shapes in a body
 
 
@@ -61,6 +63,9 @@ class ArmsPhysics(Engine, Protocol):
     def balls(self) -> Array:
         """Centres of the balls, [N, 3] (m, world)."""
 
+    def ball_turns(self) -> Array:
+        """Rotations of the balls (to world), [N, 3, 3]."""
+
 
 def bowl_walls(bowl: Bowl) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
     """Half extents (m), positions (m) and quaternions (x, y, z, w) of a bowl's walls."""
@@ -74,32 +79,6 @@ def bowl_walls(bowl: Bowl) -> tuple[list[list[float]], list[list[float]], list[l
     return sizes, places, turns
 
 
-def arm_with_spatula(tool: Array) -> str:
-    """URDF of the arm with absolute mesh paths, and the spatula on its last link at the pose `tool` [4, 4].
-
-    Raises ModuleNotFoundError if pybullet_data is not installed.
-    """
-    data = find_spec("pybullet_data")
-    if data is None or not data.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "the model of the arms is in pybullet_data, which is part of the package pybullet"
-        )
-    folder = Path(data.submodule_search_locations[0]) / "kuka_iiwa"
-    arm = ElementTree.parse(folder / "model.urdf").getroot()
-    own = Path(str(files("robopolicy.assets") / "spatula"))
-    spatula = ElementTree.parse(own / "spatula.urdf").getroot()
-    for root, place in ((arm, folder), (spatula, own)):
-        for mesh in root.iter("mesh"):
-            mesh.set("filename", str(place / mesh.attrib["filename"]))
-    arm.extend(spatula.findall("link"))
-    joint = ElementTree.SubElement(arm, "joint", name="spatula", type="fixed")
-    ElementTree.SubElement(joint, "parent", link="lbr_iiwa_link_7")
-    ElementTree.SubElement(joint, "child", link="spatula")
-    turn = (math.atan2(tool[2, 1], tool[2, 2]), -math.asin(tool[2, 0]), math.atan2(tool[1, 0], tool[0, 0]))
-    ElementTree.SubElement(
-        joint,
-        "origin",
-        xyz=" ".join(f"{value:.9g}" for value in tool[:3, 3]),
-        rpy=" ".join(f"{value:.17g}" for value in turn),
-    )
-    return ElementTree.tostring(arm, encoding="unicode")
+def roll_pitch_yaw(pose: Array) -> tuple[float, float, float]:
+    """Angles (rad) about the fixed axes x, y and z of the rotation in `pose` [4, 4]."""
+    return (math.atan2(pose[2, 1], pose[2, 2]), -math.asin(pose[2, 0]), math.atan2(pose[1, 0], pose[0, 0]))

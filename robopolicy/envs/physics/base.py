@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+NEAR = 0.05  # m along the view, where a picture begins
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)  # the identity quaternion (w, x, y, z)
 
 
@@ -64,6 +65,21 @@ class View(NamedTuple):
     field_of_view: float
 
 
+class Lighting(NamedTuple):
+    """The light of pictures, and how far they reach.
+
+    direction: to the light, which comes from afar. ambient: the share that reaches all faces alike. far: the
+    distance (m) along the view beyond which nothing is drawn.
+    """
+
+    direction: tuple[float, float, float]
+    ambient: float
+    far: float
+
+
+STONES_LIGHT = Lighting((1.0, -2.0, 4.0), ambient=0.75, far=20.0)
+
+
 class Start(NamedTuple):
     """The initial scene of a robot among boxes.
 
@@ -89,7 +105,7 @@ class Engine(Protocol):
         """Advance by one control period, in the configured number of physics steps."""
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        """A picture [height, width, 3] of the robots and their world."""
+        """A picture [height, width, 3] of the robots and their world by the engine's own renderer."""
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""

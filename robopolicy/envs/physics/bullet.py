@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import Array, BodyState, Conditions, Start, View
+from robopolicy.envs.physics.base import (
+    NEAR,
+    STONES_LIGHT,
+    Array,
+    BodyState,
+    Conditions,
+    Lighting,
+    Start,
+    View,
+)
 
 
 @contextlib.contextmanager
@@ -92,18 +101,19 @@ class BulletWorld:
     def step(self) -> None:
         self.client.stepSimulation()
 
-    def picture(self, view: View, width: int, height: int, far: float, **light: Any) -> NDArray[np.uint8]:
-        """A picture [height, width, 3] up to `far` (m), without shadows, which would double the time."""
+    def picture(self, view: View, width: int, height: int, lighting: Lighting) -> NDArray[np.uint8]:
+        """A picture [height, width, 3] by TinyRenderer, without shadows, which would double the time."""
         bullet = self.client
         image = bullet.getCameraImage(
             width,
             height,
             bullet.computeViewMatrix(view.eye, view.target, (0.0, 0.0, 1.0)),
-            bullet.computeProjectionMatrixFOV(view.field_of_view, width / height, 0.05, far),
+            bullet.computeProjectionMatrixFOV(view.field_of_view, width / height, NEAR, lighting.far),
             shadow=0,
             renderer=bullet.ER_TINY_RENDERER,
             flags=bullet.ER_NO_SEGMENTATION_MASK,
-            **light,
+            lightDirection=lighting.direction,
+            lightAmbientCoeff=lighting.ambient,
         )[2]
         return np.asarray(image, np.uint8).reshape(height, width, 4)[..., :3].copy()
 
@@ -214,9 +224,7 @@ class BulletPhysics(BulletWorld):
         bullet.applyExternalForce(self.robot, -1, force.tolist(), center, bullet.WORLD_FRAME)
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
-        return self.picture(
-            view, width, height, 20.0, lightDirection=(1.0, -2.0, 4.0), lightAmbientCoeff=0.75
-        )
+        return self.picture(view, width, height, STONES_LIGHT)
 
     def mass_properties(self) -> tuple[float, Array, Array]:
         bullet = self.client

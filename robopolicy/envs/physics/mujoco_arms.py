@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robopolicy.envs.physics.arms import GREEN, RED, WOOD, Placement, arm_with_spatula, bowl_walls
+from robopolicy.envs.physics.arms import (
+    ARM,
+    FLOOR,
+    GREEN,
+    RED,
+    THICKNESS,
+    WOOD,
+    Placement,
+    bowl_walls,
+    roll_pitch_yaw,
+)
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.physics.mujoco import MujocoWorld, mujoco, set_scene
 
@@ -29,17 +39,19 @@ class MujocoArmsConfig:
 
 
 class MujocoArms(MujocoWorld):
-    """Two arms `kuka_iiwa/model.urdf` of pybullet_data with spatulas; implements `ArmsPhysics`.
+    """Two arms `assets/iiwa/iiwa.xml` with spatulas; implements `ArmsPhysics`.
 
     Only the spatula of an arm collides. Gravity does not act on the arms: Bullet's motors compensate for it.
     """
 
-    def __init__(self, tool: Array, config: MujocoArmsConfig | None = None) -> None:
-        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link."""
+    def __init__(self, tool: Array, config: MujocoArmsConfig | None = None, *, visible: bool = False) -> None:
+        """`tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
+
+        `visible` has no effect: rendering costs nothing here until a picture is drawn.
+        """
         super().__init__()
         self.config = config or MujocoArmsConfig()
         self._tool = tool
-        self._arm = arm_with_spatula(tool)
 
     def reset(self, placement: Placement) -> None:
         self.check_open()
@@ -79,7 +91,7 @@ class MujocoArms(MujocoWorld):
             "condim": 6,
         }
         box, world = mujoco.mjtGeom.mjGEOM_BOX, spec.worldbody
-        half = [*placement.table, 0.05]
+        half = [*placement.table, THICKNESS / 2]
         world.add_geom(type=box, size=half, pos=[0.0, 0.0, -half[2]], rgba=WOOD, **contact)
         for bowl in placement.bowls:
             for size, place, (x, y, z, w) in zip(*bowl_walls(bowl), strict=True):
@@ -87,7 +99,7 @@ class MujocoArms(MujocoWorld):
                 world.add_geom(type=box, size=size, pos=where, quat=[w, x, y, z], rgba=GREEN, **contact)
             world.add_geom(
                 type=mujoco.mjtGeom.mjGEOM_CYLINDER,
-                size=[bowl.radius, 0.001, 0.0],
+                size=[bowl.radius, FLOOR / 2, 0.0],
                 pos=[*bowl.center, 0.0],
                 rgba=GREEN,
                 contype=0,
@@ -107,20 +119,15 @@ class MujocoArms(MujocoWorld):
 
     def _arm_spec(self) -> mujoco.MjSpec:
         config = self.config
-        compiler = '<compiler strippath="false" discardvisual="false" fusestatic="false"/>'
-        urdf = self._arm.replace("</robot>", f"<mujoco>{compiler}</mujoco></robot>")
-        spec = mujoco.MjSpec.from_string(urdf)
+        spec = mujoco.MjSpec.from_file(str(ARM))
         for body in spec.bodies[1:]:
             body.gravcomp = 1.0
-            for geom in body.geoms:
-                touches = body.name == "spatula" and geom.type == mujoco.mjtGeom.mjGEOM_BOX
-                geom.contype, geom.conaffinity = int(touches), int(touches)
-                if touches:
-                    geom.rgba[3] = 0.0  # the mesh is visible instead
-                    geom.friction = [config.friction, config.rolling_friction, config.rolling_friction]
-                    geom.solref = [config.contact_time, 1.0]
-                elif geom.group == 0:  # URDF's collision shapes, which would hide the visual ones
-                    geom.rgba[3] = 0.0
+        spatula = spec.body("spatula")
+        spatula.pos, spatula.alt.euler = self._tool[:3, 3], roll_pitch_yaw(self._tool)
+        for geom in spatula.geoms:
+            if geom.contype:
+                geom.friction = [config.friction, config.rolling_friction, config.rolling_friction]
+                geom.solref = [config.contact_time, 1.0]
         for joint, torque in zip(spec.joints, config.motor_torque, strict=True):
             motor = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
             joint.armature = config.rotor
@@ -146,3 +153,6 @@ class MujocoArms(MujocoWorld):
 
     def balls(self) -> Array:
         return np.asarray(self.data.xpos[self._balls])
+
+    def ball_turns(self) -> Array:
+        return np.asarray(self.data.xmat[self._balls].reshape(-1, 3, 3))

@@ -57,11 +57,11 @@ class DepthCamera:
         turn = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
         return base + np.array(self.config.position) @ turn, self.rays @ turn
 
-    def image(self, scene: Scene, base: Array, yaw: float) -> NDArray[np.float32]:
-        """Depth image [height, width] (m) of `scene`, without the robot's own legs."""
+    def image(self, ground: Ground, base: Array, yaw: float) -> NDArray[np.float32]:
+        """Depth image [height, width] (m) of `ground`, without the robot's own legs."""
         config = self.config
         eye, rays = self.pose(base, yaw)
-        depth = _depths(eye, rays, scene.near(eye[0], self._farthest), config.reach)
+        depth = _depths(eye, rays, ground.near(eye[0], self._farthest), config.reach)
         return depth.reshape(config.height, config.width)
 
     def level_image(self, height: float) -> NDArray[np.float32]:
@@ -73,7 +73,7 @@ class DepthCamera:
         return np.minimum(depth, config.reach).astype(np.float32).reshape(config.height, config.width)
 
 
-class Scene:
+class Ground:
     """The visible boxes of a terrain: its stones and the floor of the gaps."""
 
     def __init__(self, terrain: Terrain) -> None:

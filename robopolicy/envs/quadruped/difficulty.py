@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array, Conditions
-from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Scene
+from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Ground
 from robopolicy.settings import check_interval, check_number
 
 
@@ -104,11 +104,11 @@ class Sensors:
         """Record the pose of the base, one per period."""
         self._poses.append((base, yaw))
 
-    def images(self, scene: Scene) -> dict[str, NDArray[np.float32]]:
+    def images(self, ground: Ground) -> dict[str, NDArray[np.float32]]:
         """Depth images [height, width] (m) by camera, delayed by the latency or from the first pose."""
         base, yaw = self._poses[0]
         return {
-            name: self._with_faults(camera.image(scene, base, yaw), camera.config.reach)
+            name: self._with_faults(camera.image(ground, base, yaw), camera.config.reach)
             for name, camera in self._cameras.items()
         }
 

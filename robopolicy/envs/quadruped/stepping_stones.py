@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.members import Balls, Boxes, Curriculum, Description, Lines, Outcome, Shape
+from robopolicy.envs.drawing.scene import Scene
+from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
 from robopolicy.envs.physics import make_physics
-from robopolicy.envs.physics.base import Physics, Start, View
-from robopolicy.envs.quadruped import description
-from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Scene
+from robopolicy.envs.physics.base import Array, Physics, Start, View
+from robopolicy.envs.quadruped import description, drawn
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_lines
+from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
@@ -29,8 +29,6 @@ from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
 ROBOT_MASS = 25.6  # kg, for the size of pushes
-TRUNK = (0.25, 0.085, 0.06)  # m, half its sides in recordings
-LIMB = 0.02  # m, the radius of a limb there
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
 
 
@@ -122,19 +120,22 @@ class SteppingStones(SimulatedTask):
         self,
         engine: str | None = None,
         preset: str = "paper",
+        renderer: str = "software",
         episode_seconds: float | None = None,
         render_mode: str | None = None,
         render_size: tuple[int, int] = (960, 540),
         config: SteppingStonesConfig | None = None,
     ) -> None:
         """`config` replaces the one that `preset` names; `render_size` is (width, height)."""
-        super().__init__(engine, render_mode, render_size)
+        super().__init__(engine, renderer, render_mode, render_size)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         self.config = config
-        self.physics: Physics = make_physics(self.engine, visible=render_mode is not None)
+        self.physics: Physics = make_physics(
+            self.engine, visible=self.renderer == "tiny" and render_mode is not None
+        )
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset)
@@ -170,7 +171,8 @@ class SteppingStones(SimulatedTask):
         config = self.config
         self.terrain = Terrain(config.terrain, self.np_random)
         start = np.array([0.0, 0.0, config.walker.height])
-        self._scene = Scene(self.terrain)
+        self._ground = Ground(self.terrain)
+        self._scene = None
         self._lowest_foot = float(self.terrain.tops.min()) - config.deepest_foot
         self._disturbances = Disturbances(
             config.disturbances, ROBOT_MASS, config.episode_seconds, self.np_random
@@ -254,7 +256,7 @@ class SteppingStones(SimulatedTask):
             ]
         )
         bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)
-        return {**self.sensors.images(self._scene), "proprioception": bounded}
+        return {**self.sensors.images(self._ground), "proprioception": bounded}
 
     def _look(self) -> None:
         reading = self.walker.reading
@@ -276,7 +278,6 @@ class SteppingStones(SimulatedTask):
     def view(self) -> View:
         """The camera that follows the robot."""
         x, _, _ = self.walker.reading.position
-        # Square to the row: PyBullet's software renderer garbles what reaches behind the eye.
         return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
 
     def marks(self) -> NDArray[np.float64]:
@@ -285,19 +286,15 @@ class SteppingStones(SimulatedTask):
 
     def shapes(self) -> dict[str, Shape]:
         """Stones, robot and footholds now, by name."""
-        solids, state = self.terrain.solids(), self.physics.state()
-        legs = state.position + leg_lines(state.joint_positions.reshape(4, 3)) @ state.rotation.T
-        return {
-            "stones": Boxes(
-                np.array([box.center for box in solids]),
-                np.array([box.half for box in solids]),
-                Rotation.from_euler("z", [[box.yaw] for box in solids]).as_matrix(),
-            ),
-            "robot/trunk": Boxes(state.position[None], np.array([TRUNK]), state.rotation[None]),
-            "robot/legs": Lines(legs, LIMB),
-            "robot/feet": Balls(legs[:, -1], FOOT_RADIUS),
-            "footholds": Balls(self.marks(), LIMB),
-        }
+        return drawn.shapes(self)
+
+    def scene(self) -> Scene:
+        """What the software renderer draws."""
+        return drawn.scene(self)
+
+    def poses(self) -> Array:
+        """Poses [M, 4, 4] (to world) of the robot's parts."""
+        return drawn.poses(self)
 
     def caption(self, action: NDArray[np.float32]) -> list[str]:
         """The commanded footholds."""

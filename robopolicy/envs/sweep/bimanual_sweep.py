@@ -15,10 +15,11 @@ from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
+from robopolicy.envs.drawing.scene import Scene
 from robopolicy.envs.members import Description, Mirror, Outcome, Shape
 from robopolicy.envs.physics import make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
-from robopolicy.envs.physics.base import View
+from robopolicy.envs.physics.base import Array, View
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
 from robopolicy.envs.sweep import description, drawn, kinematics, mirror
 from robopolicy.envs.sweep.demonstrator import Demonstrator
@@ -117,6 +118,7 @@ class BimanualSweep(SimulatedTask):
         self,
         engine: str | None = None,
         preset: str = "paper",
+        renderer: str = "software",
         balls: int | None = None,
         image_size: int | None = 500,
         episode_seconds: float | None = None,
@@ -128,7 +130,7 @@ class BimanualSweep(SimulatedTask):
 
         `image_size` None leaves out the image, which costs most of a step's time.
         """
-        super().__init__(engine, render_mode, render_size)
+        super().__init__(engine, renderer, render_mode, render_size)
         if config is None:
             config = replace(PRESETS[one_of("preset", preset, PRESETS)], image_size=image_size)
             if balls is not None:
@@ -138,7 +140,7 @@ class BimanualSweep(SimulatedTask):
         self.config = config
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
-        self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL)
+        self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL, visible=self.renderer == "tiny")
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
             self.cameras = {"image": description.camera(config.image_size, CAMERA)}
@@ -253,7 +255,7 @@ class BimanualSweep(SimulatedTask):
             "poses": np.concatenate([positions, quaternions], axis=1).astype(np.float32).ravel()
         }
         if self.config.image_size is not None:
-            out["image"] = self.physics.render(CAMERA, self.config.image_size, self.config.image_size)
+            out["image"] = self.picture(CAMERA, self.config.image_size, self.config.image_size)
         if self.config.ball_positions:
             out["balls"] = np.clip(self.balls, -2.0, 2.0).astype(np.float32)
         return out
@@ -278,6 +280,14 @@ class BimanualSweep(SimulatedTask):
     def shapes(self) -> dict[str, Shape]:
         """Table, bowls, balls and arms now, by name."""
         return drawn.shapes(self)
+
+    def scene(self) -> Scene:
+        """What the software renderer draws."""
+        return drawn.scene(self)
+
+    def poses(self) -> Array:
+        """Poses [M, 4, 4] (to world) of what moves."""
+        return drawn.poses(self)
 
     def robot(self) -> Description:
         """Both arms and their low level."""

@@ -65,7 +65,7 @@ def robot(env: BimanualSweep, lead: float) -> Description:
     """Both arms and their low level; `lead` is how far a target may be ahead (m)."""
     return {
         "name": "two KUKA LBR iiwa with spatulas",
-        "model": "kuka_iiwa/model.urdf of pybullet_data, twice",
+        "model": "assets/iiwa/iiwa.xml of robopolicy, twice",
         "joint_order": [
             f"{arm}/lbr_iiwa_joint_{joint + 1}" for arm in ARMS for joint in range(kinematics.JOINTS)
         ],

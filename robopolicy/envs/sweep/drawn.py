@@ -1,21 +1,35 @@
-"""Table, bowls, balls and arms in three dimensions."""
+"""Table, bowls, balls and arms: as shapes, and as a scene for pictures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
+from robopolicy.envs.drawing.meshes import ball, box, cylinder
+from robopolicy.envs.drawing.scene import Part, Scene, pose
 from robopolicy.envs.members import Balls, Boxes, Lines, Shape
+from robopolicy.envs.physics.arms import (
+    ARM,
+    FLOOR,
+    GREEN,
+    RED,
+    TABLE_LIGHT,
+    THICKNESS,
+    WOOD,
+    bowl_walls,
+)
+from robopolicy.envs.physics.base import Array
 from robopolicy.envs.sweep import kinematics
 
 if TYPE_CHECKING:
+    from robopolicy.envs.drawing.robot import Robot
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
 
 BLADE = ((0.03, 0.0, 0.0175), (0.03, 0.065, 0.0175))  # middle and half extents of a spatula's blade, m
 ROUND = np.linspace(0, 2 * np.pi, 25)
-ARM, RIM = 0.03, 0.004  # m
-TOP = 0.1  # m, thickness of the table
+LIMB, RIM = 0.03, 0.004  # m
 
 
 def shapes(env: BimanualSweep) -> dict[str, Shape]:
@@ -32,11 +46,48 @@ def shapes(env: BimanualSweep) -> dict[str, Shape]:
         kinematics.line(angles) @ base[:3, :3].T + base[:3, 3]
         for base, angles in zip(env.workspace.bases, env.physics.joints(), strict=True)
     ]
-    table = np.array([[*env.config.table, TOP / 2]])
+    table = np.array([[*env.config.table, THICKNESS / 2]])
     return {
-        "table": Boxes(np.array([[0.0, 0.0, -TOP / 2]]), table, np.eye(3)[None]),
+        "table": Boxes(np.array([[0.0, 0.0, -THICKNESS / 2]]), table, np.eye(3)[None]),
         "bowls": Lines(np.stack(rims), RIM),
         "balls": Balls(env.balls, env.config.ball_radius),
-        "robot/arms": Lines(np.stack(arms), ARM),
+        "robot/arms": Lines(np.stack(arms), LIMB),
         "robot/spatulas": Boxes(positions + rotations @ middle, np.stack([half, half]), rotations),
     }
+
+
+def scene(env: BimanualSweep) -> Scene:
+    """Table, bowls and the arms' bases stand still; links, spatulas and balls move."""
+    config, robot = env.config, _robot()
+    half = (*config.table, THICKNESS / 2)
+    still = [(Part(box(half), WOOD), pose((0.0, 0.0, -THICKNESS / 2)))]
+    for bowl in config.bowls:
+        x, y = bowl.center
+        for size, place, turn in zip(*bowl_walls(bowl), strict=True):
+            where = pose((x + place[0], y + place[1], place[2]), Rotation.from_quat(turn).as_matrix())
+            still.append((Part(box(size), GREEN), where))
+        still.append((Part(cylinder(bowl.radius, FLOOR), GREEN), pose((x, y, 0.0))))
+    for base in env.workspace.bases:
+        placed = zip(robot.parts, robot.poses(kinematics.REST, base), robot.is_moving, strict=True)
+        still += [(part, where) for part, where, moves in placed if not moves]
+    links = [part for part, moves in zip(robot.parts, robot.is_moving, strict=True) if moves]
+    balls = [Part(ball(config.ball_radius), RED)] * config.balls
+    return Scene(still, [*links, *links, *balls], TABLE_LIGHT)
+
+
+def poses(env: BimanualSweep) -> Array:
+    """Poses of what moves, [M, 4, 4] (to world)."""
+    robot = _robot()
+    balls = np.tile(np.eye(4), (env.config.balls, 1, 1))
+    balls[:, :3, :3], balls[:, :3, 3] = env.physics.ball_turns(), env.balls
+    arms = [
+        robot.poses(joints, base)[robot.is_moving]
+        for joints, base in zip(env.physics.joints(), env.workspace.bases, strict=True)
+    ]
+    return np.concatenate([*arms, balls])
+
+
+def _robot() -> Robot:
+    from robopolicy.envs.drawing.robot import read_robot  # it imports an engine
+
+    return read_robot(ARM)

@@ -1,7 +1,7 @@
 """Kinematics of a KUKA iiwa with a spatula: forward, Jacobian, and an inverse that neither drifts nor flips.
 
-The chain is that of `kuka_iiwa/model.urdf` in pybullet_data; a test compares it with the engine. Frames are
-4 x 4 homogeneous transforms in the arm's base frame, x ahead and z up (m); joints are seven angles (rad).
+The chain is that of `assets/iiwa/iiwa.xml`; a test compares it with the engines. Frames are 4 x 4 homogeneous
+transforms in the arm's base frame, x ahead and z up (m); joints are seven angles (rad).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Pictures of a scene by a software renderer, the same bits on every engine and in every process."""

@@ -1,0 +1,129 @@
+"""A scene of bodies that stand still and bodies that move, and pictures of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robopolicy.envs.drawing.meshes import Mesh
+from robopolicy.envs.drawing.rasteriser import Instances, Lens, Light, Triangles, draw
+from robopolicy.envs.physics.base import NEAR, Array, Lighting, View
+from robopolicy.settings import check_count, check_number
+
+WHITE = 255
+LARGEST = 8192  # pixels a side
+VERTICAL = 1e-6  # sine of a view's angle to the vertical, below which "upright" has no meaning
+
+
+class Part(NamedTuple):
+    """A body: its shape and its colour (red, green, blue and perhaps alpha, from 0 to 1)."""
+
+    mesh: Mesh
+    colour: tuple[float, ...]
+
+
+def pose(place: Sequence[float] | Array, turn: Array | None = None) -> Array:
+    """The pose [4, 4] (to world) of a body at `place` [3] (m), turned by `turn` [3, 3]."""
+    out = np.eye(4)
+    out[:3, 3] = place
+    if turn is not None:
+        out[:3, :3] = turn
+    return out
+
+
+class Scene:
+    """Draws `still` bodies once for a camera, and `moving` ones in each picture."""
+
+    def __init__(
+        self, still: Sequence[tuple[Part, Array]], moving: Sequence[Part], lighting: Lighting
+    ) -> None:
+        """`still` bodies have their poses [4, 4] (to world)."""
+        self._still = _compiled([part for part, _ in still])
+        self._still_poses = np.array([pose for _, pose in still]).reshape(-1, 4, 4)
+        self._moving = _compiled(moving)
+        direction = np.asarray(lighting.direction, float)
+        direction = direction / np.linalg.norm(direction)
+        self._light = Light(direction.astype(np.float32), np.float32(lighting.ambient))
+        self._far = lighting.far
+        self._drawn: tuple[object, NDArray[np.float32], NDArray[np.uint8]] | None = None
+
+    def picture(self, view: View, width: int, height: int, poses: Array) -> NDArray[np.uint8]:
+        """A picture [height, width, 3] with the moving bodies at `poses` [M, 4, 4] (to world).
+
+        Raises ValueError, in one line, for a bad size or view, and for a view from the inside of a body.
+        """
+        check_count("width", width, 1, LARGEST)
+        check_count("height", height, 1, LARGEST)
+        lens = _lens(view, height, self._far)
+        if self._drawn is None or self._drawn[0] != (view, width, height):
+            nearness = np.zeros((height, width), np.float32)
+            background = np.full((height, width, 3), WHITE, np.uint8)
+            self._draw(self._still, self._still_poses, lens, nearness, background)
+            self._drawn = (view, width, height), nearness, background
+        _, nearness, background = self._drawn
+        out = background.copy()
+        self._draw(self._moving, np.asarray(poses, float), lens, nearness.copy(), out)
+        return out
+
+    def _draw(
+        self,
+        bodies: tuple[Triangles, Instances],
+        poses: Array,
+        lens: Lens,
+        nearness: NDArray[np.float32],
+        picture: NDArray[np.uint8],
+    ) -> None:
+        if len(poses) and draw(*bodies, poses, lens, self._light, nearness, picture) >= 0:
+            place = ", ".join(f"{value:g}" for value in lens.eye)
+            raise ValueError(f"view has its eye at ({place}), which is inside of a body")
+
+
+def _lens(view: View, height: int, far: float) -> Lens:
+    """The camera of `view`, upright unless it looks straight up or down: then its right is -y."""
+    check_number("view.field_of_view", view.field_of_view, 1.0, 170.0)
+    eye = np.asarray(view.eye, float)
+    back = eye - np.asarray(view.target, float)
+    distance = np.linalg.norm(back)
+    if not (np.isfinite(distance) and distance > 0):
+        raise ValueError(f"view is {view}: its target must be another point than its eye")
+    back /= distance
+    right = np.cross([0.0, 0.0, 1.0], back)
+    length = np.linalg.norm(right)
+    right = right / length if length > VERTICAL else np.array([0.0, -1.0, 0.0])
+    scale = height / 2 / math.tan(math.radians(view.field_of_view) / 2)
+    return Lens(np.stack([right, np.cross(back, right), back]), eye, scale, NEAR, far)
+
+
+def _compiled(parts: Sequence[Part]) -> tuple[Triangles, Instances]:
+    """The parts in the arrays that are drawn from; parts of one mesh share it."""
+    meshes = list({id(part.mesh): part.mesh for part in parts}.values())
+    sizes = [[len(mesh.vertices), len(mesh.normals), len(mesh.corners)] for mesh in meshes]
+    ends = np.cumsum([[0, 0, 0], *sizes], axis=0)
+    triangles = Triangles(
+        np.concatenate([np.empty((0, 3)), *(mesh.vertices for mesh in meshes)]),
+        np.concatenate([np.empty((0, 3)), *(mesh.normals for mesh in meshes)]),
+        _shifted([mesh.corners for mesh in meshes], ends[:, 0]),
+        _shifted([mesh.corner_normals for mesh in meshes], ends[:, 1]),
+        np.concatenate([np.empty((0, 4)), *(_planes(mesh) for mesh in meshes)]),
+    )
+    index = {id(mesh): row for row, mesh in enumerate(meshes)}
+    rows = np.array([index[id(part.mesh)] for part in parts], int)
+    ranges = np.column_stack([ends[rows, 0], ends[rows + 1, 0], ends[rows, 2], ends[rows + 1, 2]])
+    reaches = np.array([np.linalg.norm(part.mesh.vertices, axis=1).max() for part in parts])
+    colours = np.array([part.colour[:3] for part in parts], np.float32).reshape(-1, 3)
+    return triangles, Instances(ranges.astype(np.int32), reaches, np.floor(255 * colours))
+
+
+def _shifted(indices: list[NDArray[np.int32]], firsts: NDArray[np.int64]) -> NDArray[np.int32]:
+    moved = [rows + first for rows, first in zip(indices, firsts, strict=False)]
+    return np.concatenate([np.empty((0, 3)), *moved]).astype(np.int32)
+
+
+def _planes(mesh: Mesh) -> Array:
+    a, b, c = (mesh.vertices[mesh.corners[:, k]] for k in range(3))
+    normals = np.cross(b - a, c - a)
+    return np.column_stack([normals, (normals * a).sum(axis=1)])

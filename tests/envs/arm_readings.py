@@ -1,8 +1,9 @@
 """Readings of one arm straight from each engine, in world axes, which tests compare with each other."""
 
-import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
+
+from robopolicy.envs.physics.mujoco import mujoco  # it sets MUJOCO_GL before the import
 
 LINKS = [*(f"lbr_iiwa_link_{link}" for link in range(1, 8)), "spatula"]
 

@@ -184,6 +184,14 @@ def test_a_call_refuses(tmp_path, monkeypatch, call, arguments, named, text):
 
 
 @pytest.mark.slow
+def test_an_evaluation_does_not_depend_on_the_number_of_workers():
+    env = Environment(TASK, preset="paper", episode_seconds=0.5)
+    alone, shared = (robopolicy.evaluate(SHIPPED, env, range(3), workers=workers) for workers in (1, 2))
+    assert alone.summary() == shared.summary()
+    assert len(set(alone.returns)) == 3
+
+
+@pytest.mark.slow
 def test_an_existing_run_is_not_overwritten_or_resumed_with_other_settings(tmp_path, policy):
     config = robopolicy.ESConfig(generations=1, population=2, held_out=1, episodes=(1,), advance_at=())
     env = Environment(TASK, preset="painted", episode_seconds=0.5)

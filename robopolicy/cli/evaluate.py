@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
@@ -36,6 +37,8 @@ class Evaluate:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Processes that play the episodes of a policy. Results do not depend on their number."""
     json: Json = False
 
     def run(self) -> None:
@@ -46,7 +49,12 @@ class Evaluate:
         )
         with CountingProgress("playing", self.episodes, "episodes") as progress:
             evaluation = evaluate(
-                self.policy, environment, seeds, on_begin=progress.begin, on_episode=progress.advance
+                self.policy,
+                environment,
+                seeds,
+                workers=self.workers,
+                on_begin=progress.begin,
+                on_episode=progress.advance,
             )
         result = evaluation.summary()
         print(json_format.dumps(result) if self.json else _table(result))

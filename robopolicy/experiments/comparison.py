@@ -78,7 +78,7 @@ def compare(
                 "runs": group,
                 "flops": count_step(policy).total,
                 "parameters": parameter_count(policy),
-                "latency_ms": 1e3 * float(np.median([evaluation.latency for evaluation in played])),
+                "latency_ms": 1e3 * float(np.median([e.latency for e in played if e.latency is not None])),
                 "episodes": len(seeds),
                 "return_mean": float(np.mean(means)),
                 # Between seeds of training.

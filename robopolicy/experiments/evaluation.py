@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,14 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.task import check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.players import PlayerLike, check_match, player
+from robopolicy.experiments.players import Player, PlayerLike, check_match, player
 from robopolicy.settings import check_count
+from robopolicy.training.capacity import check_workers
+from robopolicy.training.pool import LocalPool
 from robopolicy.training.rollout import Act, Episode, run_episode
 
 LAST_SEED = 2**32 - 1
+NO_PARAMETERS = np.zeros((1, 0), np.float32)  # of a graph that holds them
 FIRST_SEED = 9000  # far from small seeds, which people try by hand
 
 
@@ -53,7 +57,7 @@ class Evaluation:
       seeds: seeds of the episodes.
       episodes: result of each episode.
       outcomes: names of the outcomes that the task declares.
-      latency: median wall time of a call of the policy, s.
+      latency: median wall time of a call of the policy, s; None if several workers played.
     """
 
     player: str
@@ -61,7 +65,7 @@ class Evaluation:
     seeds: tuple[int, ...]
     episodes: tuple[Episode, ...]
     outcomes: tuple[str, ...]
-    latency: float
+    latency: float | None
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -105,6 +109,7 @@ def evaluate(
     env: str | gymnasium.Env[Any, Any] | Environment,
     seeds: Iterable[int] = range(FIRST_SEED, FIRST_SEED + 20),
     *,
+    workers: int = 1,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[], None] = lambda: None,
 ) -> Evaluation:
@@ -115,6 +120,8 @@ def evaluate(
         function from observation to action.
       env: an environment, or the name of a task.
       seeds: seeds of the episodes, one or more.
+      workers: processes that play the episodes of a policy, unless `env` is an environment. Results do not
+        depend on their number.
       on_begin: called once the input is checked.
       on_episode: called after each episode.
 
@@ -122,8 +129,28 @@ def evaluate(
     for an `info` that lacks a declared outcome at the end of an episode.
     """
     numbers = check_seeds(seeds)
+    check_workers(workers)
     environment = Environment.of(env)
     playing = player(who, environment.task)
+    workers = 1 if isinstance(env, gymnasium.Env) or playing.graph is None else min(workers, len(numbers))
+    with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as instance:
+        task = task_of(instance)
+        check_match(playing.policy, task, environment.task)
+        on_begin()
+        if workers == 1:
+            episodes, latency = _played_here(playing, instance, numbers, on_episode)
+        else:
+            episodes, latency = _played_by(workers, playing, environment, numbers, on_episode), None
+        for episode in episodes:
+            check_ending(task, episode.info)
+        outcomes = tuple(outcome.name for outcome in task.outcomes)
+    return Evaluation(playing.name, environment, numbers, tuple(episodes), outcomes, latency)
+
+
+def _played_here(
+    playing: Player, env: gymnasium.Env[Any, Any], seeds: Sequence[int], on_episode: Callable[[], None]
+) -> tuple[list[Episode], float]:
+    """The episodes, and the median wall time of a call of the policy (s)."""
     latencies: list[float] = []
 
     def timed(act: Act) -> Act:
@@ -136,14 +163,20 @@ def evaluate(
         return step
 
     episodes = []
-    with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as instance:
-        task = task_of(instance)
-        check_match(playing.policy, task, environment.task)
-        on_begin()
-        for seed in numbers:
-            episodes.append(run_episode(instance, timed(playing.act_in(instance, seed)), seed))
-            check_ending(task, episodes[-1].info)
-            on_episode()
-        outcomes = tuple(outcome.name for outcome in task.outcomes)
-    latency = float(np.median(latencies))
-    return Evaluation(playing.name, environment, numbers, tuple(episodes), outcomes, latency)
+    for seed in seeds:
+        episodes.append(run_episode(env, timed(playing.act_in(env, seed)), seed))
+        on_episode()
+    return episodes, float(np.median(latencies))
+
+
+def _played_by(
+    workers: int,
+    playing: Player,
+    environment: Environment,
+    seeds: Sequence[int],
+    on_episode: Callable[[], None],
+) -> list[Episode]:
+    assert playing.graph is not None
+    spec = environment.showing(playing.shapes).spec()
+    with closing(LocalPool([spec], playing.graph(), workers)) as pool:
+        return pool.evaluate(NO_PARAMETERS, seeds, on_episode=on_episode).episodes[0]

@@ -30,12 +30,14 @@ class Player(NamedTuple):
       act_in: (environment, seed of the episode) -> observation -> action.
       shapes: of the observations that it reads, by name; None if unknown.
       policy: its policy; None for a baseline or a function.
+      graph: converts its policy to the ONNX graph by which it acts, once.
     """
 
     name: str
     act_in: Callable[[gymnasium.Env[Any, Any], int], Act]
     shapes: Mapping[str, tuple[int, ...]] | None
     policy: Policy | None
+    graph: Callable[[], bytes] | None = None
 
 
 def check_match(policy: Policy | None, task: Task, name: str) -> None:
@@ -79,13 +81,17 @@ def player(who: PlayerLike, task: str) -> Player:
 
 def _policy_player(policy: Policy, name: str) -> Player:
     @cache
-    def graph() -> Act:
+    def graph() -> bytes:
         with scratch() as folder:
             path = folder / "policy.onnx"
             export_policy(policy.config, policy.features, path, policy.parameters)
-            return OnnxPolicy(path)
+            return path.read_bytes()
 
-    return Player(name, lambda env, seed: graph(), policy.functions.observation_shapes, policy)
+    @cache
+    def act() -> Act:
+        return OnnxPolicy(graph())
+
+    return Player(name, lambda env, seed: act(), policy.functions.observation_shapes, policy, graph)
 
 
 def _checked(name: str, act: Act, env: gymnasium.Env[Any, Any]) -> Act:

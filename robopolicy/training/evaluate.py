@@ -130,8 +130,9 @@ class Evaluator:
                 failures[index] += 1
                 if failures[index] == TRIES:
                     task = tasks[index]
+                    who = f"candidate {index // each}" if len(tasks) > each else "the policy"
                     raise EpisodeError(
-                        f"candidate {index // each} failed {TRIES} times with seed {task.seed} "
+                        f"{who} failed {TRIES} times with seed {task.seed} "
                         f"on {self._environments[task.environment].label}: {answer}"
                     )
                 waiting.append(index)

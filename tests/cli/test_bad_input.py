@@ -51,6 +51,11 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("evaluate", "oracle", "--task", "steping-stones"), "did you mean 'stepping-stones'?"),
         (("evaluate", "oracle", "--preset", "papr"), "did you mean 'paper'?"),
         (("evaluate", "oracle", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("evaluate", "oracle", "--renderer", "softwere"), "did you mean 'software'?"),
+        (
+            ("evaluate", "oracle", "--engine", "mujoco", "--renderer", "tiny"),
+            "it must be 'software' or 'opengl'",
+        ),
         (("evaluate", "oracle", "--seed", "-1"), "seed is -1"),
         (
             ("evaluate", "oracle", "--preset", "hard", "--episode-seconds", "1e15"),
@@ -78,6 +83,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("demos", "--out", "sweep-v0", "--seed", "-1"), "seed is -1"),
         (("demos", "--out", "sweep-v0", "--workers", "0"), "workers is 0"),
         (("demos", "--out", "sweep-v0", "--engine", "bulet"), "did you mean 'bullet'?"),
+        (("demos", "--out", "sweep-v0", "--renderer", "gpu"), "renderer is 'gpu'"),
         (("flops", "--attention", "angular_hybird(m=8, n=8)"), "did you mean 'angular_hybrid'"),
         (("flops", "--attention", "angular_hybrid(m=8, k=8)"), "k"),
         (("flops", "--attention", "positive(m=0)"), "m"),

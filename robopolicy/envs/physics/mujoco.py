@@ -95,7 +95,7 @@ class MujocoWorld:
             except Exception as error:
                 raise RuntimeError(
                     f"MuJoCo cannot draw here: {str(error).splitlines()[0]}; it needs OpenGL, for example "
-                    "MUJOCO_GL=egl or osmesa; the bullet engine draws without it"
+                    "MUJOCO_GL=egl or osmesa; renderer 'software' draws without it"
                 ) from error
         ahead = np.array(view.target) - np.array(view.eye)
         camera = mujoco.MjvCamera()

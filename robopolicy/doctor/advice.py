@@ -6,6 +6,7 @@ An advice is one or more clauses, with "; or " between them. Each is a sentence,
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import shutil
 import sys
@@ -51,6 +52,15 @@ def for_check(series: str, check: str, others: Sequence[str]) -> str:
         return OR.join([install("mujoco", "numba", again=True), *instead])
     packages = {"jax": ("jax", "jaxlib", "flax"), "ffmpeg": ("imageio-ffmpeg",)}.get(series, ())
     return install(*packages, again=True) if packages else ""
+
+
+def for_library(error: str) -> str:
+    """The advice for an error that names a missing library of the system, or ""."""
+    match = re.search(r"(lib[\w+-]+)\.so[.\d]*: cannot open shared object", error)
+    if match is None:
+        return ""
+    package = {"libgomp": "libgomp1", "libEGL": "libegl1", "libGL": "libgl1"}.get(match[1], "")
+    return f"apt-get install {package}" if package and shutil.which("apt-get") else f"install {match[1]}"
 
 
 def _opengl() -> list[str]:

@@ -138,6 +138,20 @@ def test_another_engine_is_advised_only_where_it_is_installed(others):
     assert ("--engine bullet" in advice.for_check("mujoco", "bimanual sweep", others)) == bool(others)
 
 
+@pytest.mark.parametrize(
+    ("program", "error", "said"),
+    [
+        ("apt-get", "libgomp.so.1: cannot open shared object file: No such file", "apt-get install libgomp1"),
+        ("dnf", "libgomp.so.1: cannot open shared object file: No such file", "install libgomp"),
+        ("apt-get", "libodd.so: cannot open shared object file: No such file", "install libodd"),
+        ("apt-get", "No module named 'libgomp'", ""),
+    ],
+)
+def test_a_missing_library_of_the_system_is_named(monkeypatch, program, error, said):
+    monkeypatch.setattr(advice.shutil, "which", lambda name: "/bin/x" if name == program else None)
+    assert advice.for_library(error) == said
+
+
 def test_opengl_is_needed_for_its_own_renderer_alone():
     for area, check in product(ENGINES, ("stepping stones", "pictures")):
         assert "OpenGL" not in advice.for_check(area, check, ()) + advice.for_check(area, check, ("mujoco",))

@@ -38,6 +38,8 @@ from robopolicy.attention.projections import (
 )
 from robopolicy.attention.trigonometric import trigonometric_estimator
 
+RAMP = 3e-4  # of tau.x, for tokens of about unit length: a thousand times its rounding error
+
 
 class Coefficient(NamedTuple):
     """lambda(x, y) = constant + kernel(x, y), HRF Eq. 9."""
@@ -137,8 +139,18 @@ def _weighted(
 
 
 def signs(n: int, coupling: Coupling = orthogonal) -> FeatureMap:
-    """sgn(tau.x) / sqrt(2n), n features: the kernel 1/2 - angle(x, y)/pi (HRF Eq. 42)."""
-    return _projected(n, coupling, lambda along_tau: jnp.sign(along_tau) / sqrt(2 * n))
+    """sgn(tau.x) / sqrt(2n), n features: the kernel 1/2 - angle(x, y)/pi (HRF Eq. 42).
+
+    Where |tau.x| < RAMP, the sign is tau.x / RAMP: rounding would decide at a jump, and differs between
+    runtimes. A hybrid is unbiased with any coefficient. The derivative is taken as zero, that of a sign.
+    """
+
+    def features(along_tau: Array) -> Array:
+        height = 1 / sqrt(2 * n)
+        limit = along_tau.dtype.type(height)
+        return jax.lax.stop_gradient(jax.lax.clamp(-limit, along_tau * (height / RAMP), limit))
+
+    return _projected(n, coupling, features)
 
 
 def waves(n: int, coupling: Coupling = orthogonal) -> FeatureMap:

@@ -35,7 +35,12 @@ class DisturbanceConfig:
 
 
 class Disturbances:
-    """The disturbances of one episode: `conditions`, and the force of pushes over time."""
+    """The disturbances of one episode.
+
+    Attributes:
+      conditions: what holds for all of it.
+      starts, forces: of its pushes (s), and [3] (N, world).
+    """
 
     def __init__(
         self, config: DisturbanceConfig, mass: float, seconds: float, rng: np.random.Generator
@@ -47,20 +52,20 @@ class Disturbances:
             motor_strength=rng.uniform(*config.motor_strength),
         )
         self._config = config
-        self._starts: list[float] = []
-        self._forces: list[Array] = []
+        self.starts: list[float] = []
+        self.forces: list[Array] = []
         time = 0.0
         while config.push and time < seconds:
             time += rng.uniform(*config.push_interval)
             angle, speed = rng.uniform(0.0, 2 * np.pi), config.push * rng.uniform()
             size = mass * speed / config.push_seconds
-            self._starts.append(time)
-            self._forces.append(size * np.array([np.cos(angle), np.sin(angle), 0.0]))
+            self.starts.append(time)
+            self.forces.append(size * np.array([np.cos(angle), np.sin(angle), 0.0]))
             time += config.push_seconds
 
     def force(self, time: float) -> Array | None:
         """The push [3] (N, world) at `time` (s); None between pushes."""
-        for start, force in zip(self._starts, self._forces, strict=True):
+        for start, force in zip(self.starts, self.forces, strict=True):
             if start <= time < start + self._config.push_seconds:
                 return force
         return None
@@ -85,7 +90,7 @@ class SensorConfig:
 
 
 class Sensors:
-    """The cameras of one episode."""
+    """The `cameras` of one episode, by name."""
 
     def __init__(
         self,
@@ -97,7 +102,7 @@ class Sensors:
         """`period` is the time between two calls of `see`, s."""
         self._config = config
         self._rng = rng
-        self._cameras = {name: DepthCamera(_mounted(camera, config, rng)) for name, camera in cameras.items()}
+        self.cameras = {name: DepthCamera(_mounted(camera, config, rng)) for name, camera in cameras.items()}
         self._poses: deque[tuple[Array, float]] = deque(maxlen=1 + round(config.latency / period))
 
     def see(self, base: Array, yaw: float) -> None:
@@ -109,7 +114,7 @@ class Sensors:
         base, yaw = self._poses[0]
         return {
             name: self._with_faults(camera.image(ground, base, yaw), camera.config.reach)
-            for name, camera in self._cameras.items()
+            for name, camera in self.cameras.items()
         }
 
     def _with_faults(self, image: NDArray[np.float32], reach: float) -> NDArray[np.float32]:

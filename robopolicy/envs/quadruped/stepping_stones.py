@@ -7,7 +7,7 @@ and docs/stepping-stones.md gives the reason for each.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Dict
@@ -91,6 +91,23 @@ PRESETS = {
 }
 
 
+class Draw(NamedTuple):
+    """What an episode draws."""
+
+    terrain: Terrain
+    disturbances: Disturbances
+    sensors: Sensors
+
+
+def draw(config: SteppingStonesConfig, rng: np.random.Generator) -> Draw:
+    """Draw an episode."""
+    return Draw(
+        Terrain(config.terrain, rng),
+        Disturbances(config.disturbances, ROBOT_MASS, config.episode_seconds, rng),
+        Sensors(CAMERAS, config.sensors, config.walker.control_period, rng),
+    )
+
+
 class SteppingStones(SimulatedTask):
     """Observation: two depth images (m) and proprioception, named by `PROPRIOCEPTION`. Action: [4] floats.
 
@@ -169,18 +186,14 @@ class SteppingStones(SimulatedTask):
         """Draw a terrain and put the robot at its start. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
-        self.terrain = Terrain(config.terrain, self.np_random)
+        self.terrain, self._disturbances, self.sensors = draw(config, self.np_random)
         start = np.array([0.0, 0.0, config.walker.height])
         self._ground = Ground(self.terrain)
         self._scene = None
         self._lowest_foot = float(self.terrain.tops.min()) - config.deepest_foot
-        self._disturbances = Disturbances(
-            config.disturbances, ROBOT_MASS, config.episode_seconds, self.np_random
-        )
         joints = standing_joints(config.walker.height)
         self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
         self.walker.reset(self.physics)
-        self.sensors = Sensors(CAMERAS, config.sensors, config.walker.control_period, self.np_random)
         self._look()
         self._previous = np.zeros(len(LEGS), np.float32)
         self._steps = 0

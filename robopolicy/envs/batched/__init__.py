@@ -1,0 +1,1 @@
+"""The stepping stones as one JAX program for many worlds at once, with the numbers of MuJoCo's model."""

@@ -1,0 +1,161 @@
+"""The courses of a batch: terrain, conditions and cameras of every world, as arrays.
+
+They are drawn on the host in the order of `SteppingStones.reset`, so a seed gives the same course here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from robopolicy.envs.batched.dynamics import Array, Model
+from robopolicy.envs.batched.mpc import Body
+from robopolicy.envs.physics.base import Box, Conditions, Start
+from robopolicy.envs.physics.mujoco import BASE, MujocoPhysics, mujoco
+from robopolicy.envs.quadruped.kinematics import LEGS
+from robopolicy.envs.quadruped.stepping_stones import Draw, SteppingStonesConfig, draw
+from robopolicy.envs.quadruped.terrain import TerrainConfig
+from robopolicy.envs.quadruped.walker import standing_joints
+
+AWAY = -1000.0  # m, height of boxes that a course does not have
+LINKS = ("hip", "upper", "lower")
+GROUND = Box((0.0, 0.0, -0.5), (1.0, 1.0, 0.5))
+
+
+class Course(NamedTuple):
+    """One world, or with a leading axis one for each world of a batch.
+
+    Attributes:
+      model, body: the robot with its payload, and the MPC's model of it, without.
+      friction, strength: [], of the contacts and of the motors.
+      solids: [B, 8], boxes to stand on. stones: [B, 8] and floor: [8], those that are seen. Rows of boxes
+        hold centre, half extents (m), and cosine and sine of the yaw.
+      edges: [B, 3], start, end (m along the middle) and slope of each stone's ends.
+      lowest: [] (m), height of a toe that is in a gap.
+      push_starts, push_forces: [K] (s) and [K, 3] (N, world).
+      eyes, tilts: [C, 3] (m) and [C] (rad), the cameras on the base.
+    """
+
+    model: Any
+    body: Any
+    friction: Array
+    strength: Array
+    solids: Array
+    stones: Array
+    floor: Array
+    edges: Array
+    lowest: Array
+    push_starts: Array
+    push_forces: Array
+    eyes: Array
+    tilts: Array
+
+
+class Robot:
+    """The Laikago of MuJoCo's model, at its start, with payloads."""
+
+    def __init__(self, config: SteppingStonesConfig) -> None:
+        self._physics, height = MujocoPhysics(), config.walker.height
+        self._start = Start([GROUND], np.array([0.0, 0.0, height]), standing_joints(height))
+        self._physics.reset(self._start)
+        mass, center, inertia = self._physics.mass_properties()
+        self.body = Body(np.float64(mass), np.linalg.inv(inertia), center)
+        model = self._physics.model
+        self._links = np.array([[model.body(f"{leg}_{link}").id for link in LINKS] for leg in LEGS])
+        self._toes = np.array([model.body(f"{leg}_toe").id for leg in LEGS])
+
+    def model(self, payload: float) -> Model:
+        """The model with `payload` (kg), in NumPy float64."""
+        self._physics.reset(self._start._replace(conditions=Conditions(payload=payload)))
+        m, links, toes = self._physics.model, self._links, self._toes
+        masses, coms = m.body_mass[links], m.body_ipos[links]
+        inertias = np.array([[_inertia(m, link) for link in leg] for leg in links])
+        for leg, toe in enumerate(toes):  # a toe is welded to the last link
+            turn = _rotation(m.body_quat[toe])
+            place, mass = m.body_pos[toe] + turn @ m.body_ipos[toe], m.body_mass[toe]
+            both = masses[leg, -1] + mass
+            center = (masses[leg, -1] * coms[leg, -1] + mass * place) / both
+            inertias[leg, -1] += _shifted(masses[leg, -1], coms[leg, -1] - center)
+            inertias[leg, -1] += turn @ _inertia(m, toe) @ turn.T + _shifted(mass, place - center)
+            masses[leg, -1], coms[leg, -1] = both, center
+        return Model(
+            m.body_mass[BASE],
+            m.body_ipos[BASE].copy(),
+            _inertia(m, BASE),
+            m.body_pos[links],
+            np.array([[_rotation(m.body_quat[link]) for link in leg] for leg in links]),
+            m.jnt_axis[m.body_jntadr[links]],
+            masses,
+            coms,
+            inertias,
+            m.body_pos[toes],
+            m.body_invweight0[toes, 0],
+        )
+
+
+def _inertia(model: Any, body: int) -> Any:
+    turn = _rotation(model.body_iquat[body])
+    return turn @ np.diag(model.body_inertia[body]) @ turn.T
+
+
+def _shifted(mass: float, arm: Any) -> Any:
+    """What a mass at `arm` [3] adds to an inertia [3, 3]."""
+    return mass * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+
+
+def _rotation(quaternion: Any) -> Any:
+    out = np.zeros(9)
+    mujoco.mju_quat2Mat(out, quaternion)
+    return out.reshape(3, 3)
+
+
+def courses(config: SteppingStonesConfig, seeds: Sequence[int], dtype: Any) -> Course:
+    """The courses of `seeds`, as the environment draws them, with a leading axis."""
+    robot = Robot(config)
+    drawn = [draw(config, np.random.default_rng(np.random.PCG64(seed))) for seed in seeds]
+    boxes = most_stones(config.terrain)
+    pushes = max(1, *(len(each.disturbances.starts) for each in drawn))
+    rows = [_course(config, each, robot, boxes, pushes) for each in drawn]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), dtype), *rows)
+
+
+def most_stones(terrain: TerrainConfig) -> int:
+    """The largest number of stones in a row."""
+    pitch = terrain.length[0] + terrain.gap[0]
+    return 2 + math.ceil((terrain.goal + 1.0 - terrain.first_edge[0]) / pitch)
+
+
+def _course(config: SteppingStonesConfig, drawn: Draw, robot: Robot, boxes: int, pushes: int) -> Course:
+    terrain, disturbances, sensors = drawn
+    conditions = disturbances.conditions
+    edges = np.column_stack([terrain.starts, terrain.ends, np.tan(terrain.yaws)])
+    starts, forces = np.full(pushes, np.inf), np.zeros((pushes, 3))
+    count = len(disturbances.starts)
+    starts[:count], forces[:count] = disturbances.starts, np.reshape(disturbances.forces, (-1, 3))
+    cameras = [camera.config for camera in sensors.cameras.values()]
+    return Course(
+        robot.model(conditions.payload),
+        robot.body,
+        np.float64(conditions.friction),
+        np.float64(conditions.motor_strength),
+        _rows(terrain.solids(), boxes + 1),
+        _rows(terrain.stones(), boxes),
+        _rows([terrain.floor()], 1)[0],
+        np.concatenate([edges, np.full((boxes - len(edges), 3), (AWAY, AWAY, 0.0))]),
+        np.float64(terrain.tops.min() - config.deepest_foot),
+        starts,
+        forces,
+        np.array([camera.position for camera in cameras]),
+        np.radians([camera.tilt for camera in cameras]),
+    )
+
+
+def _rows(boxes: Sequence[Box], count: int) -> Any:
+    """Boxes as rows, and fillers that nothing meets."""
+    rows = [(*box.center, *box.half, np.cos(box.yaw), np.sin(box.yaw)) for box in boxes]
+    return np.array(rows + [(AWAY, 0.0, AWAY, 0.1, 0.1, 0.1, 1.0, 0.0)] * (count - len(rows)))

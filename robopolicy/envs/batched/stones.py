@@ -1,0 +1,284 @@
+"""Stepping stones in many worlds at once, as pure functions of arrays.
+
+    batch = SteppingStonesBatch("paper")
+    courses = batch.courses(range(64))
+    walks, observation = batch.reset(courses)
+    walks, observation, reward, done = batch.step(courses, walks, actions)
+
+All worlds of a batch share one clock, so the gait's schedule is not batched. Courses, rewards and ends are
+those of the environment `SteppingStones`; noise and dropout of the cameras have its distributions, drawn by
+JAX. A world that has ended stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from robopolicy.envs.batched.cameras import image
+from robopolicy.envs.batched.contacts import step as physics_step
+from robopolicy.envs.batched.course import Course, courses
+from robopolicy.envs.batched.dynamics import Array, State
+from robopolicy.envs.batched.mpc import ground_forces
+from robopolicy.envs.batched.walker import (
+    Clock,
+    Reading,
+    ahead,
+    clock,
+    commands,
+    desired_velocity,
+    hips_ahead,
+    read,
+)
+from robopolicy.envs.physics.mujoco import MujocoConfig
+from robopolicy.envs.quadruped.cameras import CAMERAS
+from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.stepping_stones import BOUND, PRESETS, SteppingStonesConfig
+from robopolicy.envs.quadruped.walker import standing_joints
+from robopolicy.naming import one_of
+
+CAUSES = ("", "fall", "foot in a gap", "drift", "goal", "time")
+RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
+RUNNING, FALL, GAP, DRIFT, GOAL, TIME = range(len(CAUSES))
+
+
+class Walk(NamedTuple):
+    """One world in an episode; with a leading axis, those of a batch.
+
+    Attributes:
+      body: the robot. lift_offs, landings: [4, 3] (m, world) of the feet's swings. forces: [4, 3] (N) of the
+        MPC's last plan.
+      previous: [4], the last action. seen: [H, 4], place (m) and yaw (rad) of the base, the oldest first.
+      cause: [], index in `CAUSES`. total: [], the return. distance: [] (m).
+      unsettled: [], plans whose active set has not settled. key: of the cameras' noise.
+    """
+
+    body: State
+    lift_offs: Array
+    landings: Array
+    forces: Array
+    previous: Array
+    seen: Array
+    cause: Array
+    total: Array
+    distance: Array
+    unsettled: Array
+    key: Array
+
+
+class Walks(NamedTuple):
+    """A batch of walks; `steps` [] is the number of policy steps that all of them have taken."""
+
+    steps: Array
+    each: Walk
+
+
+class SteppingStonesBatch:
+    """The task for a batch of worlds. Its methods are pure, so they can be compiled and vectorised."""
+
+    def __init__(
+        self,
+        preset: str = "paper",
+        episode_seconds: float | None = None,
+        config: SteppingStonesConfig | None = None,
+        dtype: Any = jnp.float32,
+    ) -> None:
+        """`config` replaces the one that `preset` names. float64 needs JAX's 64-bit mode."""
+        if config is None:
+            config = PRESETS[one_of("preset", preset, PRESETS)]
+        if episode_seconds is not None:
+            config = replace(config, episode_seconds=episode_seconds)
+        self.config, self.dtype = config, dtype
+        self.engine = MujocoConfig()
+        self.ticks = round(config.policy_period / config.walker.control_period)
+        self.last = int(np.ceil(config.episode_seconds / config.policy_period - 1e-9))
+        # One row more for the observation after the last step.
+        table = clock(config.walker, self.ticks * self.last + 1)
+        self._clock = Clock(*(jnp.asarray(c, dtype if c.dtype == float else None) for c in table))
+        self._delay = round(config.sensors.latency / config.walker.control_period)
+
+    def courses(self, seeds: Sequence[int]) -> Course:
+        """The courses of `seeds`, drawn on the host."""
+        return courses(self.config, seeds, self.dtype)
+
+    def reset(self, courses: Course, key: Array | None = None) -> tuple[Walks, dict[str, Array]]:
+        """All robots at their starts, and the first observation. `key` is for the cameras' noise."""
+        count = len(courses.friction)
+        keys = jax.random.split(jax.random.key(0) if key is None else key, count)
+        walks = Walks(jnp.array(0), jax.vmap(self._begun)(keys))
+        return walks, self._observed(courses, walks)
+
+    def _begun(self, key: Array) -> Walk:
+        height, dtype = self.config.walker.height, self.dtype
+        zeros = jnp.zeros(3, dtype)
+        joints = jnp.asarray(standing_joints(height).reshape(4, 3), dtype)
+        upright = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
+        place = jnp.array([0.0, 0.0, height + RAISED * jnp.finfo(dtype).eps], dtype)
+        body = State(place, upright, joints, zeros, zeros, jnp.zeros_like(joints))
+        feet, place = read(body).feet_world, jnp.append(body.position, 0.0).astype(dtype)
+        seen, zero = jnp.broadcast_to(place, (1 + self._delay, 4)), jnp.zeros((), dtype)
+        count = jnp.array(0)
+        previous = jnp.zeros(len(LEGS), dtype)
+        return Walk(body, feet, feet, 0 * feet, previous, seen, count, zero, zero, count, key)
+
+    def step(
+        self, courses: Course, walks: Walks, actions: Array
+    ) -> tuple[Walks, dict[str, Array], Array, Array]:
+        """One policy step of all worlds with `actions` [N, 4]: walks, observation, rewards [N], done [N]."""
+        first = self.ticks * walks.steps
+        actions = jnp.clip(jnp.asarray(actions, self.dtype), -1.0, 1.0)
+        lifts = self._row(first).lifts
+        starts = walks.each.body.position[:, 0]
+        is_running = walks.each.cause == RUNNING
+
+        def tick(parts: tuple[Walk, Array], index: Array) -> tuple[tuple[Walk, Array], None]:
+            each, penalties = parts
+            now, later = self._row(first + index), first + index + 1
+            following, lost = jax.vmap(partial(self._tick, now, later))(courses, each, actions)
+            keep = each.cause == RUNNING
+            return (_chosen(keep, following, each), penalties + jnp.where(keep, lost, 0.0)), None
+
+        zeros = jnp.zeros(len(actions), self.dtype)
+        (each, penalties), _ = lax.scan(tick, (walks.each, zeros), jnp.arange(self.ticks))
+        reward = self.config.reward
+        offsets = self.config.largest_offset * jnp.abs(actions)
+        effort = jnp.sum(jnp.where(lifts, offsets, 0.0), axis=1)
+        rewards = reward.progress * (each.body.position[:, 0] - starts) - penalties - reward.effort * effort
+        has_failed = (each.cause != RUNNING) & (each.cause != GOAL)
+        rewards = rewards - reward.fall * has_failed
+        # A diverged world earns what a fall costs, and no infinite progress.
+        rewards = jnp.where(jnp.isfinite(rewards), rewards, -reward.fall)
+        rewards = jnp.where(is_running, rewards, 0.0)
+        is_late = walks.steps + 1 >= self.last
+        cause = jnp.where((each.cause == RUNNING) & is_late, TIME, each.cause)
+        distance = jnp.where(is_running, each.body.position[:, 0], each.distance)
+        previous = jnp.where(is_running[:, None], actions, each.previous)
+        each = each._replace(cause=cause, previous=previous, total=each.total + rewards, distance=distance)
+        walks = Walks(walks.steps + 1, each)
+        return walks, self._observed(courses, walks), rewards, cause != RUNNING
+
+    def _row(self, tick: Array) -> Clock:
+        return Clock(*(column[tick] for column in self._clock))
+
+    def _tick(
+        self, now: Clock, later: Array, course: Course, walk: Walk, action: Array
+    ) -> tuple[Walk, Array]:
+        """A control period of one world, and what its touchdowns lose."""
+        config, reading = self.config.walker, read(walk.body)
+        height = jnp.sum(jnp.where(now.stands, reading.feet_world[:, 2], 0.0)) / jnp.sum(now.stands)
+        offsets = self.config.largest_offset * action
+        goals = hips_ahead(reading) + ahead(config, reading, now.ramp) + offsets
+        lift_offs = jnp.where(now.lifts[:, None], reading.feet_world, walk.lift_offs)
+        landings = walk.landings.at[:, 0].set(jnp.where(now.lifts, goals, walk.landings[:, 0]))
+        ground, desired = height - FOOT_RADIUS, desired_velocity(config, reading, now.ramp)
+        forces, has_settled = lax.cond(
+            now.replans,
+            lambda: ground_forces(config, course.body, reading, now, landings, desired, ground),
+            lambda: (walk.forces, jnp.array(True)),
+        )
+        time = (later - 1) * config.control_period
+        push = self._push(course, time)
+        target = height - config.swing.touchdown_press
+        drive, landings = commands(config, reading, now, desired, forces, lift_offs, landings, target, push)
+
+        def advance(_: int, body: State) -> State:
+            return physics_step(
+                course.model, body, course.solids, drive, course.friction, course.strength, self.engine
+            )
+
+        body = lax.fori_loop(0, self.engine.substeps, advance, walk.body)
+        reading = read(body)
+        lost = self._lost(course, reading, now.touches)
+        place = jnp.append(reading.position, reading.attitude[2])
+        walk = walk._replace(
+            body=body,
+            lift_offs=lift_offs,
+            landings=landings,
+            forces=forces,
+            seen=jnp.concatenate([walk.seen[1:], place[None]]),
+            cause=self._cause(course, reading, ground),
+            unsettled=walk.unsettled + ~has_settled,
+        )
+        return walk, lost
+
+    def _push(self, course: Course, time: Array) -> Array:
+        seconds = self.config.disturbances.push_seconds
+        is_on = (course.push_starts <= time) & (time < course.push_starts + seconds)
+        return jnp.sum(jnp.where(is_on[:, None], course.push_forces, 0.0), axis=0)
+
+    def _lost(self, course: Course, reading: Reading, touches: Array) -> Array:
+        reward, feet = self.config.reward, reading.feet_world
+        shift = feet[:, 1:2] * course.edges[:, 2]
+        inside = jnp.minimum(
+            feet[:, :1] - (course.edges[:, 0] - shift), course.edges[:, 1] - shift - feet[:, :1]
+        )
+        shortfall = jnp.clip(1 - inside.max(axis=1) / reward.edge_margin, 0.0, 1.0)
+        return reward.edge * jnp.sum(jnp.where(touches, shortfall, 0.0))
+
+    def _cause(self, course: Course, reading: Reading, ground: Array) -> Array:
+        config, (x, y, z) = self.config, reading.position
+        # NaN makes comparisons false: a diverged robot has fallen.
+        is_upright = (z - ground >= config.lowest_base) & (reading.tilt <= config.largest_tilt)
+        cause = jnp.where(x >= config.terrain.goal, GOAL, RUNNING)
+        cause = jnp.where(jnp.abs(y) > config.widest_drift, DRIFT, cause)
+        cause = jnp.where(reading.lowest_foot - FOOT_RADIUS < course.lowest, GAP, cause)
+        return jnp.where(is_upright, cause, FALL)
+
+    def _observed(self, courses: Course, walks: Walks) -> dict[str, Array]:
+        tick = self.ticks * walks.steps
+        before = self._row(jnp.maximum(tick - 1, 0))
+        is_new = tick == 0
+        stands = before.stands | is_new
+        ramp = jnp.minimum(1.0, tick * self.config.walker.control_period / self.config.walker.ramp)
+        return jax.vmap(partial(self._view, tick, stands, ramp.astype(self.dtype)))(courses, walks.each)
+
+    def _view(self, tick: Array, stands: Array, ramp: Array, course: Course, walk: Walk) -> dict[str, Array]:
+        config, reading = self.config.walker, read(walk.body)
+        phase = (2 * np.pi / config.gait.period * config.control_period) * tick.astype(self.dtype)
+        nominal = jnp.where(stands, ahead(config, reading, ramp), walk.landings[:, 0] - hips_ahead(reading))
+        parts = [
+            reading.attitude[:2],
+            reading.angular_velocity,
+            reading.velocity,
+            reading.feet.ravel(),
+            jnp.stack([jnp.sin(phase), jnp.cos(phase)]),
+            walk.previous,
+            nominal,
+        ]
+        vector = jnp.clip(jnp.concatenate(parts), -BOUND, BOUND)
+        images = self._images(tick, course, walk)
+        return {**images, "proprioception": vector.astype(jnp.float32)}
+
+    def _images(self, tick: Array, course: Course, walk: Walk) -> dict[str, Array]:
+        place, yaw, sensors = walk.seen[0, :3], walk.seen[0, 3], self.config.sensors
+        c, s = jnp.cos(yaw), jnp.sin(yaw)
+        turn = jnp.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]], self.dtype)
+        images = {}
+        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 2 * len(CAMERAS))
+        for index, (name, camera) in enumerate(CAMERAS.items()):
+            eye = place + course.eyes[index] @ turn
+            depth = image(camera, course.tilts[index], eye, yaw, course.stones, course.floor)
+            if sensors.noise:
+                noise = jax.random.normal(keys[2 * index], depth.shape, depth.dtype)
+                depth = jnp.clip(depth + sensors.noise * depth**2 * noise, 0.0, camera.reach)
+            if sensors.dropout:
+                is_lost = jax.random.uniform(keys[2 * index + 1], depth.shape) < sensors.dropout
+                depth = jnp.where(is_lost, 0.0, depth)
+            images[name] = depth.astype(jnp.float32)
+        return images
+
+
+def _chosen(keep: Array, new: Any, old: Any) -> Any:
+    """`new` where `keep` [N], else `old`, in all leaves."""
+
+    def leaf(a: Array, b: Array) -> Array:
+        return jnp.where(keep.reshape(keep.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(leaf, new, old)

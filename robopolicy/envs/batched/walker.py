@@ -1,0 +1,225 @@
+"""The low level of the walker in JAX: readings, the gait's clock, and the commands of a control period.
+
+Formulas and numbers are those of `envs/quadruped`, which has their reasons.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from robopolicy.envs.batched.contacts import Drive
+from robopolicy.envs.batched.dynamics import Array, State, matrix
+from robopolicy.envs.quadruped import gait
+from robopolicy.envs.quadruped.kinematics import (
+    HIPS,
+    LATERAL,
+    LEG_PLANE,
+    SHANK,
+    SHANK_ANGLE,
+    SIDE,
+    THIGH,
+    THIGH_ANGLE,
+)
+from robopolicy.envs.quadruped.walker import WalkerConfig
+
+STANCES = 16  # of all legs in the steps of a plan, at most
+
+
+class Reading(NamedTuple):
+    """The robot at one moment, as `envs.quadruped.reading.Reading`."""
+
+    position: Array
+    joints: Array
+    attitude: Array
+    to_yaw: Array
+    base_to_yaw: Array
+    velocity: Array
+    angular_velocity: Array
+    feet: Array
+    hips: Array
+    feet_world: Array
+    tilt: Array
+    lowest_foot: Array
+
+
+class Clock(NamedTuple):
+    """What the time alone decides in control periods, [T, ...]: all worlds share it.
+
+    Attributes:
+      stands, touches, lifts: [T, 4]. replans: [T]. ramp: [T], share of the commanded speed.
+      spent: [T, 4] (s), since the last lift-off, at the period's end.
+      steps, legs, counts: [T, STANCES], step and leg of each stance in a plan; `counts` is 0 for a filler.
+      now: [T, STANCES, 4], one for the leg of each stance in a plan's first step.
+    """
+
+    stands: Array
+    touches: Array
+    lifts: Array
+    replans: Array
+    ramp: Array
+    spent: Array
+    steps: Array
+    legs: Array
+    counts: Array
+    now: Array
+
+
+def clock(config: WalkerConfig, ticks: int) -> Clock:
+    """The clock of an episode of `ticks` control periods, in NumPy."""
+    trot, stance = config.gait, config.stance
+    rows, stood = [], np.ones(4, bool)
+    for tick in range(ticks):
+        time = tick * config.control_period
+        stands = np.asarray(gait.standing(time, trot.period, trot.swing))
+        later = [
+            gait.standing(time + k * stance.step_period, trot.period, trot.swing)
+            for k in range(1, stance.steps)
+        ]
+        places = np.argwhere(np.stack([stands, *later]))
+        steps, legs, counts = (np.zeros(STANCES, int) for _ in range(3))
+        now, count = np.zeros((STANCES, 4)), len(places)
+        steps[:count], legs[:count], counts[:count] = places[:, 0], places[:, 1], 1
+        now[np.arange(count), legs[:count]] = steps[:count] == 0
+        rows.append(
+            (
+                stands,
+                stands & ~stood,
+                stood & ~stands,
+                bool((stands != stood).any()) or tick % config.replan_every == 0,
+                min(1.0, time / config.ramp),
+                np.asarray(gait.cycle(time + config.control_period, trot.period)),
+                steps,
+                legs,
+                counts,
+                now,
+            )
+        )
+        stood = stands
+    return Clock(*(np.stack(column) for column in zip(*rows, strict=True)))
+
+
+def read(state: State) -> Reading:
+    """The reading of `state`."""
+    rotation = matrix(state.quaternion)
+    attitude = jnp.stack(
+        [
+            jnp.arctan2(rotation[2, 1], rotation[2, 2]),
+            -jnp.arcsin(jnp.clip(rotation[2, 0], -1.0, 1.0)),
+            jnp.arctan2(rotation[1, 0], rotation[0, 0]),
+        ]
+    )
+    c, s = jnp.cos(attitude[2]), jnp.sin(attitude[2])
+    zero = jnp.zeros_like(c)
+    to_yaw = jnp.array([[c, s, zero], [-s, c, zero], [zero, zero, zero + 1]])
+    base_to_yaw = to_yaw @ rotation
+    feet = _legs(state.joints)[0] @ base_to_yaw.T
+    feet_world = state.position + feet @ to_yaw
+    return Reading(
+        state.position,
+        state.joints,
+        attitude,
+        to_yaw,
+        base_to_yaw,
+        to_yaw @ state.velocity,
+        base_to_yaw @ state.spin,
+        feet,
+        HIPS @ base_to_yaw.T,
+        feet_world,
+        jnp.maximum(jnp.abs(attitude[0]), jnp.abs(attitude[1])),
+        feet_world[:, 2].min(),
+    )
+
+
+def _legs(joints: Array) -> tuple[Array, Array, Array, Array]:
+    """Toes [4, 3] (m, base frame), and the angles of abduction, thigh and shank [4] (rad)."""
+    roll, thigh = SIDE * joints[:, 0], joints[:, 1] + THIGH_ANGLE
+    shank = joints[:, 1] + joints[:, 2] + SHANK_ANGLE
+    x = -THIGH * jnp.sin(thigh) - SHANK * jnp.sin(shank)
+    down = -THIGH * jnp.cos(thigh) - SHANK * jnp.cos(shank)
+    c, s = jnp.cos(roll), jnp.sin(roll)
+    toes = jnp.stack([x, c * LEG_PLANE - s * down, s * LEG_PLANE + c * down], axis=1)
+    return HIPS + toes, roll, thigh, shank
+
+
+def jacobians(joints: Array) -> Array:
+    """d(toe)/d(joints), [4, 3, 3], in the base frame."""
+    feet, roll, thigh, shank = _legs(joints)
+    y, z = feet[:, 1] - HIPS[:, 1], feet[:, 2] - HIPS[:, 2]
+    knee_x, knee_z = -SHANK * jnp.cos(shank), SHANK * jnp.sin(shank)
+    hip_x, hip_z = knee_x - THIGH * jnp.cos(thigh), knee_z + THIGH * jnp.sin(thigh)
+    columns = [jnp.stack([jnp.zeros_like(y), -SIDE * z, SIDE * y], axis=1)]
+    for ahead, up in ((hip_x, hip_z), (knee_x, knee_z)):
+        columns.append(jnp.stack([ahead, -jnp.sin(roll) * up, jnp.cos(roll) * up], axis=1))
+    return jnp.stack(columns, axis=2)
+
+
+def joint_angles(feet: Array) -> Array:
+    """Joints [4, 3] (rad) that put the toes at `feet` [4, 3] (m, base frame), or as near as they reach."""
+    x, y, z = (feet - HIPS).T
+    down = jnp.sqrt(jnp.maximum(y * y + z * z - LATERAL**2, 1e-9))
+    roll = jnp.arctan2(z, y) - jnp.arctan2(-down, LEG_PLANE)
+    roll = (roll + np.pi) % (2 * np.pi) - np.pi
+    cosine = (x * x + down * down - THIGH**2 - SHANK**2) / (2 * THIGH * SHANK)
+    bend = -jnp.arccos(jnp.clip(cosine, -1.0, 1.0))
+    thigh = jnp.arctan2(-x, down) - jnp.arctan2(SHANK * jnp.sin(bend), THIGH + SHANK * jnp.cos(bend))
+    return jnp.stack([SIDE * roll, thigh - THIGH_ANGLE, bend + THIGH_ANGLE - SHANK_ANGLE], axis=1)
+
+
+def desired_velocity(config: WalkerConfig, reading: Reading, ramp: Array) -> Array:
+    """Commanded velocity of the base, [2] (m/s), yaw frame."""
+    return jnp.stack([config.speed * ramp, -config.centring * reading.position[1]])
+
+
+def ahead(config: WalkerConfig, reading: Reading, ramp: Array) -> Array:
+    """Distance (m) ahead of its hip at which a foot that lifts off now lands without an offset."""
+    velocity = reading.velocity[0]
+    travel = velocity * (config.gait.swing + config.gait.stance / 2)
+    return travel - config.swing.capture * (config.speed * ramp - velocity)
+
+
+def hips_ahead(reading: Reading) -> Array:
+    """Where the hips are along x, [4] (m, world)."""
+    return reading.position[0] + (reading.hips @ reading.to_yaw)[:, 0]
+
+
+def commands(
+    config: WalkerConfig,
+    reading: Reading,
+    now: Clock,
+    desired: Array,
+    forces: Array,
+    lift_offs: Array,
+    landings: Array,
+    height: Array,
+    push: Array,
+) -> tuple[Drive, Array]:
+    """The commands of a control period, and the landing points [4, 3] (m, world) of all legs after it.
+
+    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame); the others swing from `lift_offs` to
+    `landings` [4, 3] at `height` (m). `now` is a row of the clock.
+    """
+    trot, swing = config.gait, config.swing
+    torques = -jnp.einsum("laj,la->lj", jacobians(reading.joints), forces @ reading.base_to_yaw)
+    left = jnp.maximum(0.0, trot.swing - now.spent)
+    sideways = reading.velocity[1]
+    aside = sideways * (left + trot.stance / 2) - swing.capture * (desired[1] - sideways)
+    beside = reading.hips[:, 1] + LEG_PLANE + aside
+    across = reading.to_yaw[0, 1] * reading.hips[:, 0] + reading.to_yaw[1, 1] * beside
+    goal = jnp.stack([landings[:, 0], reading.position[1] + across, jnp.zeros(4) + height], axis=1)
+    swings = ~now.stands[:, None]
+    landings = jnp.where(swings, goal, landings)
+    progress = jnp.minimum(1.0, now.spent / trot.swing)
+    travel = jnp.where(progress < 0.5, 1.6 * progress, 0.8 + 0.4 * (progress - 0.5))
+    rise = 4 * swing.apex * progress * (1 - progress)
+    way = landings - lift_offs
+    path = lift_offs + jnp.stack([travel, travel, progress], axis=1) * way
+    path = path + jnp.stack([jnp.zeros(4), jnp.zeros(4), rise], axis=1)
+    # The targets of standing legs are not used: any point in reach.
+    resting = reading.hips - jnp.array([0.0, 0.0, 0.3])
+    points = jnp.where(swings, (path - reading.position) @ reading.to_yaw.T, resting)
+    held = jnp.broadcast_to(swings, (4, 3))
+    drive = Drive(joint_angles(points @ reading.base_to_yaw), jnp.where(held, 0.0, torques), held, push)
+    return drive, landings

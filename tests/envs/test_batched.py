@@ -1,0 +1,189 @@
+"""The batch of worlds in JAX against the environment on MuJoCo: ticks, plans, closed loops, cameras."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import robopolicy
+from robopolicy.envs.batched.contacts import Drive
+from robopolicy.envs.batched.contacts import step as physics_step
+from robopolicy.envs.batched.course import Robot
+from robopolicy.envs.batched.dynamics import State
+from robopolicy.envs.batched.mpc import Bounds, minimum
+from robopolicy.envs.batched.stones import CAUSES, SteppingStonesBatch
+from robopolicy.envs.physics.base import Box, Conditions, Start
+from robopolicy.envs.physics.mujoco import MujocoPhysics
+from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC
+from robopolicy.envs.quadruped.stepping_stones import PRESETS
+from robopolicy.envs.quadruped.walker import standing_joints
+
+pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
+
+SEEDS = range(3)
+FAULTY = ("hard", "extreme")  # presets whose cameras have noise
+
+
+def state_of(data):
+    """A copy of MuJoCo's state: JAX may share memory with arrays that it is given."""
+    q, v = data.qpos.copy(), data.qvel.copy()
+    return State(q[:3], q[3:7], q[7:].reshape(4, 3), v[:3], v[3:6], v[6:].reshape(4, 3))
+
+
+def difference(ours, data):
+    """The largest difference of any entry of the state."""
+    pairs = zip(ours, state_of(data), strict=True)
+    return max(float(np.abs(np.asarray(a) - b).max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("precision", "most"), [(64, 1e-11), (32, 1e-3)])
+def test_a_control_period_is_mujocos(precision, most):
+    # Random commands, pushes and states: rates are up to 100 rad/s.
+    with jax.enable_x64(precision == 64):
+        dtype = jnp.float64 if precision == 64 else jnp.float32
+        rng, robot = np.random.default_rng(0), Robot(PRESETS["paper"])
+        physics = MujocoPhysics()
+        ground = Box((0.0, 0.0, -0.25), (5.0, 1.0, 0.25))
+        boxes = jnp.asarray([[*ground.center, *ground.half, 1.0, 0.0]], dtype)
+        period = jax.jit(partial(_period, config=physics.config))
+        worst = 0.0
+        for _ in range(6):
+            friction, payload, strength = rng.uniform([0.4, 0.0, 0.8], [1.0, 6.0, 1.1])
+            conditions = Conditions(friction, payload, strength)
+            start = Start([ground], np.array([0, 0, 0.419]), standing_joints(0.42), conditions)
+            physics.reset(start)
+            physics.data.qvel[:] = rng.normal(0, 0.5, 18)
+            model = jax.tree.map(partial(jnp.asarray, dtype=dtype), robot.model(payload))
+            for _ in range(20):
+                before = jax.tree.map(partial(jnp.asarray, dtype=dtype), state_of(physics.data))
+                held = np.repeat(rng.random(4) < 0.5, 3)
+                targets, torques = standing_joints(0.42) + rng.normal(0, 0.3, 12), rng.normal(0, 15, 12)
+                push = rng.normal(0, 30, 3)
+                physics.command(targets, torques, held)
+                physics.push(push)
+                physics.step()
+                drive = Drive(
+                    jnp.asarray(targets.reshape(4, 3), dtype),
+                    jnp.asarray(torques.reshape(4, 3), dtype),
+                    jnp.asarray(held.reshape(4, 3)),
+                    jnp.asarray(push, dtype),
+                )
+                after = period(model, before, boxes, drive, friction, strength)
+                worst = max(worst, difference(after, physics.data))
+    assert worst < most
+
+
+def _period(model, state, boxes, drive, friction, strength, config):
+    for _ in range(config.substeps):
+        state = physics_step(model, state, boxes, drive, friction, strength, config)
+    return state
+
+
+@pytest.mark.parametrize(("precision", "most"), [(64, 1e-6), (32, 1e-2)])
+def test_the_plan_of_the_mpc_is_the_exact_minimum(monkeypatch, precision, most):
+    solved, solve = [], ConvexMPC._solve
+    env = robopolicy.make("stepping-stones", engine="mujoco", preset="hard").unwrapped
+
+    def recorded(self, quadratic, linear, standing):
+        forces = solve(self, quadratic, linear, standing)
+        solved.append((quadratic, linear, forces, self._low[-1], self._high[-1]))
+        return forces
+
+    monkeypatch.setattr(ConvexMPC, "_solve", recorded)
+    rng = np.random.default_rng(5)
+    env.reset(seed=0)
+    over = False
+    while not over:
+        _, _, ended, cut, _ = env.step(rng.uniform(-1, 1, 4).astype(np.float32))
+        over = ended or cut
+    bound = 0
+    with jax.enable_x64(precision == 64):
+        solver = jax.jit(lambda P, q, low, high: minimum(P, q, Bounds(0.45, low, high)))
+        for quadratic, linear, expected, low, high in solved:
+            forces, has_settled = solver(quadratic, linear, low, high)
+            assert has_settled
+            assert np.abs(np.ravel(forces) - expected).max() * FORCE_UNIT < most
+            sides = np.abs(expected.reshape(-1, 3)[:, :2]).max(axis=1)
+            bound += (sides > 0.449999 * expected.reshape(-1, 3)[:, 2]).any()
+    assert bound > 5  # plans with a force on the side of its pyramid
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("precision", "most"), [(64, 1e-7), (32, 1e-4)])
+def test_closed_loops_are_those_of_the_environment(preset, precision, most):
+    with jax.enable_x64(precision == 64):
+        batch = SteppingStonesBatch(preset, dtype=jnp.float64 if precision == 64 else jnp.float32)
+        courses = batch.courses(SEEDS)
+        reset, step = jax.jit(batch.reset), jax.jit(batch.step)
+        walks, observation = reset(courses)
+        envs = [robopolicy.make("stepping-stones", engine="mujoco", preset=preset).unwrapped for _ in SEEDS]
+        expected = [env.reset(seed=seed)[0] for env, seed in zip(envs, SEEDS, strict=True)]
+        running, totals, causes = set(SEEDS), np.zeros(len(SEEDS)), [""] * len(SEEDS)
+        rng = np.random.default_rng(5)
+        while running:
+            for i in running:
+                _check_observation(observation, expected[i], i, preset, precision)
+            actions = rng.uniform(-1, 1, (len(SEEDS), 4)).astype(np.float32)
+            for i in running:
+                actions[i] = np.clip(0.2 * actions[i] + envs[i].oracle_action(), -1, 1)
+            walks, observation, rewards, done = step(courses, walks, actions)
+            for i in sorted(running):
+                expected[i], reward, ended, cut, info = envs[i].step(actions[i])
+                assert np.abs(walks.each.body.position[i] - envs[i].walker.reading.position).max() < most
+                assert float(rewards[i]) == pytest.approx(reward, abs=30 * most)
+                assert bool(done[i]) == (ended or cut)
+                totals[i] += reward
+                if ended or cut:
+                    running.remove(i)
+                    causes[i] = info["cause"]
+        assert [CAUSES[int(cause)] for cause in walks.each.cause] == causes
+        assert np.asarray(walks.each.total) == pytest.approx(totals, abs=30 * most)
+        assert not np.asarray(walks.each.unsettled).any()
+
+
+def _check_observation(ours, expected, index, preset, precision):
+    for name, value in expected.items():
+        if name == "proprioception":
+            assert np.abs(ours[name][index] - value).max() < (1e-5 if precision == 64 else 1e-3)
+        elif preset not in FAULTY:
+            # A ray along an edge may see either side of it.
+            off = np.abs(ours[name][index] - value) > (1e-5 if precision == 64 else 1e-3)
+            assert off.sum() <= (0 if precision == 64 else 2)
+
+
+def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():
+    batch, count = SteppingStonesBatch("extreme"), 40
+    _, noisy = jax.jit(batch.reset)(batch.courses([7] * count), jax.random.key(3))
+    clean = SteppingStonesBatch("paper")
+    course = batch.courses([7] * count)
+    _, exact = jax.jit(clean.reset)(course)
+    for name, image in exact.items():
+        if name == "proprioception":
+            continue
+        depth, seen = np.asarray(image), np.asarray(noisy[name])
+        inner = (depth > 0.1) & (depth < 1.8)
+        share = (seen[inner] == 0).mean()
+        sensors = batch.config.sensors
+        # Four standard deviations each: a false alarm in 10,000 seeds.
+        assert abs(share - sensors.dropout) < 4 * np.sqrt(sensors.dropout / inner.sum())
+        kept = inner & (seen > 0)
+        relative = (seen[kept] - depth[kept]) / depth[kept] ** 2
+        assert abs(relative.std() / sensors.noise - 1) < 4 / np.sqrt(2 * kept.sum())
+        assert abs(relative.mean()) < 4 * sensors.noise / np.sqrt(kept.sum())
+
+
+def test_a_world_that_diverges_falls_and_leaves_the_others_as_they_are():
+    batch = SteppingStonesBatch("paper")
+    courses = batch.courses(SEEDS)
+    walks, _ = batch.reset(courses)
+    step = jax.jit(batch.step)
+    _, _, expected, _ = step(courses, walks, jnp.zeros((3, 4)))
+    broken = walks.each.body.velocity.at[1, 0].set(jnp.nan)
+    spoilt = walks._replace(each=walks.each._replace(body=walks.each.body._replace(velocity=broken)))
+    after, _, rewards, done = step(courses, spoilt, jnp.zeros((3, 4)))
+    assert done.tolist() == [False, True, False]
+    assert CAUSES[int(after.each.cause[1])] == "fall"
+    assert float(rewards[1]) == -batch.config.reward.fall
+    np.testing.assert_array_equal(rewards[jnp.array([0, 2])], expected[jnp.array([0, 2])])

@@ -1,7 +1,15 @@
 # Everything lives in .venv; every target works from a bare clone.
-PYTHON ?= python3
+comma := ,
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+# python3 if it fits, otherwise the newest that does. A name on PATH may be one that does not run.
+PYTHON ?= $(shell for one in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$one -c '$(FITS)' > /dev/null 2>&1 && echo $$one && break; done)
+# uv is faster than pip, and fetches a Python if there is none. Without it: make UV=
+UV ?= $(shell command -v uv 2> /dev/null)
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(BIN)/pip install --quiet \
+  --disable-pip-version-check) --constraint constraints.txt --editable
 STAMP := $(VENV)/.installed
 HEAVY := $(VENV)/.installed-heavy
 # What JAX has compiled is kept for the next run of the tests.
@@ -15,11 +23,16 @@ DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
-	  || { echo "robopolicy needs Python 3.11, since PyBullet has no wheel for later ones. Try: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
+	@[ -n "$(PYTHON)$(UV)" ] \
+	  || { echo "robopolicy needs Python 3.11 to 3.14: install one of them, or uv, which fetches one" >&2; exit 2; }
+	@[ -z "$(PYTHON)" ] || $(PYTHON) -c '$(FITS)' > /dev/null 2>&1 \
+	  || { echo "PYTHON is $(PYTHON): it must be a Python from 3.11 to 3.14" >&2; exit 2; }
+	@[ -n "$(UV)" ] || $(PYTHON) -c 'import ensurepip, venv' > /dev/null 2>&1 \
+	  || { echo "$(PYTHON) lacks the module ensurepip: install python3-venv (Debian, Ubuntu), or uv" >&2; exit 2; }
 	@echo "Installing into $(VENV), a minute or two"
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	@rm -rf $(VENV)
+	@$(if $(UV),$(UV) venv --quiet --seed --python '$(or $(PYTHON),>=3.11$(comma)<3.15)',$(PYTHON) -m venv) $(VENV)
+	@$(INSTALL) '.[all,dev]'
 	@touch $@
 
 demo: $(STAMP)
@@ -45,8 +58,7 @@ demo: $(STAMP)
 
 # Only the tests need these extras, which are as large as half of the rest.
 $(HEAVY): $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-	  --editable '.[browser,docs,ray,rerun,wandb]'
+	@$(INSTALL) '.[browser,docs,ray,rerun,wandb]'
 	@if command -v chromium && command -v chromedriver; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	  echo "Installing a browser, for the tests of pages" && apt-get update -qq \
@@ -74,7 +86,7 @@ figures: $(STAMP)
 	  $(BIN)/python $$script || exit 1; done
 
 $(DOCS): $(STAMP)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@$(INSTALL) '.[docs]'
 	@touch $@
 
 # Its makers advertise a successor on every run.

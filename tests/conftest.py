@@ -30,6 +30,18 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: first.get(item.path.relative_to(TESTS).as_posix(), len(first)))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter):
+    """The number of tests that lack PyBullet, in one line before the last."""
+    result = yield
+    from installed_engines import NO_BULLET
+
+    number = sum(NO_BULLET in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
+    if number:
+        terminalreporter.line(f"{number} tests of Bullet skipped: {NO_BULLET}")
+    return result
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Policies are converted in one process, but for those of commands that have a process of their own."""

@@ -83,8 +83,9 @@ def test_the_runtime_imports_nothing_heavy_there(empty, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("python", ["3.11", "3.14"])
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_there_are_wheels_for_the_processors_of_robots(empty, tmp_path, machine):
+def test_there_are_wheels_for_the_processors_of_robots(empty, tmp_path, machine, python):
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     platforms = [f"--platform=manylinux_{version}_{machine}" for version in ("2_27", "2_28", "2_17")]
     words = [
@@ -97,7 +98,8 @@ def test_there_are_wheels_for_the_processors_of_robots(empty, tmp_path, machine)
         str(tmp_path / "target"),
         *platforms,
     ]
-    words += ["--python-version=3.11", "--only-binary=:all:", "--constraint", str(ROOT / "constraints.txt")]
+    words += [f"--python-version={python}", "--only-binary=:all:"]
+    words += ["--constraint", str(ROOT / "constraints.txt")]
     found = json.loads(done(str(empty / "pip"), *words, *wanted, cwd=tmp_path))["install"]
     files = [package["download_info"]["url"].rpartition("/")[2] for package in found]
     assert any(file.startswith("onnxruntime-") and machine in file for file in files)

@@ -185,7 +185,7 @@ def test_a_call_refuses(tmp_path, monkeypatch, call, arguments, named, text):
 
 @pytest.mark.slow
 def test_an_evaluation_does_not_depend_on_the_number_of_workers():
-    env = Environment(TASK, preset="paper", episode_seconds=0.5)
+    env = Environment(TASK, preset="hard", episode_seconds=0.5)
     alone, shared = (robopolicy.evaluate(SHIPPED, env, range(3), workers=workers) for workers in (1, 2))
     assert alone.summary() == shared.summary()
     assert len(set(alone.returns)) == 3

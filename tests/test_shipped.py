@@ -4,11 +4,13 @@ import json
 from importlib.resources import files
 
 import pytest
+from installed_engines import needs_bullet
 
 from robopolicy.cli import main
 from robopolicy.experiments.runs import load
 
 SHIPPED = sorted(folder.name for folder in (files("robopolicy.assets") / "policies").iterdir())
+MARKS = {"bullet": [needs_bullet], "mujoco": []}
 EPISODES = {"stepping-stones": 100, "bimanual-sweep": 50}
 
 
@@ -40,7 +42,7 @@ def test_it_loads_and_records_its_training(name):
 @pytest.mark.parametrize(
     ("name", "engine"),
     [
-        pytest.param(name, engine, marks=pytest.mark.full if number else pytest.mark.slow)
+        pytest.param(name, engine, marks=[pytest.mark.full if number else pytest.mark.slow, *MARKS[engine]])
         for name in SHIPPED
         for number, engine in enumerate(recorded(name))
     ],

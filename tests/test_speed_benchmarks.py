@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from installed_engines import each_engine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -43,7 +44,7 @@ def test_attention_speed_compares_mechanisms_with_exact_softmax():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["bullet", "mujoco"])
+@each_engine
 def test_env_speed_compares_the_stack_with_its_engine(engine):
     words = f"--engine {engine} --patch 4 --seconds 1 --preset painted --json".split()
     timed = measured("env_speed.py", words)

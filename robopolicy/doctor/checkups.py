@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 TASKS = {"stepping stones": "SteppingStones-v0", "bimanual sweep": "BimanualSweep-v0"}
-ENGINES = ("bullet", "mujoco")
+PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco"}
+ENGINES = tuple(PACKAGES)
 SHIPPED = "stepping-stones-angular-8x8"
 MODULE_NAMES = {  # of packages whose module has another name
     "imageio-ffmpeg": "imageio_ffmpeg",
@@ -29,6 +30,7 @@ MODULE_NAMES = {  # of packages whose module has another name
 }
 
 OWN_RENDERERS = {"bullet": "tiny", "mujoco": "opengl"}
+OPTIONAL = ("opengl",)  # many machines have no OpenGL, and no picture needs it by default
 
 Check = Callable[[], str]
 
@@ -52,18 +54,18 @@ def step(engine: str, task: str) -> str:
     return "one step done"
 
 
-def draw(engine: str) -> str:
-    """Draw the stepping stones. Returns the name of the renderer, with OpenGL's device or program."""
+def draw(engine: str, renderer: str) -> str:
+    """Draw the stepping stones. Returns OpenGL's device or program, if that draws."""
     import gymnasium
 
     name = f"robopolicy:robopolicy/{TASKS['stepping stones']}"
     pictures: Any = {"render_mode": "rgb_array", "render_size": (240, 240)}
-    env = gymnasium.make(name, engine=engine, renderer=OWN_RENDERERS[engine], **pictures)
+    env = gymnasium.make(name, engine=engine, renderer=renderer, **pictures)
     device = None
     try:
         env.reset(seed=0)
         picture: Any = env.render()
-        if engine == "mujoco":
+        if renderer == "opengl":
             from OpenGL import GL
 
             device = GL.glGetString(GL.GL_RENDERER)
@@ -71,7 +73,7 @@ def draw(engine: str) -> str:
         env.close()
     if picture.max() == picture.min():
         raise RuntimeError("the picture is empty")
-    return OWN_RENDERERS[engine] + (f", {device.decode()}" if device else "")
+    return device.decode() if device else "drawn"
 
 
 def devices() -> str:
@@ -132,7 +134,9 @@ def series(name: str) -> dict[str, Check]:
     if kind == "imports":
         return {package: partial(imports, package) for package in rest.split(",")}
     if kind in ENGINES:
-        return {**{task: partial(step, kind, task) for task in TASKS}, "pictures": partial(draw, kind)}
+        own = OWN_RENDERERS[kind]
+        steps: dict[str, Check] = {task: partial(step, kind, task) for task in TASKS}
+        return {**steps, "pictures": partial(draw, kind, "software"), own: partial(draw, kind, own)}
     return {"jax": {"devices": devices, "policy": act}, "ffmpeg": {"video": film}}[kind]
 
 

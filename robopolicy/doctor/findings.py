@@ -17,7 +17,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robopolicy.doctor.checkups import ENGINES, MODULE_NAMES, series
+from robopolicy.doctor import advice
+from robopolicy.doctor.checkups import ENGINES, MODULE_NAMES, OPTIONAL, PACKAGES, series
 from robopolicy.reading_json import parse_json_lines
 
 OK, ABSENT, WRONG = "ok", "absent", "wrong"
@@ -25,14 +26,6 @@ WORKSTATION = ("sim", "train", "tools")  # extras that are installed together
 IGNORED_EXTRAS = ("all",)
 TIMEOUT = 180.0  # s, for a series of checks
 LEAST_DISK, LEAST_MEMORY = 1e9, 1e9  # bytes
-FIXES = {
-    "bullet": "pip install --force-reinstall pybullet; or give --engine mujoco",
-    "mujoco": "pip install --force-reinstall mujoco; or give --engine bullet",
-    "jax": "pip install --force-reinstall jax jaxlib flax",
-    "ffmpeg": "pip install --force-reinstall imageio-ffmpeg",
-    "mujoco pictures": "install OpenGL (apt-get install libegl1 libgl1), or libosmesa6 and set "
-    "MUJOCO_GL=osmesa; with --engine bullet no OpenGL is needed",
-}
 
 
 class Finding(NamedTuple):
@@ -69,11 +62,10 @@ def examine() -> Iterator[Finding]:
     yield from machine(Path.cwd())
     requirements = requires("robopolicy") if installed_version("robopolicy") else None
     packages = list(packages_of(requirements or [], installed_version))
-    missing = {one.name for one in packages if one.state != OK}
     importable = [one.name for one in packages if one.state == OK and one.area != "extras"]
-    names = [f"imports={','.join(importable)}", "jax", *ENGINES, "ffmpeg"]
-    if "pybullet" in missing and sys.version_info >= (3, 12):
-        names.remove("bullet")
+    # Bullet is an extra, and MuJoCo is not.
+    engines = [name for name in ENGINES if name != "bullet" or installed_version("pybullet")]
+    names = [f"imports={','.join(importable)}", "jax", *engines, "ffmpeg"]
     # Half of the cores, since a check may use several.
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
         results = dict(zip(names, pool.map(run_series, names), strict=True))
@@ -81,7 +73,7 @@ def examine() -> Iterator[Finding]:
     for one in packages:
         if one.name in broken:
             error = broken[one.name].detail
-            fix = _fix_for(error, f"pip install --force-reinstall {one.name}")
+            fix = _fix_for(error, advice.install(one.name, again=True))
             detail = f"{one.detail}, and cannot be imported: {error}"
             yield one._replace(state=WRONG, detail=detail, fix=fix)
         else:
@@ -119,14 +111,13 @@ def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Fi
     """Check every required package, and every extra. `installed` maps a package to its version or None."""
     yield Finding("packages", "robopolicy", OK, f"{installed('robopolicy')} at {Path(__file__).parents[1]}")
     if not requirements:
-        fix = "pip install --editable '.[all]', in the checkout"
         detail = "robopolicy runs from a folder in which it is not installed"
-        yield Finding("packages", "requirements", WRONG, detail, fix)
+        yield Finding("packages", "requirements", WRONG, detail, advice.install_checkout())
         return
     try:
         from packaging.requirements import Requirement
     except ImportError as error:
-        yield Finding("packages", "packaging", WRONG, str(error), "pip install packaging")
+        yield Finding("packages", "packaging", WRONG, str(error), advice.install("packaging"))
         return
     parsed = [Requirement(one) for one in requirements]
     yield from (_package(one, installed) for one in parsed if _applies(one, ""))
@@ -134,7 +125,9 @@ def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Fi
     for extra in (*WORKSTATION, *extras):
         own = [one for one in parsed if extra in _extras(one) and _applies(one, extra)]
         missing = [one for one in own if installed(one.name) is None]
-        if extra in WORKSTATION and len(missing) < len(own):
+        if not own:
+            yield Finding("extras", extra, ABSENT, f"has no package for {advice.machine()}")
+        elif extra in WORKSTATION and len(missing) < len(own):
             yield from (_package(one, installed) for one in own)
         elif missing:
             detail = f"lacks {', '.join(one.name for one in missing)}"
@@ -156,7 +149,7 @@ def _extras(requirement: Any) -> set[str]:
 
 def _install(*requirements: Any) -> str:
     """The command that installs the requirements."""
-    return f"pip install {' '.join(repr(f'{one.name}{one.specifier}') for one in requirements)}"
+    return advice.install(*(f"{one.name}{one.specifier}" for one in requirements))
 
 
 def _package(requirement: Any, installed: Versions) -> Finding:
@@ -170,13 +163,19 @@ def _package(requirement: Any, installed: Versions) -> Finding:
 
 
 def _fix_for(error: str, default: str) -> str:
-    """The command that reinstalls the package that an error names as missing, or `default`."""
+    """The command that installs the library or requirement that an error names as missing, or `default`."""
+    if library := advice.for_library(error):
+        return library
     match = re.search(r"No module named '(\w+)|needs the package (\w+)", error)
-    if match is None:
-        return default
-    name = match[1] or match[2]
+    name = (match[1] or match[2]) if match else ""
     by_module = {module.partition(".")[0]: package for package, module in MODULE_NAMES.items()}
-    return f"pip install --force-reinstall {by_module.get(name, name)}"
+    package = by_module.get(name, name)
+    if package == "pybullet" and not advice.has_bullet_wheel():
+        return default
+    known = requires("robopolicy") if installed_version("robopolicy") else None
+    # A module may have another name than its package, which reinstalling the default brings.
+    is_ours = any(re.match(rf"{re.escape(package)}\b(?!-)", one, re.IGNORECASE) for one in known or [package])
+    return advice.install(package, again=True) if package and is_ours else default
 
 
 def run_series(name: str) -> list[Finding]:
@@ -194,8 +193,10 @@ def run_series(name: str) -> list[Finding]:
     for check in series(name):
         result = results.get(check, {"wrong": reason})
         if result["wrong"]:
-            fix = _fix_for(result["wrong"], FIXES.get(f"{area} {check}", FIXES.get(area, "")))
-            findings.append(Finding(area, check, WRONG, result["wrong"], fix))
+            others = [one for one in ENGINES if one != area and installed_version(PACKAGES[one])]
+            fix = _fix_for(result["wrong"], advice.for_check(area, check, others))
+            state = ABSENT if check in OPTIONAL else WRONG
+            findings.append(Finding(area, check, state, result["wrong"], fix))
         else:
             findings.append(Finding(area, check, OK, result["result"]))
     return findings
@@ -218,7 +219,7 @@ def as_text(findings: Iterable[Finding]) -> str:
         for one in findings:
             if one.area == area:
                 mark = {OK: " ", ABSENT: "-", WRONG: "!"}[one.state]
-                fix = f"; {one.fix}" if one.state == ABSENT else ""
+                fix = f"; {one.fix}" if one.state == ABSENT and one.fix else ""
                 lines.append(f" {mark} {one.name.ljust(width)}  {one.detail}{fix}".rstrip())
     wrong = [one for one in findings if one.state == WRONG]
     lines += ["", f"{len(wrong)} wrong" if wrong else "nothing is wrong"]

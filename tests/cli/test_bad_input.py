@@ -183,7 +183,7 @@ def test_a_budget_below_a_step_without_attention_is_refused_before_frames_are_re
     ("names", "given", "chosen"),
     [
         (["stepping-stones-softmax"], (None, None), ("stepping-stones", "mujoco")),
-        (["oracle", "bimanual-sweep-angular"], (None, None), ("bimanual-sweep", "bullet")),
+        (["oracle", "bimanual-sweep-angular"], (None, None), ("bimanual-sweep", default_engine())),
         (["stepping-stones-softmax"], (None, "bullet"), ("stepping-stones", "bullet")),
         (["oracle"], (None, None), ("stepping-stones", default_engine())),
         (["blind"], ("bimanual-sweep", "mujoco"), ("bimanual-sweep", "mujoco")),

@@ -212,7 +212,7 @@ def test_the_sweep_is_demonstrated_recorded_evaluated_and_filmed(capsys, tmp_pat
     assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] > 0.9
     assert main(["evaluate", "random", "--episodes", "1", "--episode-seconds", "3", *sweep]) == 0
     assert json.loads(capsys.readouterr().out)["fraction_in_bowls_mean"] == 0.0
-    film = ["rollout", "oracle", "--episode-seconds", "1", "--size", "240", "240", "--engine", "bullet"]
+    film = ["rollout", "oracle", "--episode-seconds", "1", "--size", "240", "240"]
     assert main([*film, "--video", str(tmp_path / "sweep.mp4"), *sweep]) == 0
     result = json.loads(capsys.readouterr().out)
     (episode,) = result["episodes"]

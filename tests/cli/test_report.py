@@ -5,6 +5,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
+from installed_engines import needs_bullet
 
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
@@ -67,6 +68,7 @@ def reported(capsys, tmp_path):
     return run
 
 
+@needs_bullet
 @pytest.mark.slow
 def test_a_page_is_self_contained_and_describes_its_run(reported):
     page, said = reported(SWEEP, "--no-video")

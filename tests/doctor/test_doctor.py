@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from installed_engines import INSTALLED
 
+from robopolicy.doctor import advice
 from robopolicy.doctor import findings as doctor_findings
-from robopolicy.doctor.findings import FIXES, Finding, as_json, as_text, machine, packages_of, run_series
+from robopolicy.doctor.findings import Finding, as_json, as_text, machine, packages_of, run_series
 
 # Hides installed modules, or makes their import abort the process.
 SITE = """
@@ -28,7 +30,7 @@ REQUIRED = [
     'flax>=0.12; extra == "train"',
     'jax>=0.7; extra == "all"',
     'mujoco>=3.3; extra == "sim"',
-    'pybullet; python_version < "3" and extra == "sim"',
+    'pybullet; python_version < "3" and extra == "bullet"',
     'ray>=2.50; extra == "ray"',
     'wandb>=0.20; extra == "wandb"',
 ]
@@ -52,27 +54,31 @@ def test_packages_are_compared_with_the_requirements():
     found = {(one.area, one.name): one for one in packages_of(REQUIRED, installed.get)}
     assert found["packages", "numpy"].state == "wrong"
     assert found["packages", "numpy"].detail == "1.26, and >=2 is needed"
-    assert found["packages", "numpy"].fix == "pip install 'numpy>=2'"
+    assert found["packages", "numpy"].fix == advice.install("numpy>=2")
     assert found["packages", "jax"].state == "ok"
     assert found["packages", "flax"].state == "wrong"
-    assert found["packages", "flax"].fix == "pip install 'flax>=0.12'"
+    assert found["packages", "flax"].fix == advice.install("flax>=0.12")
     # An extra of which no package is installed is optional.
     assert found["extras", "sim"].state == "absent"
     assert found["extras", "sim"].detail == "lacks mujoco"
-    assert found["extras", "wandb"].fix == "pip install 'wandb>=0.20'"
+    assert found["extras", "wandb"].fix == advice.install("wandb>=0.20")
     assert found["extras", "ray"].detail == "ray 2.60"
+    # An extra that has no package here is told without advice.
+    bullet = found["extras", "bullet"]
+    assert bullet.detail.startswith(f"has no package for Python 3.{sys.version_info[1]} on ")
+    assert (bullet.state, bullet.fix) == ("absent", "")
     assert not [name for name in found if "pybullet" in name or "all" in name]
 
 
 def test_it_works_without_packaging(monkeypatch):
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)
     _, one = packages_of(REQUIRED, lambda name: "9")
-    assert (one.name, one.state, one.fix) == ("packaging", "wrong", "pip install packaging")
+    assert (one.name, one.state, one.fix) == ("packaging", "wrong", advice.install("packaging"))
 
 
 def test_a_checkout_that_is_not_installed_is_wrong():
     (_, one) = packages_of([], lambda name: None)
-    assert (one.state, one.fix.split()[:2]) == ("wrong", ["pip", "install"])
+    assert (one.state, one.fix) == ("wrong", advice.install_checkout())
 
 
 def test_a_full_disk_is_wrong(tmp_path, monkeypatch):
@@ -95,7 +101,8 @@ def test_a_crash_fails_its_check_and_the_remaining_ones(spoilt, monkeypatch):
     for name, value in spoilt(DEADLY="imageio_ffmpeg").items():
         monkeypatch.setenv(name, value)
     (one,) = run_series("ffmpeg")
-    assert (one.state, one.detail, one.fix) == ("wrong", "it was ended by SIGABRT", FIXES["ffmpeg"])
+    expected = advice.install("imageio-ffmpeg", again=True)
+    assert (one.state, one.detail, one.fix) == ("wrong", "it was ended by SIGABRT", expected)
     before, crashed, after = run_series("imports=numpy,imageio-ffmpeg,onnxruntime")
     assert before.state == "ok"
     assert crashed.detail == after.detail == "it was ended by SIGABRT"
@@ -126,9 +133,9 @@ def test_the_whole_report_on_this_machine(tmp_path):
     report = json.loads(run.stdout)
     assert run.returncode == (0 if report["sound"] else 1)
     found = {(one["area"], one["name"]): one for one in report["findings"]}
-    for engine in ("bullet", "mujoco"):
-        for task in ("stepping stones", "bimanual sweep"):
-            assert found[engine, task]["state"] == "ok"
+    for engine in INSTALLED:
+        for check in ("stepping stones", "bimanual sweep", "pictures"):
+            assert found[engine, check]["state"] == "ok"
     for what in (("jax", "devices"), ("jax", "policy"), ("ffmpeg", "video"), ("packages", "evojax")):
         assert found[what]["state"] == "ok", found[what]
 
@@ -137,7 +144,7 @@ def test_the_whole_report_on_this_machine(tmp_path):
 @pytest.mark.parametrize(
     ("hidden", "wrong"),
     [
-        ("numpy", {("packages", "numpy"), ("jax", "devices"), ("bullet", "stepping stones")}),
+        ("numpy", {("packages", "numpy"), ("jax", "devices"), ("mujoco", "stepping stones")}),
         ("gymnasium,tyro", {("packages", "tyro"), ("mujoco", "bimanual sweep")}),
     ],
 )

@@ -2,8 +2,11 @@
 
 import numpy as np
 
-from robopolicy.envs.physics.bullet import JOINTS, TOES, pybullet
+from robopolicy.envs.physics import is_installed
 from robopolicy.envs.physics.mujoco import BASE, mujoco  # it sets MUJOCO_GL before the import
+
+if is_installed("bullet"):
+    from robopolicy.envs.physics.bullet import JOINTS, TOES, pybullet
 
 
 def readings(physics):

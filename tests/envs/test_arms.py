@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,16 +9,15 @@ import gymnasium
 import numpy as np
 import pytest
 from arm_readings import readings
+from installed_engines import INSTALLED, each_engine, needs_bullet
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.physics import PACKAGES, make_arms
+from robopolicy.envs.physics import make_arms
 from robopolicy.envs.physics.arms import ARM, Bowl, Placement
 from robopolicy.envs.sweep import drawn, kinematics, workspace
 
 ID = "robopolicy:robopolicy/BimanualSweep-v0"
 BASES = np.array([[0.0, -0.81, np.pi / 2], [0.1, 0.81, -1.2]])
-ENGINES = [name for name, package in PACKAGES.items() if find_spec(package)]
-with_both = pytest.mark.skipif(len(ENGINES) < len(PACKAGES), reason="pybullet is not installed")
 
 
 def placement(joints):
@@ -29,7 +27,7 @@ def placement(joints):
 
 @pytest.fixture(scope="module")
 def engines():
-    made = {name: make_arms(name, kinematics.TOOL, visible=True) for name in ENGINES}
+    made = {name: make_arms(name, kinematics.TOOL, visible=True) for name in INSTALLED}
     yield made
     for physics in made.values():
         physics.close()
@@ -66,7 +64,7 @@ def test_the_kinematics_are_those_of_the_engines(engines, read, seed):
             np.testing.assert_allclose(np.transpose(arms[arm]["limits"]), limits, atol=1e-12)
 
 
-@with_both
+@needs_bullet
 @pytest.mark.parametrize("seed", range(6))
 def test_engines_agree_on_the_arms(read, seed):
     for bullet, ours in zip(*(read[1][name] for name in ("bullet", "mujoco")), strict=True):
@@ -95,7 +93,7 @@ def numbers(element, name):
     return np.array(element.get(name).split(), float)
 
 
-@with_both
+@needs_bullet
 def test_meshes_are_those_of_the_package_that_their_licence_names():
     import pybullet_data
 
@@ -111,7 +109,7 @@ def test_meshes_are_those_of_the_package_that_their_licence_names():
     assert " ".join(words) in " ".join((ARM.parent / "LICENSE").read_text().split())
 
 
-@with_both
+@needs_bullet
 def test_visual_shapes_change_no_bit_of_the_physics():
     played, pictures = [], []
     for visible in (True, False):
@@ -131,7 +129,7 @@ def test_visual_shapes_change_no_bit_of_the_physics():
     assert not np.array_equal(*pictures)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_balls_turn_as_they_roll(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
     env.reset(seed=0)

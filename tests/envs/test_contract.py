@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import toy_arm
 from gymnasium.spaces import Box, Dict
+from installed_engines import each_engine
 from toy_arm import Arm
 
 from robopolicy.envs import registry
@@ -59,13 +60,13 @@ def test_its_description_has_every_number_and_image(env):
     assert {"name", "safe_stop"} <= description["robot"].keys()
 
 
-@pytest.mark.parametrize("case", RECORDED)
-def test_manifests_have_not_changed(case):
-    name, engine = case.split()
+@each_engine
+@pytest.mark.parametrize("name", registry.TASKS)
+def test_manifests_have_not_changed(name, engine):
     env = registry.make(name, engine=engine, **SMALL.get(name, {}))
     description = task_of(env).describe()
     env.close()
-    expected = RECORDED[case]
+    expected = RECORDED[f"{name} {engine}"]
     assert description.keys() == expected.keys()
     for part in description:
         if part == "inputs":  # a manifest has them in the policy's order

@@ -4,11 +4,10 @@ import gymnasium
 import numpy as np
 import pytest
 from engine_readings import readings
+from installed_engines import EACH_ENGINE, each_engine
 
 from robopolicy.envs.registry import TASKS
 from robopolicy.envs.task import task_of
-
-ENGINES = ("bullet", "mujoco")
 
 
 def rays(camera):
@@ -34,7 +33,7 @@ def test_described_poses_of_depth_cameras_match_their_images():
 
 
 def test_the_described_camera_projects_a_ball_to_its_pixels():
-    env = gymnasium.make(TASKS["bimanual-sweep"], engine="bullet", balls=1)
+    env = gymnasium.make(TASKS["bimanual-sweep"], balls=1)
     camera = task_of(env).describe()["cameras"]["image"]
     for seed in range(3):
         observation, _ = env.reset(seed=seed)
@@ -47,7 +46,7 @@ def test_the_described_camera_projects_a_ball_to_its_pixels():
     env.close()
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=EACH_ENGINE)
 def stones(request):
     env = gymnasium.make(TASKS["stepping-stones"], engine=request.param).unwrapped
     yield env
@@ -85,7 +84,7 @@ def test_a_robot_walks_again_after_a_halt_and_a_reset(stones):
     assert stones.walker.reading.position[0] > 0.2
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_halted_spatulas_stay_in_place(engine):
     env = gymnasium.make(TASKS["bimanual-sweep"], engine=engine, image_size=None).unwrapped
     env.reset(seed=0)

@@ -5,10 +5,10 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from installed_engines import needs_bullet
 
 import robopolicy
 from robopolicy.envs.drawing.meshes import ball, box, capsule, cylinder, read_obj
@@ -22,8 +22,6 @@ RED = (1.0, 0.0, 0.0)
 AHEAD = View(eye=(0.0, -2.0, 0.0), target=(0.0, 0.0, 0.0), field_of_view=60.0)
 TABLE_FROM_ABOVE = View(eye=(0.0, 0.0, 1.5), target=(0.0, 0.0, 0.0), field_of_view=50.0)
 BESIDE_AN_ARM = View(eye=(0.6, 0.75, 0.4), target=(0.0, 0.5, 0.3), field_of_view=70.0)
-
-needs_bullet = pytest.mark.skipif(not find_spec("pybullet"), reason="pybullet is not installed")
 
 DIGEST = """
 import hashlib, robopolicy

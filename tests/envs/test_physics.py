@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 from engine_readings import readings
+from installed_engines import EACH_ENGINE, INSTALLED, each_engine, needs_bullet
 
-from robopolicy.envs.physics import ENGINES, make_arms, make_physics
+from robopolicy.envs.physics import make_arms, make_physics
 from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions, Start
 from robopolicy.envs.quadruped.kinematics import foot_positions
 from robopolicy.envs.quadruped.walker import standing_joints
@@ -22,13 +23,13 @@ MASS, GRAVITY = 25.567, 9.81
 
 @pytest.fixture(scope="module")
 def engines():
-    made = {name: make_physics(name, visible=False) for name in ENGINES}
+    made = {name: make_physics(name, visible=False) for name in INSTALLED}
     yield made
     for physics in made.values():
         physics.close()
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=EACH_ENGINE)
 def physics(request, engines):
     return engines[request.param]
 
@@ -51,6 +52,7 @@ def pose(seed: int) -> tuple[np.ndarray, tuple[float, ...]]:
     return joints, tuple((quaternion / np.linalg.norm(quaternion)).tolist())
 
 
+@needs_bullet
 @pytest.mark.parametrize("seed", range(6))
 def test_engines_agree_on_the_robot(engines, seed):
     read = {}
@@ -101,6 +103,7 @@ def test_readings_are_consistent(physics):
     np.testing.assert_allclose(jacobians[:, :, 3:6], turned.transpose(0, 2, 1), atol=1e-9)
 
 
+@needs_bullet
 def test_contact_forces_of_a_standing_robot_sum_to_its_weight(engines):
     stood = {}
     for name, physics in engines.items():
@@ -117,6 +120,7 @@ def test_contact_forces_of_a_standing_robot_sum_to_its_weight(engines):
     assert abs(stood["bullet"] - stood["mujoco"]) < 0.01
 
 
+@needs_bullet
 def test_a_robot_falls_freely_until_its_feet_touch_the_ground(engines):
     heights = {}
     for name, physics in engines.items():
@@ -133,6 +137,7 @@ def test_a_robot_falls_freely_until_its_feet_touch_the_ground(engines):
     np.testing.assert_allclose(heights["bullet"].min(), heights["mujoco"].min(), atol=0.03)
 
 
+@needs_bullet
 def test_held_joints_follow_their_targets_in_both_engines(engines):
     # A step of 0.3 rad in every joint, as much as in a swing, in free fall.
     paths = {}
@@ -149,6 +154,7 @@ def test_held_joints_follow_their_targets_in_both_engines(engines):
     assert difference[8:].max() < 0.05
 
 
+@needs_bullet
 def test_a_torque_accelerates_its_joint_equally_in_both_engines(engines):
     # 5 N m on one knee in the air for a period: both engines give the joint the same speed.
     speeds = []
@@ -162,6 +168,7 @@ def test_a_torque_accelerates_its_joint_equally_in_both_engines(engines):
     assert speeds[0] == pytest.approx(speeds[1], rel=0.01)
 
 
+@needs_bullet
 def test_a_held_joint_obeys_its_torque_limit(engines):
     # A knee in the air, 2 rad from its target, against the same knee under the limit as a torque.
     target, knee = STANDING.copy(), np.arange(12) == 2
@@ -214,6 +221,7 @@ def test_a_push_gives_its_momentum_and_ends_with_the_period(physics):
     assert physics.state().linear_velocity[1] == pytest.approx(pushed, rel=0.05)
 
 
+@needs_bullet
 def test_engines_agree_on_where_rays_end(engines):
     rng = np.random.default_rng(0)
     boxes = [Box((0.6 * i, 0.1 * i, -0.3), (0.2, 0.3, 0.2 + 0.02 * i), yaw=0.3 * i) for i in range(6)]
@@ -246,7 +254,7 @@ for count, friction in eval(sys.argv[2]):
 """
 
 
-@pytest.mark.parametrize("engine", [pytest.param("bullet", marks=pytest.mark.slow), "mujoco"])
+@pytest.mark.parametrize("engine", [pytest.param("bullet", marks=[pytest.mark.slow, needs_bullet]), "mujoco"])
 def test_episodes_are_reproducible_across_processes_and_orders_of_resets(engine, monkeypatch, capsys):
     # 20 boxes exceed the number for which MuJoCo's model is compiled first.
     monkeypatch.setattr(sys, "argv", ["-c", engine, "[(1, 0.8), (20, 0.8), (1, 0.3)]"])
@@ -258,7 +266,7 @@ def test_episodes_are_reproducible_across_processes_and_orders_of_resets(engine,
     assert {*here} == {*other}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_a_closed_engine_refuses_calls(engine):
     physics = make_physics(engine, visible=False)
     start(physics, 0.42)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from engine_readings import readings
+from installed_engines import EACH_ENGINE
 
-from robopolicy.envs.physics import ENGINES, make_physics
+from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import BodyState, Start
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.gait import TrotConfig, path
@@ -24,7 +25,7 @@ def test_a_nan_in_the_rotation_gives_a_nan_tilt(entry):
     assert np.isnan(read(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12))).tilt)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=EACH_ENGINE)
 def physics(request):
     engine = make_physics(request.param, visible=False)
     yield engine

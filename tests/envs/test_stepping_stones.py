@@ -3,14 +3,13 @@
 import gymnasium
 import numpy as np
 import pytest
-
-from robopolicy.envs.physics import ENGINES
+from installed_engines import EACH_ENGINE
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 STILL = np.zeros(4, np.float32)
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=EACH_ENGINE)
 def env(request):
     env = gymnasium.make(ID, engine=request.param)
     yield env

@@ -5,11 +5,9 @@ from dataclasses import replace
 import gymnasium
 import numpy as np
 import pytest
+from installed_engines import EACH_ENGINE, each_engine, needs_bullet
 from scipy.spatial.transform import Rotation
 
-from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.physics.bullet import BulletClient, pybullet
-from robopolicy.envs.physics.bullet_arms import arm_with_spatula
 from robopolicy.envs.sweep import kinematics
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
 from robopolicy.envs.sweep.workspace import LIP
@@ -19,7 +17,7 @@ STILL = np.zeros(len(ACTION), np.float32)
 LEFT_Y = ACTION.index("left_move_y")
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=EACH_ENGINE)
 def env(request):
     env = gymnasium.make(ID, engine=request.param, image_size=None)
     yield env
@@ -57,7 +55,7 @@ def test_an_episode_that_ends_early_earns_the_rest_of_its_time():
     assert last - steps + 1 <= total < last
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_balls_that_leave_the_table_are_spilled_and_end_the_episode(engine):
     # A table as wide as a spatula, which one stroke sweeps clear.
     tiny = BimanualSweepConfig(image_size=None, balls=4, scatter=0.04, table=(0.06, 0.06))
@@ -74,7 +72,7 @@ def test_balls_that_leave_the_table_are_spilled_and_end_the_episode(engine):
     assert (total, info["success"]) == (0.0, False)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_spatulas_reach_their_targets_and_observations_have_their_poses(engine):
     env = gymnasium.make(ID, engine=engine, preset="state", image_size=None).unwrapped
     observation, _ = env.reset(seed=0)
@@ -99,7 +97,7 @@ def test_spatulas_reach_their_targets_and_observations_have_their_poses(engine):
     assert info["out_of_reach"] == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_spatulas_stay_above_the_table_and_apart_for_any_actions(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped
     env.reset(seed=0)
@@ -123,7 +121,7 @@ def test_spatulas_stay_above_the_table_and_apart_for_any_actions(engine):
 
 @pytest.mark.slow
 def test_targets_keep_their_distance_and_joints_their_branch_for_any_actions():
-    env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
+    env = gymnasium.make(ID, image_size=None).unwrapped
     for seed in range(3):
         env.reset(seed=seed)
         rng = np.random.default_rng(seed)
@@ -144,7 +142,7 @@ def test_half_a_turn_is_not_mistaken_for_none():
     assert not solution.reached or np.abs(kinematics.forward(solution.joints)[0] - target).max() < 1e-2
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_an_environment_keeps_no_temporary_files(engine, tmp_path, monkeypatch):
     """A process that is killed would leave them."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -154,8 +152,12 @@ def test_an_environment_keeps_no_temporary_files(engine, tmp_path, monkeypatch):
     env.close()
 
 
+@needs_bullet
 @pytest.mark.slow
 def test_arms_of_the_demonstrator_never_touch(tmp_path):
+    from robopolicy.envs.physics.bullet import BulletClient, pybullet
+    from robopolicy.envs.physics.bullet_arms import arm_with_spatula
+
     env = gymnasium.make(ID, engine="bullet", image_size=None).unwrapped
     env.reset(seed=3)
     # The arms once more in a world of their own, where all of their links collide.
@@ -178,7 +180,7 @@ def test_arms_of_the_demonstrator_never_touch(tmp_path):
     assert pairs == {(7, 7)}  # the spatulas, and nothing behind them
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@each_engine
 def test_a_demonstrator_with_noise_brings_the_balls_into_bowls_in_time(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None, balls=8)
     env.reset(seed=0)
@@ -252,7 +254,7 @@ def test_a_pose_out_of_reach_gives_the_nearest_one_as_not_reached():
 
 @pytest.mark.parametrize("size", [96, 256, 500])
 def test_images_show_balls_and_bowls_in_the_requested_size(size):
-    env = gymnasium.make(ID, engine="bullet", image_size=size)
+    env = gymnasium.make(ID, image_size=size)
     image = env.reset(seed=0)[0]["image"].astype(int)
     assert image.shape == (size, size, 3)
     red = (image[..., 0] > 120) & (image[..., 1] < 60) & (image[..., 2] < 60)

@@ -25,7 +25,7 @@ def is_installed(engine: str) -> bool:
 def default_engine(renderer: str | None = None) -> str:
     """The engine that `renderer` needs; for any, Bullet if it is installed, otherwise MuJoCo.
 
-    Bullet has no wheel for Python 3.12 and later.
+    Bullet has wheels for Python 3.11 on Linux and x86_64 alone.
     """
     needed = RENDERERS.get(renderer) if renderer else None
     return needed or ("bullet" if is_installed("bullet") else "mujoco")

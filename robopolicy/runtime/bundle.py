@@ -35,7 +35,7 @@ class Bundle(NamedTuple):
 def open_bundle(folder: str | Path) -> Bundle:
     """Read a bundle and check every file. Raises BundleError, or FileNotFoundError if `folder` is missing."""
     folder = Path(folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # before Python 3.14, Path.is_dir raises for a name that is too long
         raise FileNotFoundError(f"no bundle at {str(folder)!r}: it must be the folder that `export` wrote")
     sums = _sums(folder)
     content = {name: _read_checked(folder, name, digest) for name, digest in sums.items()}

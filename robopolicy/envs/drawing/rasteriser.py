@@ -45,12 +45,12 @@ class Instances(NamedTuple):
 
     Attributes:
       ranges: [I, 4], first and last vertex, first and last triangle of its mesh.
-      reaches: [I] (m), the farthest vertex from the mesh's origin.
+      spheres: [I, 4] (m), centre and radius of a sphere around the mesh.
       colours: [I, 3], from 0 to 255.
     """
 
     ranges: Indices
-    reaches: Floats
+    spheres: Floats
     colours: Floats32
 
 
@@ -94,15 +94,19 @@ def draw(
     pixels = np.empty((longest, 3))  # of those beyond `near`: column, row from below, nearness
     corner = np.empty((3, 6))  # of a triangle: column, row, nearness, normal
     polygon = np.empty((4, 6))
-    local = np.empty(3)
+    local, arm = np.empty(3), np.empty(3)
     height, width = nearness.shape
     for i in range(len(poses)):
         first, last, begin, end = instances.ranges[i]
         pose, colour = poses[i], instances.colours[i]
         _unturned(pose, lens.eye - pose[:3, 3], local)
-        is_close = math.sqrt(_dot(local, local)) <= instances.reaches[i]
-        if is_close and _surrounds(triangles, begin, end, local):
+        sphere = instances.spheres[i]
+        for a in range(3):
+            arm[a] = local[a] - sphere[a]
+        if math.sqrt(_dot(arm, arm)) <= sphere[3] and _surrounds(triangles, begin, end, local):
             return i
+        if _is_outside(sphere, pose, lens, width, height):
+            continue
         _see(triangles.vertices[first:last], pose, lens, places)
         nearest = math.inf
         for v in range(last - first):
@@ -192,6 +196,21 @@ def _see(vertices: Floats, pose: Floats, lens: Lens, places: Floats) -> None:
 
 
 @numba.njit(cache=True)
+def _is_outside(sphere: Floats, pose: Floats, lens: Lens, width: int, height: int) -> bool:
+    """Whether the picture shows nothing of a sphere."""
+    place = np.empty((1, 3))
+    _see(sphere[:3].reshape(1, 3), pose, lens, place)
+    right, up, ahead = place[0]
+    radius, wide, high = sphere[3], width / 2 / lens.scale, height / 2 / lens.scale
+    return (
+        ahead + radius < lens.near
+        or ahead - radius > lens.far
+        or abs(right) - wide * ahead > radius * math.sqrt(1 + wide**2)
+        or abs(up) - high * ahead > radius * math.sqrt(1 + high**2)
+    )
+
+
+@numba.njit(cache=True)
 def _project(place: Floats, lens: Lens, width: int, height: int, out: Floats) -> None:
     """The column, the row from below and the nearness (1/m) of a `place` in the camera's frame."""
     nearness = 1.0 / place[2]
@@ -257,32 +276,38 @@ def _fill(
     if abs(area) <= SLIVER:
         return
     farthest = np.float32(1.0 / far)
+    inverse = 1.0 / area
     # Weights of the corners change by these from a column to the next.
-    step_b, step_c = (ay - cy) / area, (by - ay) / area
+    step_b, step_c = (ay - cy) * inverse, (by - ay) * inverse
     step_a = -step_b - step_c
-    inverse_a, inverse_b, inverse_c = corner[0, 2], corner[1, 2], corner[2, 2]
+    zero_a, zero_b, zero_c = _per_step(step_a), _per_step(step_b), _per_step(step_c)
+    # Nearness, and the normal times nearness, change linearly over the picture.
+    near_a, near_b, near_c = corner[0, 2], corner[1, 2] - corner[0, 2], corner[2, 2] - corner[0, 2]
+    ax3, ay3, az3 = near_a * corner[0, 3], near_a * corner[0, 4], near_a * corner[0, 5]
+    bx3, by3 = corner[1, 2] * corner[1, 3] - ax3, corner[1, 2] * corner[1, 4] - ay3
+    bz3, cx3 = corner[1, 2] * corner[1, 5] - az3, corner[2, 2] * corner[2, 3] - ax3
+    cy3, cz3 = corner[2, 2] * corner[2, 4] - ay3, corner[2, 2] * corner[2, 5] - az3
     red, green, blue = colour[0], colour[1], colour[2]
     direction, ambient = light.direction, light.ambient
     for row in range(max(0, math.ceil(min(ay, by, cy))), min(height - 1, math.floor(max(ay, by, cy))) + 1):
-        base_b = ((row - ay) * (cx - ax) + ax * (cy - ay)) / area
-        base_c = (-(row - ay) * (bx - ax) - ax * (by - ay)) / area
+        base_b = ((row - ay) * (cx - ax) + ax * (cy - ay)) * inverse
+        base_c = (-(row - ay) * (bx - ax) - ax * (by - ay)) * inverse
         base_a = 1.0 - base_b - base_c
-        low, high = _span(base_a, step_a, 0.0, width - 1.0)
-        low, high = _span(base_b, step_b, low, high)
-        low, high = _span(base_c, step_c, low, high)
+        low, high = _span(base_a, zero_a, 0.0, width - 1.0)
+        low, high = _span(base_b, zero_b, low, high)
+        low, high = _span(base_c, zero_c, low, high)
         line = height - 1 - row
         for column in range(math.ceil(low - 1e-6), math.floor(high + 1e-6) + 1):
-            a, b, c = base_a + column * step_a, base_b + column * step_b, base_c + column * step_c
-            if a < 0 or b < 0 or c < 0:
+            b, c = base_b + column * step_b, base_c + column * step_c
+            if b < 0 or c < 0 or base_a + column * step_a < 0:
                 continue
-            a, b, c = a * inverse_a, b * inverse_b, c * inverse_c
-            near = np.float32(a + b + c)
+            near = np.float32(near_a + b * near_b + c * near_c)
             if near < nearness[line, column] or near < farthest:
                 continue
             nearness[line, column] = near
-            x = np.float32(a * corner[0, 3] + b * corner[1, 3] + c * corner[2, 3])
-            y = np.float32(a * corner[0, 4] + b * corner[1, 4] + c * corner[2, 4])
-            z = np.float32(a * corner[0, 5] + b * corner[1, 5] + c * corner[2, 5])
+            x = np.float32(ax3 + b * bx3 + c * cx3)
+            y = np.float32(ay3 + b * by3 + c * cy3)
+            z = np.float32(az3 + b * bz3 + c * cz3)
             length = ONE / np.sqrt(x * x + y * y + z * z)
             along = (x * direction[0] + y * direction[1] + z * direction[2]) * length
             mirrored = max(ZERO, TWO * along * z * length - direction[2])
@@ -293,10 +318,16 @@ def _fill(
 
 
 @numba.njit(cache=True)
-def _span(base: float, step: float, low: float, high: float) -> tuple[float, float]:
-    """Between `low` and `high`, where base + column * step is not negative."""
-    if step > 0:
-        return max(low, -base / step), high
-    if step < 0:
-        return low, min(high, -base / step)
+def _per_step(step: float) -> float:
+    """The columns in which a weight that is one falls to zero; 0 for a weight that does not change."""
+    return -1.0 / step if step != 0 else 0.0
+
+
+@numba.njit(cache=True)
+def _span(base: float, columns: float, low: float, high: float) -> tuple[float, float]:
+    """The part of [low, high] in which a weight is positive that is `base` in column 0."""
+    if columns < 0:
+        return max(low, base * columns), high
+    if columns > 0:
+        return low, min(high, base * columns)
     return (low, high) if base >= 0 else (1.0, 0.0)

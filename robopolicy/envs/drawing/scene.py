@@ -64,9 +64,11 @@ class Scene:
             background = np.full((height, width, 3), WHITE, np.uint8)
             self._draw(self._still, self._still_poses, lens, nearness, background)
             self._drawn = (view, width, height), nearness, background
+            self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
         _, nearness, background = self._drawn
         out = background.copy()
-        self._draw(self._moving, np.asarray(poses, float), lens, nearness.copy(), out)
+        np.copyto(self._nearness, nearness)
+        self._draw(self._moving, np.asarray(poses, float), lens, self._nearness, out)
         return out
 
     def _draw(
@@ -113,14 +115,20 @@ def _compiled(parts: Sequence[Part]) -> tuple[Triangles, Instances]:
     index = {id(mesh): row for row, mesh in enumerate(meshes)}
     rows = np.array([index[id(part.mesh)] for part in parts], int)
     ranges = np.column_stack([ends[rows, 0], ends[rows + 1, 0], ends[rows, 2], ends[rows + 1, 2]])
-    reaches = np.array([np.linalg.norm(part.mesh.vertices, axis=1).max() for part in parts])
+    spheres = np.array([_sphere(part.mesh) for part in parts]).reshape(-1, 4)
     colours = np.array([part.colour[:3] for part in parts], np.float32).reshape(-1, 3)
-    return triangles, Instances(ranges.astype(np.int32), reaches, np.floor(255 * colours))
+    return triangles, Instances(ranges.astype(np.int32), spheres, np.floor(255 * colours))
 
 
 def _shifted(indices: list[NDArray[np.int32]], firsts: NDArray[np.int64]) -> NDArray[np.int32]:
     moved = [rows + first for rows, first in zip(indices, firsts, strict=False)]
     return np.concatenate([np.empty((0, 3)), *moved]).astype(np.int32)
+
+
+def _sphere(mesh: Mesh) -> Array:
+    """Centre and radius [4] of a sphere around a mesh."""
+    center = (mesh.vertices.min(axis=0) + mesh.vertices.max(axis=0)) / 2
+    return np.append(center, np.linalg.norm(mesh.vertices - center, axis=1).max())
 
 
 def _planes(mesh: Mesh) -> Array:

@@ -128,7 +128,7 @@ class BimanualSweep(SimulatedTask):
     ) -> None:
         """`config` replaces `preset`, `balls` and `image_size`; `render_size` is (width, height).
 
-        `image_size` None leaves out the image, which costs most of a step's time.
+        `image_size` None leaves out the image, which costs a third of a step's time.
         """
         super().__init__(engine, renderer, render_mode, render_size)
         if config is None:
@@ -155,7 +155,7 @@ class BimanualSweep(SimulatedTask):
 
     @classmethod
     def settings_for(cls, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-        """The size of the image, or None for no image, which costs most of a step's time."""
+        """The size of the image, or None for no image, which costs a third of a step's time."""
         return {"image_size": shapes["image"][0] if "image" in shapes else None}
 
     def reset(

@@ -14,7 +14,8 @@ from jax import lax
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from robopolicy.envs.batched.dynamics import Array, skew
-from robopolicy.envs.batched.walker import STANCES, Clock, Reading
+from robopolicy.envs.batched.walker import STANCES, Clock
+from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, GRAVITY
 from robopolicy.envs.quadruped.walker import WalkerConfig
 

@@ -29,7 +29,6 @@ from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.batched.mpc import ground_forces
 from robopolicy.envs.batched.walker import (
     Clock,
-    Reading,
     ahead,
     clock,
     commands,
@@ -40,6 +39,7 @@ from robopolicy.envs.batched.walker import (
 from robopolicy.envs.physics.mujoco import MujocoConfig
 from robopolicy.envs.quadruped.cameras import CAMERAS
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stepping_stones import BOUND, PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.naming import one_of

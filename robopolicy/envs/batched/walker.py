@@ -23,26 +23,10 @@ from robopolicy.envs.quadruped.kinematics import (
     THIGH,
     THIGH_ANGLE,
 )
+from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.walker import WalkerConfig
 
 STANCES = 16  # of all legs in the steps of a plan, at most
-
-
-class Reading(NamedTuple):
-    """The robot at one moment, as `envs.quadruped.reading.Reading`."""
-
-    position: Array
-    joints: Array
-    attitude: Array
-    to_yaw: Array
-    base_to_yaw: Array
-    velocity: Array
-    angular_velocity: Array
-    feet: Array
-    hips: Array
-    feet_world: Array
-    tilt: Array
-    lowest_foot: Array
 
 
 class Clock(NamedTuple):
@@ -117,7 +101,7 @@ def read(state: State) -> Reading:
     base_to_yaw = to_yaw @ rotation
     feet = _legs(state.joints)[0] @ base_to_yaw.T
     feet_world = state.position + feet @ to_yaw
-    return Reading(
+    parts: list[Array] = [
         state.position,
         state.joints,
         attitude,
@@ -130,7 +114,8 @@ def read(state: State) -> Reading:
         feet_world,
         jnp.maximum(jnp.abs(attitude[0]), jnp.abs(attitude[1])),
         feet_world[:, 2].min(),
-    )
+    ]
+    return Reading(*parts)
 
 
 def _legs(joints: Array) -> tuple[Array, Array, Array, Array]:

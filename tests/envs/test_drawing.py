@@ -86,6 +86,18 @@ def test_other_views_and_shapes_of_pictures_are_those_of_tinyrenderer(view):
 
 
 @needs_bullet
+def test_tinyrenderer_draws_the_same_with_and_without_a_render_mode():
+    pictures = []
+    for mode in (None, "rgb_array"):
+        settings = {"engine": "bullet", "renderer": "tiny", "render_mode": mode}
+        env = robopolicy.make("stepping-stones", **settings).unwrapped
+        env.reset(seed=1)
+        pictures.append(env.picture(env.view(), 160, 120))
+        env.close()
+    np.testing.assert_array_equal(*pictures)
+
+
+@needs_bullet
 def test_both_engines_give_the_same_picture_of_the_same_state():
     pictures = [
         robopolicy.make("bimanual-sweep", engine=engine).reset(seed=4)[0]["image"] for engine in ENGINES
@@ -234,6 +246,7 @@ def test_a_bad_view_is_refused_in_one_line(settings, words):
     ("settings", "words"),
     [
         ({"renderer": "gpu"}, "^renderer is 'gpu'"),
+        ({"renderer": ["software"]}, r"^renderer is \['software'\]: it must be one of"),
         ({"renderer": "tiny", "engine": "mujoco"}, "it must be 'software' or 'opengl'$"),
         ({"renderer": "opengl", "engine": "bullet"}, "it must be 'software' or 'tiny'$"),
     ],

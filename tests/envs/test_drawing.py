@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from installed_engines import needs_bullet
 
 import robopolicy
 from robopolicy.envs.drawing.meshes import ball, box, capsule, cylinder, read_obj
-from robopolicy.envs.drawing.robot import Robot
+from robopolicy.envs.drawing.robot import Robot, read_robot
 from robopolicy.envs.drawing.scene import Part, Scene, pose
 from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.physics.arms import ARM
 from robopolicy.envs.physics.base import Lighting, View
 from robopolicy.envs.sweep.bimanual_sweep import CAMERA
 
@@ -308,6 +310,18 @@ def test_a_robot_looks_as_its_description_says(tmp_path):
     a, b, c = (part.mesh.vertices[part.mesh.corners[:, k]] for k in range(3))
     # The divergence theorem: the flux through a surface that looks outwards is six times its volume.
     assert (np.cross(b - a, c - a) * a).sum() == pytest.approx(1)
+
+
+def test_threads_do_not_move_the_robots_of_each_other():
+    robot, base = read_robot(ARM), np.eye(4)
+    angles = [np.full(7, angle) for angle in (0.1, 0.2)]
+    expected = [robot.poses(joints, base) for joints in angles]
+
+    def differing(place):
+        return sum((robot.poses(angles[place], base) != expected[place]).any() for _ in range(5000))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(differing, range(2))) == [0, 0]
 
 
 @pytest.mark.parametrize("text", ["<mujoco><worldbody>", "no MJCF"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class Robot:
             elif geom.type not in _PRIMITIVES:
                 raise ValueError(f"robot {path} has a geom of type {geom.type.name}, which is not drawn")
         self._model = spec.compile()
-        self._data = mujoco.MjData(self._model)
+        self._threads = threading.local()  # MuJoCo lets other threads run while it computes
         self._shown = np.array([geom.id for geom in visible], int)
         bodies = self._model.geom_bodyid[self._shown]
         self.is_moving = self._model.body_weldid[bodies] > 0
@@ -70,7 +71,10 @@ class Robot:
 
     def poses(self, joints: Array, base: Array) -> Array:
         """Poses [P, 4, 4] (to world) of the parts, for `joints` [J] (rad), the base at `base` [4, 4]."""
-        model, data = self._model, self._data
+        model = self._model
+        if not hasattr(self._threads, "data"):
+            self._threads.data = mujoco.MjData(model)
+        data = self._threads.data
         floating = model.nq - len(joints)
         data.qpos[:floating] = _ORIGIN[:floating]
         data.qpos[floating:] = joints

@@ -167,6 +167,19 @@ def test_what_reaches_behind_the_eye_is_cut_off_there():
     assert (picture[: horizon - 1] == 255).all()
 
 
+def test_a_view_of_arrays_that_moves_is_drawn_anew():
+    scene, none = Scene([at(Part(ball(0.2), RED), 0, 0, 0)], [], LIGHT), np.empty((0, 4, 4))
+    eye = np.array(AHEAD.eye)
+    before = scene.picture(AHEAD._replace(eye=eye), 60, 40, none)
+    eye[0] = 0.5
+    after = scene.picture(AHEAD._replace(eye=eye), 60, 40, none)
+    expected = picture_of(
+        at(Part(ball(0.2), RED), 0, 0, 0), view=AHEAD._replace(eye=(0.5, -2.0, 0.0)), width=60, height=40
+    )
+    assert (before != after).any()
+    np.testing.assert_array_equal(after, expected)
+
+
 def test_straight_down_the_camera_sees_y_to_the_left():
     view = View(eye=(0.0, 0.0, 3.0), target=(0.0, 0.0, 0.0), field_of_view=60.0)
     picture = picture_of(at(Part(ball(0.2), RED), 0.0, 0.8, 0.0), view=view)

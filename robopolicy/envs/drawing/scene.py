@@ -60,11 +60,12 @@ class Scene:
         check_count("width", width, 1, LARGEST)
         check_count("height", height, 1, LARGEST)
         lens, places = _lens(view, height, self._far), _checked(poses, self._count)
-        if self._drawn is None or self._drawn[0] != (view, width, height):
+        camera = (lens.rotation.tobytes(), lens.eye.tobytes(), lens.scale, width, height)
+        if self._drawn is None or self._drawn[0] != camera:
             nearness = np.zeros((height, width), np.float32)
             background = np.full((height, width, 3), WHITE, np.uint8)
             self._draw(self._still, self._still_poses, lens, nearness, background)
-            self._drawn = (view, width, height), nearness, background
+            self._drawn = camera, nearness, background
             self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
         _, nearness, background = self._drawn
         out = background.copy()

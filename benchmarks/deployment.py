@@ -36,7 +36,7 @@ KEPT = Path(__file__).parent / "deployment.json"
 POLICIES = {"stepping-stones": "stepping-stones-angular-8x8", "bimanual-sweep": "bimanual-sweep-angular"}
 COURSES, SECONDS, CALLS, IMPORTS = 20, 60, 10_000, 5
 SEED = 100_000  # of the first episode of other observations; exports record from 20,000 on
-ENGINE = "mujoco"  # of the crossing; the arms need Bullet, which draws without OpenGL
+ENGINE = "mujoco"  # of the crossing; the sweep's policy was cloned on Bullet
 
 
 def told(*words: str) -> dict:

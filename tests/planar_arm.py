@@ -47,6 +47,7 @@ class PlanarArm(Task):
 
     def __init__(self, render_mode=None, render_size=(480, 360)):
         self.render_mode, self.render_size = render_mode, render_size
+        self.renderer = object()  # as tasks that draw with MuJoCo have one
         joints = Box(-7.0, 7.0, (3,), np.float32)
         self.observation_space = Dict({"camera": Box(0, 255, (SIZE, SIZE, 3), np.uint8), "joints": joints})
         self.action_space = Box(-1.0, 1.0, (3,), np.float32)

@@ -54,8 +54,10 @@ def for_check(series: str, check: str, others: Sequence[str]) -> str:
     return install(*packages, again=True) if packages else ""
 
 
-def for_library(error: str) -> str:
-    """The advice for an error that names a missing library of the system, or ""."""
+def for_error(error: str) -> str:
+    """The advice for an error that names a missing library of the system, or a missing folder; or ""."""
+    if "cannot cache function" in error:  # numba's words
+        return "set NUMBA_CACHE_DIR to a folder that can be written to"
     match = re.search(r"(lib[\w+-]+)\.so[.\d]*: cannot open shared object", error)
     if match is None:
         return ""

@@ -164,8 +164,8 @@ def _package(requirement: Any, installed: Versions) -> Finding:
 
 def _fix_for(error: str, default: str) -> str:
     """The command that installs the library or requirement that an error names as missing, or `default`."""
-    if library := advice.for_library(error):
-        return library
+    if fix := advice.for_error(error):
+        return fix
     match = re.search(r"No module named '(\w+)|needs the package (\w+)", error)
     name = (match[1] or match[2]) if match else ""
     by_module = {module.partition(".")[0]: package for package, module in MODULE_NAMES.items()}

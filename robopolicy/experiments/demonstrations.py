@@ -72,14 +72,14 @@ def record_demonstrations(
     merged = {"engine": engine, **contract.demo_settings, **(settings or {})}
     merged = {name: value for name, value in merged.items() if value is not None}
     with closing(make(task, **merged)) as env:
-        renderer = getattr(task_of(env), "renderer", task)
+        renderer = getattr(task_of(env), "renderer", None)
     environment = EnvironmentSpec(gymnasium_id(task), merged, task)
     about = {
         "task": task,
         "format": FORMAT,
         "environment": {"id": environment.id, **merged},
         "recording": asdict(config),
-        "renderer": renderer,
+        "renderer": renderer if isinstance(renderer, str) else task,
         "versions": versions(),
         "git": git_revision(),
     }

@@ -47,7 +47,8 @@ def report(
     Args:
       names: runs of one task, all trained in the same way.
       out: the .html to write.
-      episodes: unseen episodes of each run; 0 for none. Default: the evaluation stored beside a run, or 20.
+      episodes: unseen episodes of each run; 0 for none. Default: the evaluation stored beside a run, unless
+        other settings are given, or 20.
       seed: seed of the first episode, which is also the one in the film.
       engine, preset, episode_seconds, renderer: of the episodes; None for those of the first run and its
         task.
@@ -70,7 +71,7 @@ def report(
         load(run.name)
     environment.showing({}).make().close()
     evaluations: list[dict[str, Any] | None] = [None] * len(runs)
-    if episodes is None and episode_seconds is None:
+    if episodes is None and episode_seconds is None and renderer is None:
         variant = environment.engine, environment.preset
         evaluations = [sections.stored_evaluation(run.name, *variant) for run in runs]
     missing = [place for place, result in enumerate(evaluations) if result is None] if seeds else []

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics import ENGINES, is_installed
+from robopolicy.envs.physics import ENGINES, RENDERERS, is_installed
 from robopolicy.envs.registry import check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
@@ -161,11 +161,14 @@ def rollout_environment(
     """The environment of the demonstrations, changed by the settings of `env`.
 
     Its observations have the shapes of the dataset's. An engine that is not installed is replaced by the
-    default one.
+    default one, and so is its renderer.
     """
     settings = {} if dataset.environment is None else dict(dataset.environment.settings)
-    if settings.get("engine") in ENGINES and not is_installed(settings["engine"]):
+    engine = settings.get("engine")
+    if engine in ENGINES and not is_installed(engine):
         del settings["engine"]
+        if RENDERERS.get(settings.get("renderer", "")) == engine:
+            del settings["renderer"]
     if isinstance(env, Environment):
         settings |= env.settings
     elif isinstance(env, gymnasium.Env):

@@ -145,11 +145,16 @@ def test_another_engine_is_advised_only_where_it_is_installed(others):
         ("dnf", "libgomp.so.1: cannot open shared object file: No such file", "install libgomp"),
         ("apt-get", "libodd.so: cannot open shared object file: No such file", "install libodd"),
         ("apt-get", "No module named 'libgomp'", ""),
+        (
+            "dnf",
+            "cannot cache function 'draw': no locator available for file 'x'",
+            "set NUMBA_CACHE_DIR to a folder that can be written to",
+        ),
     ],
 )
-def test_a_missing_library_of_the_system_is_named(monkeypatch, program, error, said):
+def test_what_an_error_names_as_missing_is_advised(monkeypatch, program, error, said):
     monkeypatch.setattr(advice.shutil, "which", lambda name: "/bin/x" if name == program else None)
-    assert advice.for_library(error) == said
+    assert advice.for_error(error) == said
 
 
 def test_opengl_is_needed_for_its_own_renderer_alone():

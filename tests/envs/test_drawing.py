@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from installed_engines import needs_bullet
 
 import robopolicy
 from robopolicy.envs.drawing.meshes import ball, box, capsule, cylinder, read_obj
+from robopolicy.envs.drawing.robot import Robot, read_robot
 from robopolicy.envs.drawing.scene import Part, Scene, pose
 from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.physics.arms import ARM
 from robopolicy.envs.physics.base import Lighting, View
 from robopolicy.envs.sweep.bimanual_sweep import CAMERA
 
@@ -85,6 +88,18 @@ def test_other_views_and_shapes_of_pictures_are_those_of_tinyrenderer(view):
 
 
 @needs_bullet
+def test_tinyrenderer_draws_the_same_with_and_without_a_render_mode():
+    pictures = []
+    for mode in (None, "rgb_array"):
+        settings = {"engine": "bullet", "renderer": "tiny", "render_mode": mode}
+        env = robopolicy.make("stepping-stones", **settings).unwrapped
+        env.reset(seed=1)
+        pictures.append(env.picture(env.view(), 160, 120))
+        env.close()
+    np.testing.assert_array_equal(*pictures)
+
+
+@needs_bullet
 def test_both_engines_give_the_same_picture_of_the_same_state():
     pictures = [
         robopolicy.make("bimanual-sweep", engine=engine).reset(seed=4)[0]["image"] for engine in ENGINES
@@ -152,6 +167,19 @@ def test_what_reaches_behind_the_eye_is_cut_off_there():
     assert (picture[: horizon - 1] == 255).all()
 
 
+def test_a_view_of_arrays_that_moves_is_drawn_anew():
+    scene, none = Scene([at(Part(ball(0.2), RED), 0, 0, 0)], [], LIGHT), np.empty((0, 4, 4))
+    eye = np.array(AHEAD.eye)
+    before = scene.picture(AHEAD._replace(eye=eye), 60, 40, none)
+    eye[0] = 0.5
+    after = scene.picture(AHEAD._replace(eye=eye), 60, 40, none)
+    expected = picture_of(
+        at(Part(ball(0.2), RED), 0, 0, 0), view=AHEAD._replace(eye=(0.5, -2.0, 0.0)), width=60, height=40
+    )
+    assert (before != after).any()
+    np.testing.assert_array_equal(after, expected)
+
+
 def test_straight_down_the_camera_sees_y_to_the_left():
     view = View(eye=(0.0, 0.0, 3.0), target=(0.0, 0.0, 0.0), field_of_view=60.0)
     picture = picture_of(at(Part(ball(0.2), RED), 0.0, 0.8, 0.0), view=view)
@@ -183,12 +211,23 @@ GOOD_OBJ = "v 0 0 0\nv 1 0 0\nv 0 1 0\nvn 0 0 1\nf 1//1 2//1 3//1\n"
         (GOOD_OBJ.replace("3//1", "3"), "faces must be triangles"),
         (GOOD_OBJ.replace("1 0 0", "one 0 0"), "faces must be triangles"),
         (GOOD_OBJ.replace("vn 0 0 1", "vn 0 0 0"), "normal of length zero"),
+        (GOOD_OBJ.replace("f ", "v 1 1 0\n") + 3 * "f 1//1 2//1 4//1 3//1\n", "faces must be triangles"),
+        (GOOD_OBJ.replace("3//1", "99999999999//1"), "faces must be triangles"),
+        (GOOD_OBJ.replace("1 0 0", "nan 0 0"), "not three finite numbers"),
+        (GOOD_OBJ.replace("vn 0 0 1", "vn 0 1"), "not three finite numbers"),
     ],
 )
 def test_a_bad_mesh_is_refused_in_one_line(tmp_path, text, words):
     path = tmp_path / "bad.obj"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"^mesh {re.escape(str(path))} .*{words}.*$"):
+        read_obj(path)
+
+
+def test_a_file_that_is_no_text_has_no_faces(tmp_path):
+    path = tmp_path / "binary.obj"
+    path.write_bytes(bytes(range(128, 256)))
+    with pytest.raises(ValueError, match=r"^mesh .*binary\.obj has no faces$"):
         read_obj(path)
 
 
@@ -222,6 +261,7 @@ def test_a_bad_view_is_refused_in_one_line(settings, words):
     ("settings", "words"),
     [
         ({"renderer": "gpu"}, "^renderer is 'gpu'"),
+        ({"renderer": ["software"]}, r"^renderer is \['software'\]: it must be one of"),
         ({"renderer": "tiny", "engine": "mujoco"}, "it must be 'software' or 'opengl'$"),
         ({"renderer": "opengl", "engine": "bullet"}, "it must be 'software' or 'tiny'$"),
     ],
@@ -230,3 +270,75 @@ def test_a_bad_view_is_refused_in_one_line(settings, words):
 def test_a_renderer_that_does_not_draw_an_engine_is_refused(task, settings, words):
     with pytest.raises(ValueError, match=words):
         robopolicy.make(task, **settings)
+
+
+@pytest.mark.parametrize(
+    ("poses", "words"),
+    [
+        (np.tile(np.eye(4), (2, 1, 1)), r"poses has shape \[2, 4, 4\]: it must be \[1, 4, 4\]"),
+        (np.eye(4), r"poses has shape \[4, 4\]"),
+        ([pose((np.nan, 0, 0))], "poses holds NaN"),
+    ],
+)
+def test_poses_that_are_none_of_the_bodies_are_refused(poses, words):
+    cube = Part(box((0.2, 0.2, 0.2)), RED)
+    with pytest.raises(ValueError, match=f"^{words}.*$"):
+        Scene([], [cube], LIGHT).picture(AHEAD, 60, 40, poses)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [(ball, (0.0,)), (box, ((0.1, 0.1, 0.0),)), (cylinder, (0.1, np.inf)), (capsule, (np.nan, 0.1))],
+)
+def test_a_shape_of_no_size_is_refused_in_one_line(shape, sizes):
+    with pytest.raises(ValueError, match=r"^(radius|half extent|length) is [^\n]*: it must be a number"):
+        shape(*sizes)
+
+
+TETRAHEDRON = (
+    "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nvn 0 0 1\n"
+    "f 1//1 3//1 2//1\nf 1//1 2//1 4//1\nf 1//1 4//1 3//1\nf 2//1 3//1 4//1\n"
+)
+ROBOT = """<mujoco>
+  <compiler meshdir="parts"/>
+  <asset>
+    <mesh name="solid" file="solid.obj" scale="0.5 -2 1"/>
+    <material name="paint" rgba="1 0 0 1"/>
+  </asset>
+  <worldbody>
+    <geom type="mesh" mesh="solid" material="paint"/>
+    <geom type="sphere" size="0.1" group="3"/>
+  </worldbody>
+</mujoco>"""
+
+
+def test_a_robot_looks_as_its_description_says(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "solid.obj").write_text(TETRAHEDRON)
+    (tmp_path / "robot.xml").write_text(ROBOT)
+    (part,) = Robot(tmp_path / "robot.xml").parts
+    assert part.colour == (1, 0, 0)
+    assert part.mesh.vertices.min(axis=0).tolist() == [0, -2, 0]
+    assert part.mesh.vertices.max(axis=0).tolist() == [0.5, 0, 1]
+    a, b, c = (part.mesh.vertices[part.mesh.corners[:, k]] for k in range(3))
+    # The divergence theorem: the flux through a surface that looks outwards is six times its volume.
+    assert (np.cross(b - a, c - a) * a).sum() == pytest.approx(1)
+
+
+def test_threads_do_not_move_the_robots_of_each_other():
+    robot, base = read_robot(ARM), np.eye(4)
+    angles = [np.full(7, angle) for angle in (0.1, 0.2)]
+    expected = [robot.poses(joints, base) for joints in angles]
+
+    def differing(place):
+        return sum((robot.poses(angles[place], base) != expected[place]).any() for _ in range(5000))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(differing, range(2))) == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["<mujoco><worldbody>", "no MJCF"])
+def test_a_file_that_is_no_robot_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "robot.xml").write_text(text)
+    with pytest.raises(ValueError, match=r"^robot [^\n]*robot\.xml is not read: [^\n]*$"):
+        Robot(tmp_path / "robot.xml")

@@ -15,13 +15,16 @@ import pytest
 from toy_frames import ToyFrames
 
 from robopolicy.envs.sweep import mirror as sweep_mirror
+from robopolicy.experiments import train_bc as cloning
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.training.batches import Batches, Mirror, split_by_episode, statistics
 from robopolicy.training.bc import BCConfig, Rollouts, train
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
+from robopolicy.training.datasets import Columns, Dataset
 from robopolicy.training.descent import Descent, HeldOut, Keys
+from robopolicy.training.worker import EnvironmentSpec
 
 POLICY = VisionPerformerConfig(
     "positive(m=4)", (ImageInput("image", 24, 24),), (VectorInput("poses", 14),), 12,
@@ -348,3 +351,14 @@ def test_a_run_saves_the_running_mean_of_parameters(tmp_path):
     last = next(a for path, a in arrays.items() if path.startswith("state/parameters/patches/image/kernel"))
     assert saved.shape == last.shape
     assert np.abs(saved - last).max() > 1e-5
+
+
+@pytest.mark.parametrize(("renderer", "kept"), [("tiny", {}), ("software", {"renderer": "software"})])
+def test_demonstrations_on_an_engine_that_is_missing_play_on_the_default_one(monkeypatch, renderer, kept):
+    monkeypatch.setattr(cloning, "is_installed", lambda engine: engine != "bullet")
+    settings = {"engine": "bullet", "renderer": renderer, "balls": 3}
+    environment = EnvironmentSpec("robopolicy/BimanualSweep-v0", settings, "bimanual-sweep")
+    columns = Columns({"image": (64, 64, 3)}, {"poses": 14}, 12)
+    dataset = Dataset(Path("sweep-v0"), "bimanual-sweep", columns, (1,), {}, environment)
+    played = cloning.rollout_environment(dataset, None)
+    assert (played.engine, played.others) == (None, {"balls": 3, "image_size": 64, **kept})

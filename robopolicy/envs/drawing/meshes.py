@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
+from robopolicy.settings import check_number
+
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int32]
 
 RIM = 32  # corners of a cylinder's rim
 MARGIN = 0.001  # m, by which Bullet rounds a cylinder
 FLAT = 1e-9  # height of a direction that is level
+SIZES = 1e-6, 1e6  # m, the range of radii, half extents and lengths
 
 
 class Mesh(NamedTuple):
@@ -60,11 +63,14 @@ def directions() -> Floats:
 
 def ball(radius: float) -> Mesh:
     """A ball of 80 faces."""
+    check_number("radius", radius, *SIZES)
     return _hull(radius * directions())
 
 
 def box(half: Sequence[float]) -> Mesh:
     """A box with these half extents (m)."""
+    for extent in half:
+        check_number("half extent", extent, *SIZES)
     signs = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
     mesh = _hull(signs * np.asarray(half))
     a, b, c = (mesh.vertices[mesh.corners[:, k]] for k in range(3))
@@ -76,6 +82,8 @@ def box(half: Sequence[float]) -> Mesh:
 
 def cylinder(radius: float, length: float) -> Mesh:
     """A cylinder along z around the origin."""
+    check_number("radius", radius, *SIZES)
+    check_number("length", length, *SIZES)
     turns = 2 * math.pi / RIM * np.arange(RIM)
     rim = np.column_stack([radius * np.sin(turns), radius * np.cos(turns)])
     points = np.concatenate([np.column_stack([rim, np.full(RIM, z)]) for z in (length / 2, -length / 2)])
@@ -84,6 +92,8 @@ def cylinder(radius: float, length: float) -> Mesh:
 
 def capsule(radius: float, length: float) -> Mesh:
     """A capsule along z around the origin; `length` is that of its cylinder."""
+    check_number("radius", radius, *SIZES)
+    check_number("length", length, *SIZES)
     upper = directions()[directions()[:, 2] > -FLAT]
     lower = directions()[directions()[:, 2] < FLAT]
     end = np.array([0.0, 0.0, length / 2])
@@ -109,26 +119,49 @@ def read_obj(path: Path) -> Mesh:
     """
     rows: dict[str, list[list[str]]] = {"v": [], "vn": [], "f": []}
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text(errors="replace")
     except FileNotFoundError as error:
         raise FileNotFoundError(f"mesh {path} does not exist") from error
-    for line in lines:
+    for line in text.splitlines():
         kind, *words = line.split() or [""]
         if kind in rows:
             rows[kind].append(words)
     if not rows["f"]:
         raise ValueError(f"mesh {path} has no faces")
     try:
-        corners = np.array([[word.split("/")[::2] for word in words] for words in rows["f"]], np.int32) - 1
-        vertices, normals = (np.array(rows[kind], float) for kind in ("v", "vn"))
-        pairs = corners.reshape(-1, 3, 2)
+        pairs = np.array([[word.split("/")[::2] for word in words] for words in rows["f"]], np.int32) - 1
+        if pairs.shape[1:] != (3, 2):
+            raise ValueError("a face is not three corners with a normal each")
+        vertices, normals = (_points(rows[kind]) for kind in ("v", "vn"))
         if pairs.min() < 0 or pairs[..., 0].max() >= len(vertices) or pairs[..., 1].max() >= len(normals):
             raise ValueError("a face names a corner that it has not")
         lengths = np.linalg.norm(normals, axis=1, keepdims=True)
         if not lengths.all():
             raise ValueError("it has a normal of length zero")
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(
             f"mesh {path} is not read: {error}; faces must be triangles such as 1//1 2//2 3//3"
         ) from error
     return Mesh(vertices, normals / lengths, pairs[..., 0].copy(), pairs[..., 1].copy())
+
+
+def _points(rows: list[list[str]]) -> Floats:
+    """Rows as points [N, 3]; a row may have more words, such as a colour."""
+    points = np.array([words[:3] for words in rows] or np.empty((0, 3)), float)
+    if points.shape[1:] != (3,) or not np.isfinite(points).all():
+        raise ValueError("a point or a normal is not three finite numbers")
+    return points
+
+
+def scaled(mesh: Mesh, scale: Sequence[float]) -> Mesh:
+    """The mesh as many times as large as `scale` [3] says along each axis; a negative number mirrors it."""
+    factors = np.asarray(scale, float)
+    if (factors == 1).all():
+        return mesh
+    if not (np.isfinite(factors).all() and factors.all()):
+        raise ValueError(f"scale is {factors.tolist()}: it must be three numbers other than 0")
+    normals = mesh.normals / factors
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    order = slice(None, None, -1 if factors.prod() < 0 else 1)
+    corners, corner_normals = (rows[:, order].copy() for rows in (mesh.corners, mesh.corner_normals))
+    return Mesh(mesh.vertices * factors, normals, corners, corner_normals)

@@ -41,10 +41,10 @@ class Scene:
     def __init__(
         self, still: Sequence[tuple[Part, Array]], moving: Sequence[Part], lighting: Lighting
     ) -> None:
-        """`still` bodies have their poses [4, 4] (to world)."""
+        """`still` bodies have their poses [4, 4] (to world); bad ones raise ValueError, in one line."""
         self._still = _compiled([part for part, _ in still])
-        self._still_poses = np.array([pose for _, pose in still]).reshape(-1, 4, 4)
-        self._moving = _compiled(moving)
+        self._still_poses = _checked([pose for _, pose in still], len(still))
+        self._moving, self._count = _compiled(moving), len(moving)
         direction = np.asarray(lighting.direction, float)
         direction = direction / np.linalg.norm(direction)
         self._light = Light(direction.astype(np.float32), np.float32(lighting.ambient))
@@ -54,21 +54,23 @@ class Scene:
     def picture(self, view: View, width: int, height: int, poses: Array) -> NDArray[np.uint8]:
         """A picture [height, width, 3] with the moving bodies at `poses` [M, 4, 4] (to world).
 
-        Raises ValueError, in one line, for a bad size or view, and for a view from the inside of a body.
+        Raises ValueError, in one line, for a bad size, view or poses, and for a view from the inside of a
+        body.
         """
         check_count("width", width, 1, LARGEST)
         check_count("height", height, 1, LARGEST)
-        lens = _lens(view, height, self._far)
-        if self._drawn is None or self._drawn[0] != (view, width, height):
+        lens, places = _lens(view, height, self._far), _checked(poses, self._count)
+        camera = (lens.rotation.tobytes(), lens.eye.tobytes(), lens.scale, width, height)
+        if self._drawn is None or self._drawn[0] != camera:
             nearness = np.zeros((height, width), np.float32)
             background = np.full((height, width, 3), WHITE, np.uint8)
             self._draw(self._still, self._still_poses, lens, nearness, background)
-            self._drawn = (view, width, height), nearness, background
+            self._drawn = camera, nearness, background
             self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
         _, nearness, background = self._drawn
         out = background.copy()
         np.copyto(self._nearness, nearness)
-        self._draw(self._moving, np.asarray(poses, float), lens, self._nearness, out)
+        self._draw(self._moving, places, lens, self._nearness, out)
         return out
 
     def _draw(
@@ -82,6 +84,16 @@ class Scene:
         if len(poses) and draw(*bodies, poses, lens, self._light, nearness, picture) >= 0:
             place = ", ".join(f"{value:g}" for value in lens.eye)
             raise ValueError(f"view has its eye at ({place}), which is inside of a body")
+
+
+def _checked(poses: Sequence[Array] | Array, count: int) -> Array:
+    """`poses` of `count` bodies as [count, 4, 4] floats; the compiled program checks nothing."""
+    out = np.ascontiguousarray(poses, float) if len(poses) else np.empty((0, 4, 4))
+    if out.shape != (count, 4, 4):
+        raise ValueError(f"poses has shape {list(out.shape)}: it must be {[count, 4, 4]}")
+    if not np.isfinite(out).all():
+        raise ValueError("poses holds NaN or infinity: every entry must be a number")
+    return out
 
 
 def _lens(view: View, height: int, far: float) -> Lens:

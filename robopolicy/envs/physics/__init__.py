@@ -27,7 +27,7 @@ def default_engine(renderer: str | None = None) -> str:
 
     Bullet has wheels for Python 3.11 on Linux and x86_64 alone.
     """
-    needed = RENDERERS.get(renderer) if renderer else None
+    needed = RENDERERS.get(renderer) if isinstance(renderer, str) else None
     return needed or ("bullet" if is_installed("bullet") else "mujoco")
 
 

@@ -150,9 +150,7 @@ class SteppingStones(SimulatedTask):
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         self.config = config
-        self.physics: Physics = make_physics(
-            self.engine, visible=self.renderer == "tiny" and render_mode is not None
-        )
+        self.physics: Physics = make_physics(self.engine, visible=self.renderer == "tiny")
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset)

@@ -171,8 +171,8 @@ def test_estimates_do_not_jump(spec: str) -> None:
         pytest.skip("by definition, a token that changes its cluster changes its estimator")
     # Rounding decides at a jump, and differs between runtimes. Bisection between sets of tokens finds one.
     fm, (_, q, k, _, _) = feature_map(spec), heads()["plain"]
-    ways = _tokens(4, T, D) - q, _tokens(5, S, D) - k
-    estimate = jit(lambda share: kernel_estimate(fm, drawn(spec), q + share * ways[0], k + share * ways[1]))
+    ways, features = (_tokens(4, T, D) - q, _tokens(5, S, D) - k), drawn(spec)
+    estimate = jit(lambda share: kernel_estimate(fm, features, q + share * ways[0], k + share * ways[1]))
     first, last = 0.0, 1.0
     start, end = estimate(first), estimate(last)
     for _ in range(20):

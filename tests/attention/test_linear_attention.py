@@ -296,7 +296,9 @@ def test_chunks_change_nothing(slow_spec: str, monkeypatch) -> None:
     pieces = in_pieces(drawn(spec), q, k, v, mask)
     empty = mask & ((np.arange(170) < 57) | (np.arange(170) >= 114))
     for found, expected in zip(pieces, whole, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+        # Sums that cancel round by a share of their largest terms.
+        largest = max(1.0, float(np.abs(expected).max()))
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-4 * largest)
     assert all(np.all(np.isfinite(result)) for result in in_pieces(drawn(spec), q, k, v, empty))
     shapes = _shapes(jax.make_jaxpr(_both(spec))(drawn(spec), q, k, v).jaxpr)
     widest = max(D, *(sum(f.shape[1] for f in b.factors) for b in _blocks(spec, q)))

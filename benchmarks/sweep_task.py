@@ -39,8 +39,8 @@ FIGURES = Path(__file__).parent / "bimanual_sweep" / "speed.json"
 def pictures() -> dict[str, dict[str, float]]:
     """CPU milliseconds of a picture by TinyRenderer and by our own renderer, and pixels that differ.
 
-    Both draw the same states of a demonstration, in turns, each state several times: TinyRenderer's result of
-    a million numbers empties the processor's caches for whoever draws first after it.
+    Both draw the same states of a demonstration, in turns, each state several times: TinyRenderer returns a
+    million numbers, after which the first picture finds the processor's caches cold.
     """
     env = gymnasium.make(ID, engine="bullet", image_size=None, renderer="tiny").unwrapped
     found = {}

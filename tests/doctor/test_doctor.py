@@ -63,7 +63,7 @@ def test_packages_are_compared_with_the_requirements():
     assert found["extras", "sim"].detail == "lacks mujoco"
     assert found["extras", "wandb"].fix == advice.install("wandb>=0.20")
     assert found["extras", "ray"].detail == "ray 2.60"
-    # An extra that has no package here is told without advice.
+    # The command names an extra without a package for this machine, but gives no advice.
     bullet = found["extras", "bullet"]
     assert bullet.detail.startswith(f"has no package for Python 3.{sys.version_info[1]} on ")
     assert (bullet.state, bullet.fix) == ("absent", "")

@@ -120,8 +120,8 @@ def _compiled(parts: Sequence[Part]) -> tuple[Triangles, Instances]:
     triangles = Triangles(
         np.concatenate([np.empty((0, 3)), *(mesh.vertices for mesh in meshes)]),
         np.concatenate([np.empty((0, 3)), *(mesh.normals for mesh in meshes)]),
-        _shifted([mesh.corners for mesh in meshes], ends[:, 0]),
-        _shifted([mesh.corner_normals for mesh in meshes], ends[:, 1]),
+        _shifted([mesh.corners for mesh in meshes], ends[:-1, 0]),
+        _shifted([mesh.corner_normals for mesh in meshes], ends[:-1, 1]),
         np.concatenate([np.empty((0, 4)), *(_planes(mesh) for mesh in meshes)]),
     )
     index = {id(mesh): row for row, mesh in enumerate(meshes)}
@@ -133,7 +133,7 @@ def _compiled(parts: Sequence[Part]) -> tuple[Triangles, Instances]:
 
 
 def _shifted(indices: list[NDArray[np.int32]], firsts: NDArray[np.int64]) -> NDArray[np.int32]:
-    moved = [rows + first for rows, first in zip(indices, firsts, strict=False)]
+    moved = [rows + first for rows, first in zip(indices, firsts, strict=True)]
     return np.concatenate([np.empty((0, 3)), *moved]).astype(np.int32)
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/task_pictures.py
 
-Draws with Bullet's software renderer, seed 9000, the oracle walking, after 3 seconds.
+Draws with the software renderer, seed 9000, the oracle walking, after 3 seconds.
 """
 
 import argparse

@@ -122,9 +122,11 @@ def contact_forces(terms: Motion, contacts: Contacts, free: tuple[Array, Array])
     """Forces [4, 4] along the edges, for the accelerations `free` without contacts."""
     stiffness = contacts.stiffness
 
-    def improved(_: int, accelerations: tuple[Array, Array]) -> tuple[Array, Array]:
-        base, legs = accelerations
-        excess = _at_edges(contacts.base, contacts.leg, base, legs) - contacts.target
+    def excess_of(base: Array, legs: Array) -> Array:
+        return _at_edges(contacts.base, contacts.leg, base, legs) - contacts.target
+
+    def improved(parts: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        count, base, legs, excess, _ = parts
         active = jnp.where(excess < 0, stiffness, 0.0)
         inertial = product(terms, base - free[0], legs - free[1])
         pushes = _pushed(contacts, active * excess)
@@ -140,10 +142,14 @@ def contact_forces(terms: Motion, contacts: Contacts, free: tuple[Array, Array])
         curvature = step[0] @ curved[0] + jnp.sum(step[1] * curved[1])
         change = _at_edges(contacts.base, contacts.leg, *step)
         size = _lowest(excess.ravel(), change.ravel(), stiffness.ravel(), slope, curvature)
-        return base + size * step[0], legs + size * step[1]
+        base, legs = base + size * step[0], legs + size * step[1]
+        excess = excess_of(base, legs)
+        # The cost is quadratic while the same edges push, so a whole step within it ends at the minimum.
+        is_least = jnp.all(jnp.where(excess < 0, stiffness, 0.0) == active)
+        return count + 1, base, legs, excess, is_least
 
-    accelerations = lax.fori_loop(0, ITERATIONS, improved, free)
-    excess = _at_edges(contacts.base, contacts.leg, *accelerations) - contacts.target
+    begun = (jnp.array(0), *free, excess_of(*free), jnp.array(False))
+    *_, excess, _ = lax.while_loop(lambda parts: ~parts[4] & (parts[0] < ITERATIONS), improved, begun)
     return jnp.where(excess < 0, -stiffness * excess, 0.0)
 
 

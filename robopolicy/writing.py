@@ -115,3 +115,9 @@ def _hidden_folder(path: Path) -> Iterator[Path]:
             if os.fstat(lock.fileno()).st_nlink:  # 0 if another process removed it before the lock
                 break
         yield folder
+
+
+def cache_folder(name: str) -> Path:
+    """The folder `name` of this package in the user's cache; it need not exist, and cannot without a home."""
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(folder if os.path.isabs(folder) else os.devnull) / "robopolicy" / name

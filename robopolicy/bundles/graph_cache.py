@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.writing import whole
+from robopolicy.writing import cache_folder, whole
 
 DIGEST = hashlib.sha256().digest_size
 MOST = 200  # graphs; the least recently used are removed
@@ -29,10 +29,7 @@ def cache_path(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
     digest.update(json.dumps(description, sort_keys=True, default=str).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if not os.path.isabs(folder):  # there is no home, and no file below this can exist
-        folder = os.devnull
-    return Path(folder) / "robopolicy" / "onnx" / f"{digest.hexdigest()}.onnx"
+    return cache_folder("onnx") / f"{digest.hexdigest()}.onnx"
 
 
 @cache

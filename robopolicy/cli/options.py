@@ -15,7 +15,10 @@ TrainedTask = Annotated[str, arg(aliases=("--env",), help=_TASK)]
 Env = Annotated[str | None, arg(help="Environment of your own to import first: module:Name-v0.")]
 Engine = Annotated[
     str | None,
-    arg(help="Physics engine: bullet or mujoco. Default: that of the first run, or bullet if installed."),
+    arg(
+        help="Physics engine: bullet, mujoco or jax. Default: that of the first run unless it is jax, else "
+        "bullet if installed."
+    ),
 ]
 NewEngine = Annotated[
     str | None, arg(help="Physics engine: bullet or mujoco. Default: bullet if installed, else mujoco.")

@@ -9,7 +9,6 @@ from pathlib import Path
 from robopolicy.cli.options import (
     EpisodeSeconds,
     Json,
-    NewEngine,
     Resume,
     ResumeFrom,
     TrainedTask,
@@ -59,7 +58,9 @@ class TrainES:
     """Normalise vectors by running statistics that all workers share."""
     preset: tuple[str, ...] = ()
     """Variants of the task to train on, in the order of a curriculum. Default: that of the task."""
-    engine: NewEngine = None
+    engine: str | None = None
+    """Physics engine: jax (many worlds at once, stepping stones alone), mujoco or bullet. Default: jax where
+    the task has it and the evaluator is local or device, else bullet if installed, else mujoco."""
     episode_seconds: EpisodeSeconds = None
     search: ESConfig = field(default_factory=ESConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
@@ -110,7 +111,10 @@ class TrainES:
         presets = self.preset or curriculum_of(self.task).presets
         search = with_curriculum(self.search, self.task, presets)
         first = next(iter(presets), None)
-        environment = Environment.of(Environment(self.task, self.engine, first, self.episode_seconds))
+        environment = Environment.of(
+            Environment(self.task, self.engine, first, self.episode_seconds),
+            self.evaluator.engine_for(self.task),
+        )
         settings = {name: getattr(self, name) for name in POLICY if getattr(self, name) is not None}
         policy = new_policy(environment, self.attention, seed=search.seed, **settings)
         saved = RunFolder(self.out).generations() if self.resume else []

@@ -23,11 +23,12 @@ Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
 class SimulatedTask(Task):
-    """A task in one of `ENGINES`, whose subclass makes `physics` and observes it.
+    """A task in one of its `engines`, whose subclass makes `physics` and observes it.
 
     `renderer` draws its pictures: "software" gives the same picture on every engine.
     """
 
+    engines = ENGINES
     physics: Engine
     _scene: Scene | None = None
 
@@ -35,7 +36,7 @@ class SimulatedTask(Task):
         self, engine: str | None, renderer: str, render_mode: str | None, render_size: tuple[int, int]
     ) -> None:
         """`render_size` is (width, height). Raises ValueError, in one line, for any bad argument."""
-        self.engine = default_engine(renderer) if engine is None else one_of("engine", engine, ENGINES)
+        self.engine = default_engine(renderer) if engine is None else one_of("engine", engine, self.engines)
         self.renderer = check_renderer(renderer, self.engine)
         if render_mode is not None:
             one_of("render_mode", render_mode, self.metadata["render_modes"])

@@ -38,11 +38,12 @@ class Environment:
     wrappers: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, env: str | gymnasium.Env[Any, Any] | Environment) -> Environment:
+    def of(cls, env: str | gymnasium.Env[Any, Any] | Environment, engine: str | None = None) -> Environment:
         """The settings of a task by its name, or of an environment from `gymnasium.make`.
 
-        Engine and preset that are None become the task's defaults. Raises ValueError, in one line, for an
-        unknown task, and for an environment that breaks the contract or that gymnasium did not make.
+        An engine that is None becomes `engine`, or the task's default; a preset that is None becomes the
+        task's default. An environment keeps its engine. Raises ValueError, in one line, for an unknown task,
+        and for an environment that breaks the contract or that gymnasium did not make.
         """
         if isinstance(env, Environment):
             result = env
@@ -61,9 +62,12 @@ class Environment:
             # Other processes import the module of the environment's class, which registers the id.
             own = f"{type(task).__module__}:{env.spec.id}"
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
-            result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
+            result, engine = (
+                cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers),
+                None,
+            )
         renderer = result.others.get("renderer")
-        engine, preset = with_defaults(result.task, result.engine, result.preset, renderer)
+        engine, preset = with_defaults(result.task, result.engine or engine, result.preset, renderer)
         return replace(result, engine=engine, preset=preset)
 
     @property

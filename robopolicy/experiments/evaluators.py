@@ -1,23 +1,34 @@
-"""How a training plays its episodes: by a pool of processes, on a cluster, or in lock step."""
+"""How a training plays its episodes: by processes, on a cluster, in lock step, or on devices of JAX."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from robopolicy.bundles.onnx import worker_graph
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments.environments import Environment
 from robopolicy.naming import one_of
-from robopolicy.policies.base import unflatten, with_normaliser
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_types
+from robopolicy.training.batch_pool import BatchPool
 from robopolicy.training.capacity import check_fits, check_workers
+from robopolicy.training.device import DeviceEvaluator, Sizes, Worlds, devices_of
+from robopolicy.training.es import ESConfig, most_episodes
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.lockstep import LockStep
 from robopolicy.training.pool import LocalPool
+from robopolicy.training.strategies import COMPILED
 from robopolicy.training.worker import EnvironmentSpec
 
-EVALUATORS = ("local", "ray", "vector")
+DEVICE = "device"
+EVALUATORS = ("local", "ray", "vector", DEVICE)
+DEVICES = ("cpu", "gpu", "tpu")
+IN_LOCK_STEP = 64  # environments of `vector`
+DEVICE_ENGINE = "jax"
+ON_CPU, ON_ACCELERATOR = 16, 8192  # environments that a device of `device` advances at once
 LONGEST_DEADLINE = 1e6  # s; the limit of the operating system
 PLACE = 2_000_000  # bytes of an environment, at least
 
@@ -27,12 +38,16 @@ class EvaluatorConfig:
     """How episodes are played.
 
     Attributes:
-      evaluator: local (a pool of processes), ray (a cluster), or vector (in lock step, with one policy call
-        for all environments: for an accelerator).
-      workers: number of rollout processes. Results do not depend on it.
+      evaluator: local (a pool of processes), ray (a cluster), vector (in lock step, with one policy call
+        for all environments), or device (simulation, policy and search as one program on the devices of JAX,
+        for tasks with the engine jax).
+      workers: number of rollout processes, or of devices. Results do not depend on it.
       deadline: time after which an episode counts as hung and is played again, s.
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
-      places: number of environments in lock step, for `vector`.
+      places: number of environments in lock step: of `vector` in all, of `device` on each device, which
+        bounds its memory, of `local` with the engine jax in each process. Default: 64 for `vector`, 8192 on
+        an accelerator, 16 on a CPU.
+      device: platform of `device`: cpu, gpu or tpu. Default: the one that JAX prefers.
 
     Raises ValueError for a value of the wrong type.
     """
@@ -41,7 +56,8 @@ class EvaluatorConfig:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     deadline: float = DEADLINE
     address: str | None = None
-    places: int = 64
+    places: int | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         check_types("EvaluatorConfig:", vars(self), EvaluatorConfig)
@@ -49,9 +65,14 @@ class EvaluatorConfig:
     def check(self) -> None:
         """Raise ValueError for values that cannot work, and for a cluster that does not answer."""
         one_of("evaluator", self.evaluator, EVALUATORS)
-        if self.places < 1:
+        if self.places is not None and self.places < 1:
             raise ValueError(f"places is {self.places}: it must be 1 or more")
-        check_fits(f"places is {self.places}", self.places * PLACE, "so many environments")
+        if self.evaluator == "vector":
+            check_fits(f"places is {self._in_lock_step}", self._in_lock_step * PLACE, "so many environments")
+        if self.device is not None:
+            one_of("device", self.device, DEVICES)
+            if self.evaluator != DEVICE:
+                raise ValueError(f"device is {self.device!r}: only the evaluator device takes one")
         if self.evaluator != "ray" or self.address is None:  # on this machine
             check_workers(self.workers)
         elif self.workers < 1:
@@ -68,6 +89,11 @@ class EvaluatorConfig:
         elif self.address is not None:
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
+    def engine_for(self, task: str) -> str | None:
+        """The engine of a training whose engine is not told; None for the task's default."""
+        is_fast = self.evaluator in ("local", DEVICE) and task_class(task).batch is not None
+        return DEVICE_ENGINE if is_fast else None
+
     def make(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
         """The evaluator for a policy, with at most one worker for each of `episodes` episodes at a time."""
         if self.evaluator == "vector":
@@ -81,14 +107,81 @@ class EvaluatorConfig:
             return RayPool(*arguments, address=self.address)
         return LocalPool(*arguments)
 
+    def for_search(
+        self, variants: Sequence[Environment], policy: Policy, search: ESConfig
+    ) -> Evaluator | DeviceEvaluator:
+        """The evaluator of a search on `variants`, in the order of a curriculum.
+
+        Raises ValueError for a device that is not there, and for a task that is no JAX program.
+        """
+        if self.evaluator == DEVICE:
+            return self._on_devices(variants, policy, search)
+        if self.evaluator == "local" and all(map(is_batched, variants)):
+            worlds = {_label(variant): batch_of(variant) for variant in variants}
+            most = most_episodes(search)
+            places = min(self.places or ON_CPU, most)
+            workers = min(self.workers, -(-most // places))
+            return BatchPool(worlds, policy, workers, places, self.deadline)
+        specs = [variant.showing(policy.functions.observation_shapes).spec() for variant in variants]
+        return self.make(specs, policy, most_episodes(search))
+
+    def _on_devices(
+        self, variants: Sequence[Environment], policy: Policy, search: ESConfig
+    ) -> DeviceEvaluator:
+        if search.strategy not in COMPILED:
+            raise ValueError(
+                f"strategy is {search.strategy!r}: the evaluator device compiles it, which works for "
+                f"{', '.join(COMPILED)}"
+            )
+        devices = devices_of(self.device, self.workers)
+        worlds = {_label(variant): batch_of(variant)() for variant in variants}
+        last = len(variants) - 1
+        sizes = []
+        for stage in range(len(variants)):
+            each, held_out = search.episodes_on(stage), search.held_out if stage == last else 1
+            tasks = max(search.population * each, held_out)
+            sizes.append(Sizes(search.population, each, max(each, held_out), tasks))
+        places = self.places or (ON_CPU if devices[0].platform == "cpu" else ON_ACCELERATOR)
+        places = min(places, -(-max(size.tasks for size in sizes) // len(devices)))
+        watched, strategy = policy.functions.normalised, search.make_strategy()
+        return DeviceEvaluator(worlds, policy.flat_act, strategy, sizes, places, devices, watched)
+
     def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
-        functions, features = policy.functions, policy.features
-        inverse = unflatten(functions)
-
-        def act(vector: Any, observation: Any, normaliser: Any = None) -> Any:
-            frozen = with_normaliser(functions, features, normaliser)
-            return functions.act(inverse(vector), frozen, observation)
-
-        places = min(self.places, episodes)
+        places = min(self._in_lock_step, episodes)
         workers = min(self.workers, places)
-        return LockStep(environments, act, workers, places, self.deadline, functions.normalised)
+        return LockStep(
+            environments, policy.flat_act, workers, places, self.deadline, policy.functions.normalised
+        )
+
+    @property
+    def _in_lock_step(self) -> int:
+        return IN_LOCK_STEP if self.places is None else self.places
+
+
+def _label(environment: Environment) -> str:
+    return environment.preset or environment.task
+
+
+def is_batched(environment: Environment) -> bool:
+    """Whether the environment's engine plays many worlds in one JAX program."""
+    return environment.engine == DEVICE_ENGINE and task_class(environment.task).batch is not None
+
+
+def batch_of(environment: Environment) -> Callable[[], Worlds]:
+    """A function, which can be pickled, that makes the environment as a JAX program for many worlds.
+
+    Raises ValueError, in one line, for a task that has none, for another engine than jax, and for settings
+    that the program does not have.
+    """
+    task = task_class(environment.task)
+    if task.batch is None:
+        raise ValueError(f"evaluator is 'device': {environment.task} is no JAX program; local plays it")
+    if environment.engine != DEVICE_ENGINE:
+        raise ValueError(f"engine is {environment.engine!r}: the evaluator device has {DEVICE_ENGINE!r}")
+    environment.spec()  # raises for wrappers
+    settings = {n: value for n, value in environment.settings.items() if n not in ("engine", "renderer")}
+    known = ("preset", "episode_seconds", "config")
+    for name, value in settings.items():
+        if name not in known:
+            raise ValueError(f"{name} is {value!r}: the evaluator device knows {', '.join(known)}")
+    return partial(task.batch, **settings)

@@ -92,10 +92,13 @@ def trained_on(trained: Policy) -> Environment:
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:
-    """The engine that a run was trained on; None if its config names none that is installed."""
+    """The engine that a run was trained on; None for one that is not installed, and for jax.
+
+    What was trained in batches is judged on an engine that it has not met.
+    """
     environment = config.get("environment")
     engine = environment.get("engine") if isinstance(environment, dict) else None
-    return engine if engine in ENGINES and is_installed(engine) else None
+    return engine if engine in ENGINES and engine != "jax" and is_installed(engine) else None
 
 
 def load(run: str | Path, which: str | int | None = None) -> Policy:

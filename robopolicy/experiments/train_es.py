@@ -10,10 +10,10 @@ from typing import Any
 
 import gymnasium
 
-from robopolicy.envs.registry import task_class
+from robopolicy.envs.registry import check_name, task_class
 from robopolicy.envs.task import Curriculum, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.experiments.evaluators import DEVICE, EvaluatorConfig, batch_of
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
@@ -21,7 +21,7 @@ from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
-from robopolicy.training.es import COUNTER, MAY_CHANGE, ESConfig, check_population, most_episodes, train
+from robopolicy.training.es import COUNTER, MAY_CHANGE, ESConfig, check_population, train
 
 PARTS = ("task", "environment", "policy", "es")  # parts of config.json that a resumed run must have unchanged
 
@@ -102,7 +102,9 @@ def train_es(
         raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy returns")
     if not isinstance(presets, tuple | list) or not all(isinstance(preset, str) for preset in presets):
         raise ValueError(f"presets is {presets!r}: it must be a list of names")
-    environment = Environment.of(env)
+    evaluator = checked_evaluator(evaluator, workers, wandb)
+    name = env if isinstance(env, str) else env.task if isinstance(env, Environment) else None
+    environment = Environment.of(env, name and evaluator.engine_for(check_name(name, "env")))
     if not presets and isinstance(env, str):
         presets = curriculum_of(environment.task).presets
     presets = tuple(presets) or ((environment.preset,) if environment.preset else ())
@@ -112,7 +114,9 @@ def train_es(
     for variant in variants:
         with opened(variant, policy.functions.observation_shapes) as instance:
             check_match(policy, task_of(instance), environment.task)
-    evaluator = checked_evaluator(evaluator, workers, wandb)
+    if evaluator.evaluator == DEVICE:
+        for variant in variants:
+            batch_of(variant)
     check_population(config, policy.parameters.size)
     trained_on = asdict(
         Variants(environment.engine, presets, environment.episode_seconds, environment.others)
@@ -132,8 +136,7 @@ def train_es(
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
-    specs = [variant.showing(functions.observation_shapes).spec() for variant in variants]
-    with closing(evaluator.make(specs, policy, most_episodes(config))) as playing:
+    with closing(evaluator.for_search(variants, policy, config)) as playing:
         if not resume:
             folder.create(settings)
         record = train(

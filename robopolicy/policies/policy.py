@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.naming import shown
-from robopolicy.policies.base import PolicyFunctions, flatten, parameter_count, unflatten
+from robopolicy.policies.base import PolicyFunctions, flatten, parameter_count, unflatten, with_normaliser
 from robopolicy.policies.catalogue import KINDS, PolicyConfig, functions_of, kind_of
 from robopolicy.settings import check_array, check_count
 
@@ -75,6 +75,22 @@ class Policy:
     def functions(self) -> PolicyFunctions:
         """Its pure functions."""
         return functions_of(self.config, self.features[KINDS[kind_of(self.config)].constants])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without functions, which cannot be pickled and are made again."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def flat_act(self) -> Callable[..., jax.Array]:
+        """A pure function of parameters [P], an observation and, if it normalises, a normaliser [2K]."""
+        functions, features = self.functions, self.features
+        inverse = unflatten(functions)
+
+        def act(vector: jax.Array, observation: Any, normaliser: Any = None) -> jax.Array:
+            frozen = with_normaliser(functions, features, normaliser)
+            return functions.act(inverse(vector), frozen, observation)
+
+        return act
 
     def act(self, observation: Observed) -> NDArray[np.float32]:
         """The action [A] in [-1, 1] for one observation. The first call compiles.

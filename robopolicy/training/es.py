@@ -25,6 +25,7 @@ from robopolicy.training.checkpoint import (
     check_features,
     under,
 )
+from robopolicy.training.device import DeviceEvaluator
 from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.loop import PROGRESS, Loop, Schedule, running
 from robopolicy.training.metrics import HELD_OUT_RETURN, Record, Sink
@@ -157,7 +158,7 @@ def train(
     run: RunFolder,
     initial: ArrayLike,
     features: Mapping[str, Any],
-    evaluator: Evaluator,
+    evaluator: Evaluator | DeviceEvaluator,
     normalised: Mapping[str, int] | None = None,
     resume: bool = False,
     on_generation: Callable[[Record], None] | None = None,
@@ -215,7 +216,7 @@ class _Search:
         config: ESConfig,
         initial: ArrayLike,
         features: Mapping[str, Any],
-        evaluator: Evaluator,
+        evaluator: Evaluator | DeviceEvaluator,
         normaliser: Normaliser,
     ) -> None:
         self._config, self._features, self._evaluator = config, features, evaluator
@@ -252,16 +253,11 @@ class _Search:
         """Play a generation and learn from it. Returns its record, and whether the run ends with it."""
         config, strategy, stage = self._config, self._strategy, self._progress.stage
         centre = np.asarray(strategy.mean(self._state))
-        population, state = strategy.ask(jax.random.fold_in(self._key, 2 * generation), self._state)
-        _check_finite("a candidate", population, generation)
         started = time.monotonic()
         seeds = generation_seeds(config, generation, stage)
-        candidates, normaliser = np.asarray(population, np.float32), self._normaliser.vector()
-        results = self._evaluator.evaluate(candidates, seeds, stage, on_episode, normaliser)
+        population, self._state, results = self._played(generation, seeds, stage, on_episode)
         seconds = time.monotonic() - started
         returns, broken = sanitised(results.returns.mean(axis=1))
-        key = jax.random.fold_in(self._key, 2 * generation + 1)
-        self._state = strategy.tell(key, population, jnp.asarray(returns, jnp.float32), state)
         self._mean = np.asarray(strategy.mean(self._state), np.float32)
         _check_finite("the search's mean", self._mean, generation)
         self._normaliser = self._normaliser.after(results.episodes)
@@ -290,6 +286,26 @@ class _Search:
         record["wall_seconds"] = self._clock - began  # with the checkpoint of the generation before
         record["share_in_episodes"] = inside / (self._evaluator.workers * (self._clock - began))
         return record, ended or bool(self.over)
+
+    def _played(
+        self, generation: int, seeds: list[int], stage: int, on_episode: Callable[[], None] | None
+    ) -> tuple[Any, Any, Evaluations]:
+        """The candidates of `generation` [N, P], the strategy's state after it, and the episodes."""
+        strategy, normaliser, evaluator = self._strategy, self._normaliser.vector(), self._evaluator
+        ask_key, tell_key = (jax.random.fold_in(self._key, 2 * generation + more) for more in (0, 1))
+        if isinstance(evaluator, DeviceEvaluator):
+            whole = evaluator.generation(
+                (ask_key, tell_key), self._state, seeds, stage, on_episode, normaliser
+            )
+            _check_finite("a candidate", whole[0], generation)
+            return whole
+        population, state = strategy.ask(ask_key, self._state)
+        _check_finite("a candidate", population, generation)
+        candidates = np.asarray(population, np.float32)
+        results = evaluator.evaluate(candidates, seeds, stage, on_episode, normaliser)
+        returns, _ = sanitised(results.returns.mean(axis=1))
+        state = strategy.tell(tell_key, population, jnp.asarray(returns, jnp.float32), state)
+        return population, state, results
 
     def _held_out(self) -> Evaluations:
         """Evaluate the search's mean on the last environment, with seeds that no generation plays."""

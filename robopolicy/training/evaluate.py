@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.training.rollout import Episode
-from robopolicy.training.worker import EnvironmentSpec, Task
+from robopolicy.training.worker import Task
 
 TRIES = 3  # of one episode, before its failure ends the run
 DEADLINE = 600.0  # s, for one episode
@@ -68,14 +68,9 @@ class Evaluator:
     costs only the episodes that it was playing.
     """
 
-    def __init__(self, environments: Sequence[EnvironmentSpec], places: Places) -> None:
-        """Evaluate on `environments`, which are in the order of a curriculum; the last one is the target."""
-        self._environments, self._places = tuple(environments), places
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of the environments."""
-        return tuple(spec.label for spec in self._environments)
+    def __init__(self, labels: Sequence[str], places: Places) -> None:
+        """`labels` name the environments in the order of a curriculum; the last one is the target."""
+        self.labels, self._places = tuple(labels), places
 
     @property
     def workers(self) -> int:
@@ -96,7 +91,7 @@ class Evaluator:
         EpisodeError for an episode that fails three times.
         """
         population = np.asarray(population, np.float32)
-        environment %= len(self._environments)
+        environment %= len(self.labels)
         tasks = [
             Task(environment, parameters, int(s), normaliser) for parameters in population for s in seeds
         ]
@@ -133,7 +128,7 @@ class Evaluator:
                     who = f"candidate {index // each}" if len(tasks) > each else "the policy"
                     raise EpisodeError(
                         f"{who} failed {TRIES} times with seed {task.seed} "
-                        f"on {self._environments[task.environment].label}: {answer}"
+                        f"on {self.labels[task.environment]}: {answer}"
                     )
                 waiting.append(index)
         return [episodes[index] for index in range(len(tasks))]

@@ -189,4 +189,4 @@ class LockStep(Evaluator):
         if places < 1:
             raise ValueError(f"places is {places}: it must be 1 or more")
         processes = Processes(serve_steps, (tuple(environments), watched), workers, deadline)
-        super().__init__(environments, _Batch(processes, act, places))
+        super().__init__([spec.label for spec in environments], _Batch(processes, act, places))

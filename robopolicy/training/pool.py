@@ -20,7 +20,7 @@ from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.worker import EnvironmentSpec, serve
 
 PATIENCE = 2.0  # s, for workers to end by themselves
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PJRT_NPROC")
 
 
 class _Worker:
@@ -179,4 +179,6 @@ class LocalPool(Evaluator):
         """
         check_workers(workers)
         arguments = (tuple(environments), model, watched)
-        super().__init__(environments, Processes(serve, arguments, workers, deadline))
+        super().__init__(
+            [spec.label for spec in environments], Processes(serve, arguments, workers, deadline)
+        )

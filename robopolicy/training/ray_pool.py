@@ -174,7 +174,10 @@ class RayPool(Evaluator):
         if workers < 1:
             raise ValueError(f"workers is {workers}: it must be 1 or more")
         self._connected = _connect(address, workers)
-        super().__init__(environments, _Actors((tuple(environments), model, watched), workers, deadline))
+        super().__init__(
+            [spec.label for spec in environments],
+            _Actors((tuple(environments), model, watched), workers, deadline),
+        )
 
     def close(self) -> None:
         """End all workers, and leave or end the cluster that this pool joined or started."""

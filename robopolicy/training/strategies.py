@@ -50,9 +50,13 @@ def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
 
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         charged = returns - weight_decay * jnp.mean(jnp.square(population), axis=1)
-        if bool(jnp.all(charged == charged[0])):
-            return state
-        return inner.tell(key, population, shape(charged), state)
+        is_tied = jnp.all(charged == charged[0])
+        if not isinstance(is_tied, jax.core.Tracer):
+            return state if bool(is_tied) else inner.tell(key, population, shape(charged), state)
+        told = inner.tell(key, population, shape(charged), state)
+        # What passes from ask to tell alone is no part of the state.
+        before = {name: state[name] for name in told} if isinstance(told, dict) else state
+        return jax.tree.map(lambda old, new: jnp.where(is_tied, old, new), before, told)
 
     return inner._replace(tell=tell)
 
@@ -80,12 +84,14 @@ class Entry(NamedTuple):
       antithetic: whether it draws in pairs.
       shaping: its default, a name in `SHAPINGS`.
       by_rank: whether it adapts to ranks alone, which need ties broken at random.
+      compiles: whether JAX can compile it together with the episodes.
     """
 
     make: Callable[[Settings], Strategy]
     antithetic: bool
     shaping: str
     by_rank: bool = False
+    compiles: bool = True
 
 
 STRATEGIES: dict[str, Entry] = {
@@ -97,11 +103,14 @@ STRATEGIES: dict[str, Entry] = {
     "sep_cma_es": Entry(partial(evosax.wrap, evosax.plain("Sep_CMA_ES")), False, "raw", by_rank=True),
     "cma_es": Entry(partial(evosax.wrap, evosax.plain("CMA_ES")), False, "raw", by_rank=True),
     "evojax_pgpe": Entry(partial(evojax.wrap, evojax.PGPE), True, "ranks"),
-    "evojax_cma_es": Entry(partial(evojax.wrap, evojax.CMA_ES), False, "raw", by_rank=True),
-    "evojax_crfmnes": Entry(partial(evojax.wrap, evojax.CRFMNES), True, "raw", by_rank=True),
+    "evojax_cma_es": Entry(partial(evojax.wrap, evojax.CMA_ES), False, "raw", by_rank=True, compiles=False),
+    "evojax_crfmnes": Entry(partial(evojax.wrap, evojax.CRFMNES), True, "raw", by_rank=True, compiles=False),
     "evojax_ars": Entry(partial(evojax.wrap, evojax.ARS), True, "raw"),
     "robotics_ars": Entry(robotics_ars, True, "raw"),
 }
+
+
+COMPILED = tuple(name for name, entry in STRATEGIES.items() if entry.compiles)
 
 
 @lru_cache(maxsize=32)  # so that two runs of one process compile it once
@@ -132,6 +141,12 @@ def sanitised(returns: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     if not finite.any():
         raise FloatingPointError("no candidate of this generation has a finite return")
     return np.where(finite, returns, returns[finite].min()), int((~finite).sum())
+
+
+def with_finite(returns: Array) -> Array:
+    """`sanitised` returns [N] inside of a compiled program; all of them infinite if none is finite."""
+    finite = jnp.isfinite(returns)
+    return jnp.where(finite, returns, jnp.min(returns, where=finite, initial=jnp.inf))
 
 
 def exploration(population: ArrayLike, centre: ArrayLike, returns: NDArray[np.floating]) -> dict[str, float]:

@@ -39,6 +39,7 @@ class Course(NamedTuple):
       lowest: [] (m), height of a toe that is in a gap.
       push_starts, push_forces: [K] (s) and [K, 3] (N, world).
       eyes, tilts: [C, 3] (m) and [C] (rad), the cameras on the base.
+      seed: [], of the cameras' noise.
     """
 
     model: Any
@@ -54,6 +55,7 @@ class Course(NamedTuple):
     push_forces: Array
     eyes: Array
     tilts: Array
+    seed: Array
 
 
 class Robot:
@@ -65,37 +67,41 @@ class Robot:
         self._physics.reset(self._start)
         mass, center, inertia = self._physics.mass_properties()
         self.body = Body(np.float64(mass), np.linalg.inv(inertia), center)
-        model = self._physics.model
-        self._links = np.array([[model.body(f"{leg}_{link}").id for link in LINKS] for leg in LEGS])
-        self._toes = np.array([model.body(f"{leg}_toe").id for leg in LEGS])
 
     def model(self, payload: float) -> Model:
         """The model with `payload` (kg), in NumPy float64."""
         self._physics.reset(self._start._replace(conditions=Conditions(payload=payload)))
-        m, links, toes = self._physics.model, self._links, self._toes
-        masses, coms = m.body_mass[links], m.body_ipos[links]
-        inertias = np.array([[_inertia(m, link) for link in leg] for leg in links])
-        for leg, toe in enumerate(toes):  # a toe is welded to the last link
-            turn = _rotation(m.body_quat[toe])
-            place, mass = m.body_pos[toe] + turn @ m.body_ipos[toe], m.body_mass[toe]
-            both = masses[leg, -1] + mass
-            center = (masses[leg, -1] * coms[leg, -1] + mass * place) / both
-            inertias[leg, -1] += _shifted(masses[leg, -1], coms[leg, -1] - center)
-            inertias[leg, -1] += turn @ _inertia(m, toe) @ turn.T + _shifted(mass, place - center)
-            masses[leg, -1], coms[leg, -1] = both, center
-        return Model(
-            m.body_mass[BASE],
-            m.body_ipos[BASE].copy(),
-            _inertia(m, BASE),
-            m.body_pos[links],
-            np.array([[_rotation(m.body_quat[link]) for link in leg] for leg in links]),
-            m.jnt_axis[m.body_jntadr[links]],
-            masses,
-            coms,
-            inertias,
-            m.body_pos[toes],
-            m.body_invweight0[toes, 0],
-        )
+        return model_of(self._physics)
+
+
+def model_of(physics: MujocoPhysics) -> Model:
+    """The model of MuJoCo's robot as it is now, payload included, in NumPy float64."""
+    m = physics.model
+    links = np.array([[m.body(f"{leg}_{link}").id for link in LINKS] for leg in LEGS])
+    toes = np.array([m.body(f"{leg}_toe").id for leg in LEGS])
+    masses, coms = m.body_mass[links], m.body_ipos[links]
+    inertias = np.array([[_inertia(m, link) for link in leg] for leg in links])
+    for leg, toe in enumerate(toes):  # a toe is welded to the last link
+        turn = _rotation(m.body_quat[toe])
+        place, mass = m.body_pos[toe] + turn @ m.body_ipos[toe], m.body_mass[toe]
+        both = masses[leg, -1] + mass
+        center = (masses[leg, -1] * coms[leg, -1] + mass * place) / both
+        inertias[leg, -1] += _shifted(masses[leg, -1], coms[leg, -1] - center)
+        inertias[leg, -1] += turn @ _inertia(m, toe) @ turn.T + _shifted(mass, place - center)
+        masses[leg, -1], coms[leg, -1] = both, center
+    return Model(
+        m.body_mass[BASE],
+        m.body_ipos[BASE].copy(),
+        _inertia(m, BASE),
+        m.body_pos[links],
+        np.array([[_rotation(m.body_quat[link]) for link in leg] for leg in links]),
+        m.jnt_axis[m.body_jntadr[links]],
+        masses,
+        coms,
+        inertias,
+        m.body_pos[toes],
+        m.body_invweight0[toes, 0],
+    )
 
 
 def _inertia(model: Any, body: int) -> Any:
@@ -119,9 +125,9 @@ def courses(config: SteppingStonesConfig, seeds: Sequence[int], dtype: Any) -> C
     robot = Robot(config)
     drawn = [draw(config, np.random.default_rng(np.random.PCG64(seed))) for seed in seeds]
     boxes = most_stones(config.terrain)
-    pushes = max(1, *(len(each.disturbances.starts) for each in drawn))
-    rows = [_course(config, each, robot, boxes, pushes) for each in drawn]
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), dtype), *rows)
+    rows = [_course(config, *one, robot, boxes) for one in zip(drawn, seeds, strict=True)]
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves), dtype), *rows)
+    return stacked._replace(seed=jnp.asarray(np.array(seeds, np.uint32)))
 
 
 def most_stones(terrain: TerrainConfig) -> int:
@@ -130,10 +136,18 @@ def most_stones(terrain: TerrainConfig) -> int:
     return 2 + math.ceil((terrain.goal + 1.0 - terrain.first_edge[0]) / pitch)
 
 
-def _course(config: SteppingStonesConfig, drawn: Draw, robot: Robot, boxes: int, pushes: int) -> Course:
+def _most_pushes(config: SteppingStonesConfig) -> int:
+    """The largest number of pushes in an episode."""
+    disturbances = config.disturbances
+    apart = disturbances.push_interval[0] + disturbances.push_seconds
+    return 1 + (math.ceil(config.episode_seconds / apart) if disturbances.push else 0)
+
+
+def _course(config: SteppingStonesConfig, drawn: Draw, seed: int, robot: Robot, boxes: int) -> Course:
     terrain, disturbances, sensors = drawn
     conditions = disturbances.conditions
     edges = np.column_stack([terrain.starts, terrain.ends, np.tan(terrain.yaws)])
+    pushes = _most_pushes(config)
     starts, forces = np.full(pushes, np.inf), np.zeros((pushes, 3))
     count = len(disturbances.starts)
     starts[:count], forces[:count] = disturbances.starts, np.reshape(disturbances.forces, (-1, 3))
@@ -143,19 +157,20 @@ def _course(config: SteppingStonesConfig, drawn: Draw, robot: Robot, boxes: int,
         robot.body,
         np.float64(conditions.friction),
         np.float64(conditions.motor_strength),
-        _rows(terrain.solids(), boxes + 1),
-        _rows(terrain.stones(), boxes),
-        _rows([terrain.floor()], 1)[0],
+        rows_of(terrain.solids(), boxes + 1),
+        rows_of(terrain.stones(), boxes),
+        rows_of([terrain.floor()], 1)[0],
         np.concatenate([edges, np.full((boxes - len(edges), 3), (AWAY, AWAY, 0.0))]),
         np.float64(terrain.tops.min() - config.deepest_foot),
         starts,
         forces,
         np.array([camera.position for camera in cameras]),
         np.radians([camera.tilt for camera in cameras]),
+        np.float64(seed),
     )
 
 
-def _rows(boxes: Sequence[Box], count: int) -> Any:
+def rows_of(boxes: Sequence[Box], count: int) -> Any:
     """Boxes as rows, and fillers that nothing meets."""
     rows = [(*box.center, *box.half, np.cos(box.yaw), np.sin(box.yaw)) for box in boxes]
     return np.array(rows + [(AWAY, 0.0, AWAY, 0.1, 0.1, 0.1, 1.0, 0.0)] * (count - len(rows)))

@@ -83,6 +83,9 @@ class Walks(NamedTuple):
 class SteppingStonesBatch:
     """The task for a batch of worlds. Its methods are pure, so they can be compiled and vectorised."""
 
+    causes = CAUSES
+    actions = len(LEGS)
+
     def __init__(
         self,
         preset: str = "paper",
@@ -108,11 +111,9 @@ class SteppingStonesBatch:
         """The courses of `seeds`, drawn on the host."""
         return courses(self.config, seeds, self.dtype)
 
-    def reset(self, courses: Course, key: Array | None = None) -> tuple[Walks, dict[str, Array]]:
-        """All robots at their starts, and the first observation. `key` is for the cameras' noise."""
-        count = len(courses.friction)
-        keys = jax.random.split(jax.random.key(0) if key is None else key, count)
-        walks = Walks(jnp.array(0), jax.vmap(self._begun)(keys))
+    def reset(self, courses: Course) -> tuple[Walks, dict[str, Array]]:
+        """All robots at their starts, and the first observation."""
+        walks = Walks(jnp.array(0), jax.vmap(self._begun)(jax.vmap(jax.random.key)(courses.seed)))
         return walks, self._observed(courses, walks)
 
     def _begun(self, key: Array) -> Walk:
@@ -153,8 +154,6 @@ class SteppingStonesBatch:
         rewards = reward.progress * (each.body.position[:, 0] - starts) - penalties - reward.effort * effort
         has_failed = (each.cause != RUNNING) & (each.cause != GOAL)
         rewards = rewards - reward.fall * has_failed
-        # A diverged world earns what a fall costs, and no infinite progress.
-        rewards = jnp.where(jnp.isfinite(rewards), rewards, -reward.fall)
         rewards = jnp.where(is_running, rewards, 0.0)
         is_late = walks.steps + 1 >= self.last
         cause = jnp.where((each.cause == RUNNING) & is_late, TIME, each.cause)
@@ -163,6 +162,11 @@ class SteppingStonesBatch:
         each = each._replace(cause=cause, previous=previous, total=each.total + rewards, distance=distance)
         walks = Walks(walks.steps + 1, each)
         return walks, self._observed(courses, walks), rewards, cause != RUNNING
+
+    def outcomes(self, walks: Walks) -> dict[str, Array]:
+        """The results of episodes that have ended, [N] each; `cause` is an index in `causes`."""
+        each = walks.each
+        return {"distance": each.distance, "success": each.cause == GOAL, "cause": each.cause}
 
     def _row(self, tick: Array) -> Clock:
         return Clock(*(column[tick] for column in self._clock))

@@ -11,8 +11,18 @@ from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
 from robopolicy.naming import one_of
 
-PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco"}
+PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco", "jax": "jax"}
 ENGINES = tuple(PACKAGES)
+_QUADRUPEDS = {
+    "bullet": ("physics.bullet", "BulletPhysics"),
+    "mujoco": ("physics.mujoco", "MujocoPhysics"),
+    "jax": ("batched.physics", "JaxPhysics"),
+}
+_ARMS = {
+    "bullet": ("physics.bullet_arms", "BulletArms"),
+    "mujoco": ("physics.mujoco_arms", "MujocoArms"),
+}
+ARM_ENGINES = tuple(_ARMS)
 # With the engine to which each belongs: "software" is ours, "tiny" Bullet's, "opengl" MuJoCo's.
 RENDERERS = {"software": None, "tiny": "bullet", "opengl": "mujoco"}
 
@@ -48,34 +58,34 @@ def make_physics(engine: str, *, visible: bool) -> Physics:
 
     Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
     """
-    physics: Physics = getattr(loaded(engine, engine), f"{engine.title()}Physics")(visible=visible)
+    module, name = _QUADRUPEDS[engine]
+    physics: Physics = getattr(loaded(engine, module), name)(visible=visible)
     return physics
 
 
 def make_arms(engine: str, tool: Array, *, visible: bool) -> ArmsPhysics:
-    """Two arms in one of `ENGINES`; `tool` [4, 4] is the spatula's pose in the frame of an arm's last link.
+    """Two arms in one of `ARM_ENGINES`; `tool` [4, 4] is the spatula's pose in the last link's frame.
 
     Rendering needs `visible`. Raises as `make_physics` does.
     """
-    physics: ArmsPhysics = getattr(loaded(engine, f"{engine}_arms"), f"{engine.title()}Arms")(
-        tool, visible=visible
-    )
+    module, name = _ARMS[engine]
+    physics: ArmsPhysics = getattr(loaded(engine, module), name)(tool, visible=visible)
     return physics
 
 
 def loaded(engine: str, module: str) -> ModuleType:
-    """A module of this package, imported only now so that the tasks' descriptions work without an engine.
+    """A module of `robopolicy.envs`, imported only now so that the tasks' descriptions work without engines.
 
     Raises ModuleNotFoundError or RuntimeError, in one line, for an engine that is missing or does not load.
     """
     if not is_installed(engine):
         raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {PACKAGES[engine]}")
     try:
-        return import_module(f"{__name__}.{module}")
+        return import_module(f"robopolicy.envs.{module}")
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        if engine != "mujoco":
+        if engine == "bullet":
             raise
         # Without OpenGL, the import of MuJoCo raises many different exceptions.
         backend = os.environ.get("MUJOCO_GL")

@@ -213,7 +213,7 @@ class MujocoPhysics(MujocoWorld):
         model.actuator_biasprm[:, 2] = -config.damping * held
 
     def state(self) -> BodyState:
-        state: BodyState = _state(self.data.qpos, self.data.qvel)
+        state: BodyState = body_state(self.data.qpos, self.data.qvel)
         return state
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
@@ -256,7 +256,8 @@ class MujocoPhysics(MujocoWorld):
 
 
 @numba.njit(cache=True)
-def _state(qpos: Array, qvel: Array) -> BodyState:
+def body_state(qpos: Array, qvel: Array) -> BodyState:
+    """The state of a floating base and its joints, from MuJoCo's positions and velocities."""
     w, x, y, z = qpos[3:7]
     rotation = np.array(
         [

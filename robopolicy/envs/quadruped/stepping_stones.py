@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.drawing.scene import Scene
 from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
-from robopolicy.envs.physics import make_physics
+from robopolicy.envs.physics import loaded, make_physics
 from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
@@ -162,6 +162,11 @@ class SteppingStones(SimulatedTask):
         proprioception = Box(-BOUND, BOUND, (len(PROPRIOCEPTION),), np.float32)
         self.observation_space = Dict({**images, "proprioception": proprioception})
         self.action_space = Box(-1.0, 1.0, (len(LEGS),), np.float32)
+
+    @staticmethod
+    def batch(**settings: Any) -> Any:
+        """`robopolicy.envs.batched.stones.SteppingStonesBatch` with these settings."""
+        return loaded("jax", "batched.stones").SteppingStonesBatch(**settings)
 
     @property
     def control_period(self) -> float:

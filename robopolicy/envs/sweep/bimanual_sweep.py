@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.drawing.scene import Scene
 from robopolicy.envs.members import Description, Mirror, Outcome, Shape
-from robopolicy.envs.physics import make_arms
+from robopolicy.envs.physics import ARM_ENGINES, make_arms
 from robopolicy.envs.physics.arms import ArmsPhysics, Bowl, Placement
 from robopolicy.envs.physics.base import Array, View
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
@@ -94,6 +94,7 @@ class BimanualSweep(SimulatedTask):
     the arms' joints for them.
     """
 
+    engines = ARM_ENGINES
     rate = 10
     actions = description.moves(BimanualSweepConfig.largest_move, BimanualSweepConfig.largest_turn)
     vectors = {"poses": description.poses()}  # noqa: RUF012

@@ -1,0 +1,393 @@
+"""The evaluator whose environments are JAX programs: a whole generation is one compiled call.
+
+Episodes advance in chunks of a fixed size, one chunk after another on each device. A chunk is the unit that
+is compiled, so results do not depend on the number of devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+from numpy.typing import NDArray
+
+from robopolicy.training.capacity import machine_memory
+from robopolicy.training.evaluate import Evaluations
+from robopolicy.training.rollout import Episode, Moments
+from robopolicy.training.strategies import with_finite
+from robopolicy.training.strategy import Strategy
+
+AXIS = "devices"
+REPEATED, SPLIT = Spec(), Spec(AXIS)
+
+
+class Worlds(Protocol):
+    """Many environments of a task as pure functions of arrays. `N` of them advance in lock step.
+
+    causes: why an episode ended, by number. actions: numbers of an action. last: steps of the longest
+    episode.
+    """
+
+    causes: tuple[str, ...]
+    actions: int
+    last: int
+
+    def courses(self, seeds: Sequence[int]) -> Any:
+        """What the seeds decide: a pytree of arrays with a leading axis of their number."""
+
+    def reset(self, courses: Any) -> tuple[Any, dict[str, Array]]:
+        """The first state, and the observation."""
+
+    def step(self, courses: Any, state: Any, actions: Array) -> tuple[Any, dict[str, Array], Array, Array]:
+        """State, observation, rewards [N] and whether each episode has ended [N], after `actions` [N, A]."""
+
+    def outcomes(self, state: Any) -> dict[str, Array]:
+        """The results of the episodes, [N] each: the task's outcomes, `success`, and the number `cause`."""
+
+
+class Played(NamedTuple):
+    """Episodes: return, steps, results by name, and sums and squares [K] of watched observations by name.
+
+    Arrays of JAX in a program, and of NumPy after it.
+    """
+
+    total: Any
+    steps: Any
+    outcomes: dict[str, Any]
+    sums: dict[str, Any]
+    squares: dict[str, Any]
+
+
+class Sizes(NamedTuple):
+    """What a program is compiled for: `candidates` in a population, `episodes` of each in a generation.
+
+    seeds, tasks: the largest number of different seeds, and of episodes, in one call.
+    """
+
+    candidates: int
+    episodes: int
+    seeds: int
+    tasks: int
+
+
+class _Inputs(NamedTuple):
+    """Arguments of a program; `rows` and `columns` [D, C, B] say which candidate plays which course."""
+
+    ask_key: Array
+    tell_key: Array
+    state: Any
+    given: Any
+    is_given: Any
+    normaliser: Any
+    courses: Any
+    rows: Any
+    columns: Any
+    chunks: Any
+
+
+class _Program:
+    """One environment: its compiled generation."""
+
+    def __init__(
+        self,
+        worlds: Worlds,
+        play: Callable[..., Played],
+        strategy: Strategy,
+        sizes: Sizes,
+        places: int,
+        mesh: Mesh,
+    ) -> None:
+        self._worlds, self._play, self._strategy, self._mesh = worlds, play, strategy, mesh
+        self.sizes, self._places = sizes, places
+        self._devices = mesh.devices.size
+        self._chunks = -(-sizes.tasks // (places * self._devices))
+        self._compiled: Any = None
+
+    @property
+    def _table(self) -> tuple[int, int, int]:
+        return self._devices, self._chunks, self._places
+
+    def __call__(
+        self,
+        population: NDArray[np.float32] | None,
+        seeds: Sequence[int],
+        normaliser: NDArray[np.float32] | None,
+        keys: tuple[Array, Array],
+        state: Any,
+        candidates: int,
+    ) -> tuple[Any, Any, Played]:
+        """Population and state after it, and the episodes of `candidates` with each of `seeds` in turn.
+
+        Without a population, the strategy draws it and learns from it.
+        """
+        count = candidates * len(seeds)
+        sizes, padding = self.sizes, self.sizes.seeds - len(seeds)
+        shape = sizes.candidates, self._strategy.mean(state).size
+        given = np.zeros(shape, np.float32)
+        if population is not None:
+            given[: len(population)] = population
+        numbers = np.minimum(np.arange(self._chunks * self._devices * self._places), count - 1)
+        rows, columns = (
+            # Chunk c of all is chunk c // D of device c % D.
+            part.astype(np.int32).reshape(self._chunks, self._devices, self._places).swapaxes(0, 1)
+            for part in np.divmod(numbers, len(seeds))
+        )
+        used = np.int32(-(-count // (self._places * self._devices)))
+        inputs = _Inputs(
+            *keys,
+            state,
+            given,
+            np.bool_(population is not None),
+            np.zeros(0, np.float32) if normaliser is None else normaliser,
+            self._worlds.courses([*seeds, *[seeds[0]] * padding]),
+            rows,
+            columns,
+            used,
+        )
+        if self._compiled is None:
+            self._compiled = self._compile(inputs)
+        drawn, told, played = self._compiled(inputs)
+        flat = jax.tree.map(
+            lambda part: np.asarray(part).swapaxes(0, 1).reshape(-1, *part.shape[3:])[:count], played
+        )
+        return np.asarray(drawn), told, flat
+
+    def _compile(self, inputs: _Inputs) -> Any:
+        at = partial(NamedSharding, self._mesh)
+        places = jax.tree.map(lambda _: at(REPEATED), inputs)._replace(rows=at(SPLIT), columns=at(SPLIT))
+        # Some accelerators round factors of products to ten bits by default.
+        with jax.default_matmul_precision("highest"):
+            compiled = jax.jit(self._generation, in_shardings=(places,)).lower(inputs).compile()
+        self._check_memory(compiled)
+        return compiled
+
+    def _check_memory(self, compiled: Any) -> None:
+        """Raise ValueError if the program does not fit in the memory of a device."""
+        plan = compiled.memory_analysis()
+        if plan is None:  # the platform does not tell
+            return
+        needed = plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
+        have = min(_free_memory(device, self._devices) for device in self._mesh.devices.flat)
+        if needed > have:
+            most = int(self._places * have / needed)
+            raise ValueError(
+                f"places is {self._places}: so many environments at once need {needed / 1e9:,.1f} GB, and "
+                f"the device has {have / 1e9:,.1f}: at most about {most} fit"
+            )
+
+    def _generation(self, inputs: _Inputs) -> tuple[Array, Any, Played]:
+        sizes, strategy = self.sizes, self._strategy
+        asked, state = strategy.ask(inputs.ask_key, inputs.state)
+        population = jnp.where(inputs.is_given, inputs.given, asked.astype(jnp.float32))
+        split = jax.shard_map(
+            self._on_a_device,
+            mesh=self._mesh,
+            in_specs=(REPEATED, REPEATED, REPEATED, SPLIT, SPLIT, REPEATED),
+            out_specs=SPLIT,
+            check_vma=False,
+        )
+        played = split(
+            population, inputs.normaliser, inputs.courses, inputs.rows, inputs.columns, inputs.chunks
+        )
+        in_turn = jnp.swapaxes(played.total, 0, 1).ravel()[: sizes.candidates * sizes.episodes]
+        # Compiled by itself, the strategy rounds alike whatever the number of devices.
+        in_turn, asked, state = lax.optimization_barrier((in_turn, asked, state))
+        returns = with_finite(in_turn.reshape(sizes.candidates, sizes.episodes).mean(axis=1))
+        told = strategy.tell(inputs.tell_key, asked, returns, state)
+        return population, told, played
+
+    def _on_a_device(
+        self, population: Array, normaliser: Array, courses: Any, rows: Array, columns: Array, chunks: Array
+    ) -> Played:
+        """The chunks [1, C, B] of one device."""
+
+        def play(index: Array) -> Played:
+            chosen = jax.tree.map(lambda leaf: leaf[columns[0, index]], courses)
+            return self._play(population[rows[0, index]], chosen, normaliser)
+
+        blank = jax.tree.map(
+            lambda leaf: jnp.zeros((self._chunks, *leaf.shape), leaf.dtype),
+            jax.eval_shape(play, jnp.array(0)),
+        )
+
+        def next_chunk(index: Array, results: Played) -> Played:
+            return jax.tree.map(lambda all_, one: all_.at[index].set(one), results, play(index))
+
+        results = lax.fori_loop(0, chunks, next_chunk, blank)
+        return jax.tree.map(lambda leaf: leaf[None], results)
+
+
+def _free_memory(device: Any, devices: int) -> int:
+    """Bytes that one of so many devices has left; CPUs share the memory of the machine."""
+    statistics = device.memory_stats()
+    if statistics is None:
+        return machine_memory() // devices
+    return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
+
+
+def player(
+    worlds: Worlds, act: Callable[..., Array], watched: tuple[str, ...], normalises: bool
+) -> Callable[..., Played]:
+    """(parameters [B, P], courses, normaliser) -> B episodes, which end when the last one does."""
+
+    def play(parameters: Array, courses: Any, normaliser: Array) -> Played:
+        extra = (normaliser,) if normalises else ()
+
+        def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            state, seen, is_over, played = carry
+            actions = jax.vmap(lambda p, o: act(p, o, *extra))(parameters, seen)
+            runs = ~is_over
+            watching = {name: jnp.where(runs[:, None], seen[name], 0.0) for name in watched}
+            state, seen, rewards, is_over = worlds.step(courses, state, actions)
+            played = played._replace(
+                total=played.total + jnp.where(runs, rewards, 0.0),
+                steps=played.steps + runs,
+                sums={name: played.sums[name] + rows for name, rows in watching.items()},
+                squares={name: played.squares[name] + rows**2 for name, rows in watching.items()},
+            )
+            return state, seen, is_over, played
+
+        state, seen = worlds.reset(courses)
+        count = len(parameters)
+        zeros = {name: jnp.zeros_like(seen[name]) for name in watched}
+        begun = Played(jnp.zeros(count), jnp.zeros(count, jnp.int32), {}, zeros, dict(zeros))
+        carry = state, seen, jnp.zeros(count, bool), begun
+        state, _, _, played = lax.while_loop(lambda parts: ~parts[2].all(), advance, carry)
+        return played._replace(outcomes=worlds.outcomes(state))
+
+    return play
+
+
+def devices_of(platform: str | None, most: int) -> list[Any]:
+    """At most `most` devices of `platform` (cpu, gpu, tpu), by default of the one that JAX prefers.
+
+    Raises ValueError for a platform that JAX does not find.
+    """
+    try:
+        return jax.devices(platform)[:most]
+    except RuntimeError as error:
+        raise ValueError(f"device is {platform!r}: JAX finds {jax.default_backend()} here") from error
+
+
+def episodes_of(played: Played, causes: Sequence[str], seconds: float) -> list[Episode]:
+    """The episodes of `played`, in arrays of NumPy, which took `seconds` together."""
+    episodes = []
+    for index, steps in enumerate(played.steps.tolist()):
+        info: dict[str, Any] = {name: column[index].item() for name, column in played.outcomes.items()}
+        info["cause"] = causes[info["cause"]]
+        moments = {
+            name: Moments(steps, sums[index].astype(float), played.squares[name][index].astype(float))
+            for name, sums in played.sums.items()
+        }
+        each = seconds / len(played.steps)
+        episodes.append(Episode(float(played.total[index]), steps, info, each, moments))
+    return episodes
+
+
+class DeviceEvaluator:
+    """Plays populations on the devices of JAX. Its methods are those of `evaluate.Evaluator`."""
+
+    def __init__(
+        self,
+        worlds: Mapping[str, Worlds],
+        act: Callable[..., Array],
+        strategy: Strategy,
+        sizes: Sequence[Sizes],
+        places: int,
+        devices: Sequence[Any],
+        watched: tuple[str, ...] = (),
+    ) -> None:
+        """Prepare; the first call for each environment compiles it.
+
+        Args:
+          worlds: the environments by label, in the order of a curriculum; the last one is the target.
+          act: pure function (parameters [P], observation) -> action [A]; if observations are `watched`, it
+            takes a normaliser [2K], too.
+          strategy: the evolution strategy, compiled together with the episodes.
+          sizes: what each environment's program is compiled for.
+          places: environments that a device advances at the same time, which bounds its memory.
+          devices: devices of JAX that share the episodes.
+          watched: vector observations whose moments are part of each Episode.
+        """
+        self.labels, self._devices = tuple(worlds), tuple(devices)
+        mesh = Mesh(np.array(self._devices), (AXIS,))
+        self._worlds, self._strategy = tuple(worlds.values()), strategy
+        self._programs = [
+            _Program(one, player(one, act, watched, bool(watched)), strategy, size, places, mesh)
+            for one, size in zip(self._worlds, sizes, strict=True)
+        ]
+
+    @property
+    def workers(self) -> int:
+        """The number of devices."""
+        return len(self._devices)
+
+    def generation(
+        self,
+        keys: tuple[Array, Array],
+        state: Any,
+        seeds: Sequence[int],
+        environment: int,
+        on_episode: Callable[[], None] | None,
+        normaliser: NDArray[np.float32] | None,
+    ) -> tuple[Any, Any, Evaluations]:
+        """Ask the strategy with `keys[0]`, play all candidates with all `seeds`, tell it with `keys[1]`.
+
+        Returns the population [N, P], the new state, and the episodes. A return that is not finite counts as
+        the lowest finite one.
+        """
+        program, began = self._programs[environment], time.monotonic()
+        count = program.sizes.candidates
+        drawn, state, played = program(None, seeds, normaliser, keys, state, count)
+        return drawn, state, self._evaluations(environment, played, len(seeds), began, on_episode)
+
+    def evaluate(
+        self,
+        population: NDArray[np.float32],
+        seeds: Sequence[int],
+        environment: int = -1,
+        on_episode: Callable[[], None] | None = None,
+        normaliser: NDArray[np.float32] | None = None,
+    ) -> Evaluations:
+        """See `evaluate.Evaluator.evaluate`."""
+        population = np.asarray(population, np.float32)
+        environment %= len(self._programs)
+        program = self._programs[environment]
+        key = jax.random.key(0)
+        state = self._strategy.init(key, jnp.zeros(population.shape[1]))
+        each = min(len(seeds), program.sizes.seeds)
+        most = min(program.sizes.candidates, program.sizes.tasks // each)
+        rows: list[list[Episode]] = []
+        for first in range(0, len(population), most):
+            some = population[first : first + most]
+            block: list[list[Episode]] = [[] for _ in some]
+            for begin in range(0, len(seeds), each):
+                share, began = seeds[begin : begin + each], time.monotonic()
+                _, _, played = program(some, share, normaliser, (key, key), state, len(some))
+                results = self._evaluations(environment, played, len(share), began, on_episode)
+                for row, more in zip(block, results.episodes, strict=True):
+                    row.extend(more)
+            rows.extend(block)
+        return Evaluations(rows)
+
+    def _evaluations(
+        self, environment: int, played: Played, each: int, began: float, on_episode: Callable[[], None] | None
+    ) -> Evaluations:
+        seconds = (time.monotonic() - began) * self.workers
+        episodes = episodes_of(played, self._worlds[environment].causes, seconds)
+        if on_episode is not None:
+            for _ in episodes:
+                on_episode()
+        return Evaluations([episodes[first : first + each] for first in range(0, len(episodes), each)])
+
+    def close(self) -> None:
+        """Release the compiled programs."""
+        self._programs = []

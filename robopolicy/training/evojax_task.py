@@ -1,0 +1,85 @@
+"""A task that is a JAX program, as EvoJAX's own trainer takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from evojax.policy.base import PolicyNetwork, PolicyState
+from evojax.task.base import TaskState, VectorizedTask
+from flax import struct
+from jax import Array
+
+from robopolicy.policies.policy import Policy
+from robopolicy.training.device import Worlds
+
+
+@struct.dataclass
+class WorldsState(TaskState):
+    """Episodes in progress, [N] of each: one vector is in `obs`, all other observations are in `others`.
+
+    EvoJAX stacks `obs` over the steps of an episode, which images would fill the memory with.
+    """
+
+    obs: Array
+    others: Mapping[str, Array]
+    courses: Any
+    worlds: Any
+
+
+class WorldsTask(VectorizedTask):
+    """An EvoJAX `VectorizedTask` on the courses of some seeds; a key selects one of them.
+
+    All environments share one clock, so it works on one device, as EvoJAX's merge over devices does not.
+    """
+
+    def __init__(self, worlds: Worlds, seeds: Sequence[int], vector: str, *, test: bool = False) -> None:
+        """`vector` names the observation in `obs`. `test` tells EvoJAX that scores are of a test."""
+        self._worlds, self._courses, self._vector = worlds, worlds.courses(seeds), vector
+        self._count = len(seeds)
+        self.test, self.max_steps = test, worlds.last
+        state, seen = jax.eval_shape(worlds.reset, self._courses)
+        self._is_common = jax.tree.map(lambda leaf: leaf.ndim == 0, state)  # such as the clock
+        self.obs_shape = seen[vector].shape[1:]
+        self.act_shape = (worlds.actions,)
+        # EvoJAX compiles neither by itself.
+        self.reset, self.step = jax.jit(self._reset), jax.jit(self._step)
+
+    def reset(self, key: Array) -> WorldsState:
+        """Begin an episode for each key [N, 2]."""
+        chosen = jax.vmap(lambda one: jax.random.randint(one, (), 0, self._count))(key)
+        courses = jax.tree.map(lambda leaf: leaf[chosen], self._courses)
+        return self._state(courses, *self._worlds.reset(courses))
+
+    def step(self, state: WorldsState, action: Array) -> tuple[WorldsState, Array, Array]:
+        """State, rewards [N] and ends [N] after `action` [N, A]."""
+        before = jax.tree.map(lambda common, leaf: leaf[0] if common else leaf, self._is_common, state.worlds)
+        following, seen, rewards, done = self._worlds.step(state.courses, before, action)
+        return self._state(state.courses, following, seen), rewards, done.astype(jnp.float32)
+
+    def _state(self, courses: Any, worlds: Any, seen: Mapping[str, Array]) -> WorldsState:
+        vector = seen[self._vector]
+        others = {name: value for name, value in seen.items() if name != self._vector}
+        # EvoJAX reshapes every array of the state by its first axis.
+        spread = jax.tree.map(
+            lambda common, leaf: jnp.broadcast_to(leaf, len(vector)) if common else leaf,
+            self._is_common,
+            worlds,
+        )
+        return WorldsState(vector, others, courses, spread)
+
+
+class WorldsNetwork(PolicyNetwork):
+    """The functions of a `Policy` as an EvoJAX `PolicyNetwork` for a `WorldsTask` of the same `vector`."""
+
+    def __init__(self, policy: Policy, vector: str) -> None:
+        self.num_params = policy.parameters.size
+        self._act, self._vector = jax.vmap(policy.flat_act), vector
+
+    def get_actions(
+        self, t_states: WorldsState, params: Array, p_states: PolicyState
+    ) -> tuple[Array, PolicyState]:
+        """The actions [N, A] of parameters [N, P]."""
+        return self._act(params, {self._vector: t_states.obs, **t_states.others}), p_states

@@ -1,10 +1,17 @@
 """`python -m robopolicy`, and the `robopolicy` command."""
 
+from __future__ import annotations
+
+import os
 import signal
 import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
-from typing import NoReturn
+from threading import Timer
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def main() -> int:
@@ -29,6 +36,7 @@ def main() -> int:
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _interrupt)  # an interrupted import would print a traceback
+    sys.unraisablehook = _repeat
     try:
         return run()
     except KeyboardInterrupt:  # before the command began
@@ -39,6 +47,17 @@ def main() -> int:
 def _interrupt(signum: int, frame: object) -> NoReturn:
     """SIGTERM acts like Ctrl-C: robots are stopped, and incomplete files are removed."""
     raise KeyboardInterrupt
+
+
+def _repeat(dropped: UnraisableHookArgs) -> None:
+    """Interrupt again a moment after Python dropped an interrupt.
+
+    It does so in `__del__` and in callbacks of the garbage collector, such as JAX's.
+    """
+    if dropped.exc_type is KeyboardInterrupt:
+        Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,25 @@ import pytest
 
 from robopolicy.cli import main
 
-pytestmark = pytest.mark.slow
 FILM = "rollout oracle --size 320 240 --slow 20 --video"
 EXPORT = "export stepping-stones-softmax --observations 1000 --out"
+DROPPED = """
+import gc, signal, sys, time
+import robopolicy.cli
+from robopolicy.__main__ import main
+
+def interrupt(phase, info):
+    gc.callbacks.remove(interrupt)
+    signal.raise_signal(signal.{signal})
+
+def run():
+    gc.callbacks.append(interrupt)
+    gc.collect()
+    time.sleep(60)
+
+robopolicy.cli.main = run
+sys.exit(main())
+"""
 
 
 def ended(words, out, temporary, how):
@@ -37,12 +53,20 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != ".ses")
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost(name):
+    command = [sys.executable, "-c", DROPPED.replace("{signal}", name)]
+    assert subprocess.run(command, stderr=subprocess.DEVNULL, timeout=30).returncode == 130
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "name"), [(FILM, "walk.mp4"), (EXPORT, "bundle")])
 def test_sigterm_leaves_nothing(tmp_path, temporary, words, name):
     assert ended(words, tmp_path / name, temporary, signal.SIGTERM) == 130
     assert left(tmp_path) == left(temporary) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "name", "short"),
     [(FILM, "walk.mp4", "--episode-seconds 0.2"), (EXPORT, "bundle", "--observations 1")],

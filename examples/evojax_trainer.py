@@ -1,11 +1,11 @@
 """The stepping stones and a vision policy in EvoJAX's own trainer.
 
-    python examples/evojax_trainer.py [GENERATIONS]
+    python examples/evojax_trainer.py
 
 Expected: a line "[TEST]" at the end, whose avg is above 3 after 60 generations on the painted course of 4 m.
 """
 
-import sys
+import argparse
 import tempfile
 
 from evojax import Trainer
@@ -15,11 +15,13 @@ import robopolicy
 from robopolicy.envs.batched.stones import SteppingStonesBatch
 from robopolicy.training.evojax_task import WorldsNetwork, WorldsTask
 
-GENERATIONS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
-VECTOR = "proprioception"
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--generations", type=int, default=30)
+generations = parser.parse_args().generations
+
 
 policy = robopolicy.new_policy("stepping-stones", "angular_hybrid(m=8, n=8)", seed=0)
-batch = SteppingStonesBatch("painted")
+batch = SteppingStonesBatch("painted", episode_seconds=5.0)
 solver = PGPE(
     pop_size=24,
     param_size=policy.parameters.size,
@@ -30,13 +32,13 @@ solver = PGPE(
     seed=0,
 )
 trainer = Trainer(
-    policy=WorldsNetwork(policy, VECTOR),
+    policy=WorldsNetwork(policy, "proprioception"),
     solver=solver,
-    train_task=WorldsTask(batch, range(1000), VECTOR),
-    test_task=WorldsTask(batch, range(8000, 8020), VECTOR, test=True),
-    max_iter=GENERATIONS,
+    train_task=WorldsTask(batch, range(1000), "proprioception"),
+    test_task=WorldsTask(batch, range(8000, 8020), "proprioception", test=True),
+    max_iter=generations,
     log_interval=1,
-    test_interval=GENERATIONS,
+    test_interval=generations,
     n_repeats=1,
     n_evaluations=8,
     log_dir=tempfile.mkdtemp(),

@@ -45,16 +45,24 @@ class WorldsTask(VectorizedTask):
         self.obs_shape = seen[vector].shape[1:]
         self.act_shape = (worlds.actions,)
         # EvoJAX compiles neither by itself.
-        self.reset, self.step = jax.jit(self._reset), jax.jit(self._step)
+        self._reset, self._step = jax.jit(self._begun), jax.jit(self._stepped)
 
     def reset(self, key: Array) -> WorldsState:
         """Begin an episode for each key [N, 2]."""
+        state: WorldsState = self._reset(key)
+        return state
+
+    def step(self, state: WorldsState, action: Array) -> tuple[WorldsState, Array, Array]:
+        """State, rewards [N] and ends [N] after `action` [N, A]."""
+        following: tuple[WorldsState, Array, Array] = self._step(state, action)
+        return following
+
+    def _begun(self, key: Array) -> WorldsState:
         chosen = jax.vmap(lambda one: jax.random.randint(one, (), 0, self._count))(key)
         courses = jax.tree.map(lambda leaf: leaf[chosen], self._courses)
         return self._state(courses, *self._worlds.reset(courses))
 
-    def step(self, state: WorldsState, action: Array) -> tuple[WorldsState, Array, Array]:
-        """State, rewards [N] and ends [N] after `action` [N, A]."""
+    def _stepped(self, state: WorldsState, action: Array) -> tuple[WorldsState, Array, Array]:
         before = jax.tree.map(lambda common, leaf: leaf[0] if common else leaf, self._is_common, state.worlds)
         following, seen, rewards, done = self._worlds.step(state.courses, before, action)
         return self._state(state.courses, following, seen), rewards, done.astype(jnp.float32)

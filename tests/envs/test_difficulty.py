@@ -3,7 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
-from installed_engines import each_engine
+from installed_engines import EACH_OF_QUADRUPEDS
 
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
@@ -92,7 +92,7 @@ def test_disturbances_stay_in_their_ranges_and_follow_the_seed():
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-@each_engine
+@pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
 def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
     env = gymnasium.make(ID, engine=engine, preset=preset, episode_seconds=1.0)
     results = []
@@ -131,7 +131,7 @@ def test_bad_settings_of_the_stones_are_refused_by_name(make, words):
         make()
 
 
-@each_engine
+@pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
 def test_vector_environments_play_the_episodes_of_single_ones(engine):
     settings = {"engine": engine, "episode_seconds": 0.5}
     action = np.zeros((2, 4), np.float32)
@@ -151,7 +151,7 @@ def test_vector_environments_play_the_episodes_of_single_ones(engine):
 
 
 @pytest.mark.slow
-@each_engine
+@pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
 def test_hundreds_of_episodes_leave_memory_as_it_was(engine):
     def resident() -> int:
         with open("/proc/self/statm") as pages:

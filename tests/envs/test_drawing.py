@@ -15,7 +15,7 @@ import robopolicy
 from robopolicy.envs.drawing.meshes import ball, box, capsule, cylinder, read_obj
 from robopolicy.envs.drawing.robot import Robot, read_robot
 from robopolicy.envs.drawing.scene import Part, Scene, pose
-from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.physics import ARM_ENGINES
 from robopolicy.envs.physics.arms import ARM
 from robopolicy.envs.physics.base import Lighting, View
 from robopolicy.envs.sweep.bimanual_sweep import CAMERA
@@ -102,7 +102,7 @@ def test_tinyrenderer_draws_the_same_with_and_without_a_render_mode():
 @needs_bullet
 def test_both_engines_give_the_same_picture_of_the_same_state():
     pictures = [
-        robopolicy.make("bimanual-sweep", engine=engine).reset(seed=4)[0]["image"] for engine in ENGINES
+        robopolicy.make("bimanual-sweep", engine=engine).reset(seed=4)[0]["image"] for engine in ARM_ENGINES
     ]
     np.testing.assert_array_equal(*pictures)
 

@@ -3,13 +3,13 @@
 import gymnasium
 import numpy as np
 import pytest
-from installed_engines import EACH_ENGINE
+from installed_engines import EACH_OF_QUADRUPEDS
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 STILL = np.zeros(4, np.float32)
 
 
-@pytest.fixture(scope="module", params=EACH_ENGINE)
+@pytest.fixture(scope="module", params=EACH_OF_QUADRUPEDS)
 def env(request):
     env = gymnasium.make(ID, engine=request.param)
     yield env

@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from installed_engines import EACH_ENGINE, each_engine, needs_bullet
+from installed_engines import EACH_ENGINE, EACH_OF_QUADRUPEDS, needs_bullet
 
 from robopolicy.envs.images import DepthImages
-from robopolicy.envs.physics import ENGINES
+from robopolicy.envs.physics import ARM_ENGINES, ENGINES
 
 
 class Task(NamedTuple):
@@ -31,7 +31,7 @@ HARD = {"preset": "hard"}
 SMALL = {"preset": "state", "image_size": 64}
 TASKS = {
     "stepping-stones": Task("robopolicy:robopolicy/SteppingStones-v0", dict.fromkeys(ENGINES, HARD), 2),
-    "bimanual-sweep": Task("robopolicy:robopolicy/BimanualSweep-v0", dict.fromkeys(ENGINES, SMALL), 1),
+    "bimanual-sweep": Task("robopolicy:robopolicy/BimanualSweep-v0", dict.fromkeys(ARM_ENGINES, SMALL), 1),
 }
 
 DIGEST = """
@@ -76,17 +76,19 @@ print(pictures(fork))
 print(pictures({"context": "spawn"}))
 """
 
+CASES = [
+    pytest.param((TASKS[name], *engine.values), marks=engine.marks, id=f"{name}-{engine.values[0]}")
+    for name, engines in (("stepping-stones", EACH_OF_QUADRUPEDS), ("bimanual-sweep", EACH_ENGINE))
+    for engine in engines
+]
 each_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+each_case = pytest.mark.parametrize("case", CASES)
 
 
-@pytest.fixture(scope="module", params=EACH_ENGINE)
-def engine_of_env(request):
-    return request.param
-
-
-@pytest.fixture(scope="module", params=TASKS)
-def env(request, engine_of_env):
-    env = TASKS[request.param].make(engine_of_env)
+@pytest.fixture(scope="module", params=CASES)
+def env(request):
+    task, engine = request.param
+    env = task.make(engine)
     yield env
     env.close()
 
@@ -96,9 +98,9 @@ def still(env: gymnasium.Env) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("error")
-@each_engine
-@each_task
-def test_gymnasiums_checker_accepts_the_tasks(task, engine):
+@each_case
+def test_gymnasiums_checker_accepts_the_tasks(case):
+    task, engine = case
     env = task.make(engine, render_mode="rgb_array", render_size=(160, 120))
     check_env(env)
     env.close()
@@ -144,9 +146,9 @@ def test_an_environment_without_depth_images_is_refused_by_their_wrapper():
 
 
 @pytest.mark.slow
-@each_engine
-@each_task
-def test_two_processes_and_any_order_of_episodes_give_the_same_bits(task, engine):
+@each_case
+def test_two_processes_and_any_order_of_episodes_give_the_same_bits(case):
+    task, engine = case
     settings = {"engine": engine, "episode_seconds": 3.0, **task.settings[engine]}
 
     def digests(*seeds: int) -> dict[str, str]:
@@ -159,9 +161,9 @@ def test_two_processes_and_any_order_of_episodes_give_the_same_bits(task, engine
     assert forwards == digests(3, 1, 2)
 
 
-@each_engine
-@each_task
-def test_pictures_show_something_and_have_the_requested_size(task, engine):
+@each_case
+def test_pictures_show_something_and_have_the_requested_size(case):
+    task, engine = case
     env = task.make(engine, render_mode="rgb_array", render_size=(160, 90))
     env.reset(seed=0)
     picture = env.render()
@@ -209,9 +211,9 @@ def test_a_bad_action_is_refused_by_name_and_the_episode_goes_on(env, spoil, wor
     env.step(still(env))
 
 
-@each_engine
-@each_task
-def test_stepping_outside_an_episode_is_refused(task, engine):
+@each_case
+def test_stepping_outside_an_episode_is_refused(case):
+    task, engine = case
     env = task.make(engine, episode_seconds=0.1)
     with pytest.raises(RuntimeError, match="reset"):
         env.step(still(env))

@@ -15,7 +15,7 @@ from robopolicy.envs.physics import loaded
 from robopolicy.envs.physics.base import Array
 from robopolicy.naming import one_line
 
-mujoco = loaded("mujoco", "mujoco").mujoco
+mujoco = loaded("mujoco", "physics.mujoco").mujoco
 _GEOM = mujoco.mjtGeom
 _PRIMITIVES = {
     _GEOM.mjGEOM_BOX: lambda size: box(size),

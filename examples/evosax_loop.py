@@ -2,8 +2,8 @@
 
     python examples/evosax_loop.py
 
-Expected: a line for each generation; the best return of a generation rises from about -2.5 to above 3 in 60
-generations on the painted course of 4 m.
+Expected: a line for each generation; the mean return of a population rises from 1.3 to above 2 in 30
+generations of 5 s on the painted course, which is 4 m long.
 """
 
 import argparse

@@ -11,7 +11,7 @@ import robopolicy
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 
-SHIPPED, TASK = "stepping-stones-softmax", "stepping-stones"
+SHIPPED, TASK, SWEEP = "stepping-stones-softmax", "stepping-stones", "bimanual-sweep"
 UNDER_A_FILE = "/etc/hostname/run"
 
 
@@ -110,6 +110,7 @@ def test_cloning_refuses(tmp_path, monkeypatch, dataset, changed, text):
         ({"presets": 3}, "presets is 3: it must be"),
         ({"presets": ["papr"]}, "did you mean 'paper'?"),
         ({"evaluator": "local"}, "evaluator is 'local': it must be of type EvaluatorConfig"),
+        ({"evaluator": EvaluatorConfig("device"), "env": SWEEP}, "bimanual-sweep is no JAX program"),
         ({"workers": 0}, "workers is 0"),
         ({"workers": "many"}, "workers is 'many'"),
         ({"resume": True}, "no run"),
@@ -134,6 +135,8 @@ def test_evolution_refuses(tmp_path, monkeypatch, policy, changed, text):
         (robopolicy.load, (SHIPPED,), {"which": 3}, "has no checkpoint 3"),
         (robopolicy.make, (3,), {}, "task is 3: it must be one of"),
         (robopolicy.make, (TASK,), {"nonsense": 1}, "nonsense is 1"),
+        (robopolicy.make, (SWEEP,), {"engine": "jax"}, "engine is 'jax': it must be one of bullet, mujoco"),
+        (robopolicy.make, (TASK,), {"engine": "jax", "renderer": "opengl"}, "renderer is 'opengl'"),
         (robopolicy.new_policy, (3,), {}, "env is 3"),
         (robopolicy.new_policy, (TASK,), {"attention": None}, "attention is None: it must be"),
         (robopolicy.new_policy, (TASK,), {"attention": 3}, "attention is 3: it must be"),

@@ -110,10 +110,7 @@ class EvaluatorConfig:
     def for_search(
         self, variants: Sequence[Environment], policy: Policy, search: ESConfig
     ) -> Evaluator | DeviceEvaluator:
-        """The evaluator of a search on `variants`, in the order of a curriculum.
-
-        Raises ValueError for a device that is not there, and for a task that is no JAX program.
-        """
+        """The evaluator of a search on `variants`, in the order of a curriculum; see `check_search`."""
         if self.evaluator == DEVICE:
             return self._on_devices(variants, policy, search)
         if self.evaluator == "local" and all(map(is_batched, variants)):
@@ -125,14 +122,22 @@ class EvaluatorConfig:
         specs = [variant.showing(policy.functions.observation_shapes).spec() for variant in variants]
         return self.make(specs, policy, most_episodes(search))
 
-    def _on_devices(
-        self, variants: Sequence[Environment], policy: Policy, search: ESConfig
-    ) -> DeviceEvaluator:
+    def check_search(self, variants: Sequence[Environment], search: ESConfig) -> None:
+        """Raise ValueError, in one line, for a search on `variants` that the evaluator cannot play."""
+        if self.evaluator != DEVICE:
+            return
         if search.strategy not in COMPILED:
             raise ValueError(
                 f"strategy is {search.strategy!r}: the evaluator device compiles it, which works for "
                 f"{', '.join(COMPILED)}"
             )
+        devices_of(self.device, self.workers)
+        for variant in variants:
+            batch_of(variant)
+
+    def _on_devices(
+        self, variants: Sequence[Environment], policy: Policy, search: ESConfig
+    ) -> DeviceEvaluator:
         devices = devices_of(self.device, self.workers)
         worlds = {_label(variant): batch_of(variant)() for variant in variants}
         last = len(variants) - 1

@@ -13,7 +13,7 @@ import gymnasium
 from robopolicy.envs.registry import check_name, task_class
 from robopolicy.envs.task import Curriculum, task_of
 from robopolicy.experiments.environments import Environment, opened
-from robopolicy.experiments.evaluators import DEVICE, EvaluatorConfig, batch_of
+from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
@@ -111,12 +111,10 @@ def train_es(
     variants = [replace(environment, preset=preset) for preset in presets] or [environment]
     config = with_curriculum(of_type("config", config, ESConfig), environment.task, presets)
     start = Start.checked(out, resume, resume_from, wandb, hooks)
+    evaluator.check_search(variants, config)
     for variant in variants:
         with opened(variant, policy.functions.observation_shapes) as instance:
             check_match(policy, task_of(instance), environment.task)
-    if evaluator.evaluator == DEVICE:
-        for variant in variants:
-            batch_of(variant)
     check_population(config, policy.parameters.size)
     trained_on = asdict(
         Variants(environment.engine, presets, environment.episode_seconds, environment.others)

@@ -12,6 +12,7 @@ from robopolicy.policies.catalogue import describe
 
 SHIPPED = "stepping-stones-softmax"
 # Ray is an extra.
+DEVICE = ("--evaluator", "device")
 NO_CLUSTER = "no Ray cluster answers there" if find_spec("ray") else "it needs Ray"
 COMPLETE = (
     ("train", "es", "--out", "run"),
@@ -256,6 +257,12 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--evaluator", "ray", "--address", "127.0.0.1:1"), NO_CLUSTER),
         (("--address", "127.0.0.1:1"), "only the evaluator ray takes one"),
         (("--evaluator", "vector", "--places", "0"), "places is 0"),
+        ((*DEVICE, "--places", "0"), "places is 0"),
+        ((*DEVICE, "--engine", "mujoco"), "engine is 'mujoco': the evaluator device has 'jax'"),
+        ((*DEVICE, "--strategy", "evojax_cma_es"), "strategy is 'evojax_cma_es': the evaluator device comp"),
+        ((*DEVICE, "--device", "tpu"), "device is 'tpu': JAX finds"),
+        ((*DEVICE, "--device", "gpus"), "did you mean 'gpu'?"),
+        (("--device", "gpu"), "only the evaluator device takes one"),
         (("--deadline", "0"), "deadline is 0"),
         (("--deadline", "inf"), "deadline is inf"),
         (("--seed", "99999999999999999999"), "seed is 99999999999999999999"),

@@ -15,7 +15,7 @@ from robopolicy.experiments import evaluators
 from robopolicy.training.datasets import open_dataset
 
 TINY = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2".split()
-LOCK_STEP = "--places 3 --normalise --population 4".split()
+LOCK_STEP = "--engine mujoco --places 3 --normalise --population 4".split()
 
 
 @pytest.fixture(scope="session")

@@ -155,7 +155,8 @@ def _check_observation(ours, expected, index, preset, precision):
 
 def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():
     batch, count = SteppingStonesBatch("extreme"), 40
-    _, noisy = jax.jit(batch.reset)(batch.courses([7] * count), jax.random.key(3))
+    same = batch.courses([7] * count)
+    _, noisy = jax.jit(batch.reset)(same._replace(seed=jnp.arange(count, dtype=jnp.uint32)))
     clean = SteppingStonesBatch("paper")
     course = batch.courses([7] * count)
     _, exact = jax.jit(clean.reset)(course)
@@ -185,5 +186,5 @@ def test_a_world_that_diverges_falls_and_leaves_the_others_as_they_are():
     after, _, rewards, done = step(courses, spoilt, jnp.zeros((3, 4)))
     assert done.tolist() == [False, True, False]
     assert CAUSES[int(after.each.cause[1])] == "fall"
-    assert float(rewards[1]) == -batch.config.reward.fall
+    assert np.isnan(rewards[1])  # so that the candidate counts as diverged
     np.testing.assert_array_equal(rewards[jnp.array([0, 2])], expected[jnp.array([0, 2])])

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 from engine_readings import readings
-from installed_engines import EACH_ENGINE, INSTALLED, each_engine, needs_bullet
+from installed_engines import EACH_ENGINE, EACH_OF_QUADRUPEDS, INSTALLED, needs_bullet
 
 from robopolicy.envs.physics import make_arms, make_physics
-from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions, Start
+from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions, Start, View
 from robopolicy.envs.quadruped.kinematics import foot_positions
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.envs.sweep.kinematics import TOOL
@@ -187,6 +187,41 @@ def test_a_held_joint_obeys_its_torque_limit(engines):
         assert held[0] == pytest.approx(held[1], rel=0.02)
 
 
+@pytest.mark.slow
+def test_jax_follows_mujoco_and_has_its_mass():
+    boxes = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5)), Box((0.25, 0.1, 0.0), (0.2, 0.1, 0.03), yaw=0.2)]
+    rng = np.random.default_rng(4)
+    commands = [(rng.normal(0, 0.1, 12), rng.normal(0, 5, 12), rng.random(12) < 0.7) for _ in range(15)]
+    followed = []
+    for name in ("mujoco", "jax"):
+        physics = make_physics(name, visible=False)
+        start(physics, 0.42, boxes=boxes, friction=0.6, payload=3.0, motor_strength=0.9)
+        states = [physics.state()]
+        for index, (moved, torques, held) in enumerate(commands):
+            if index == 5:
+                physics.push(np.array([60.0, -40.0, 0.0]))
+            run(physics, 1, STANDING + moved, torques, held)
+            states.append(physics.state())
+        followed.append([np.concatenate([np.ravel(part) for part in state]) for state in states])
+        followed.append([np.concatenate([np.ravel(part) for part in physics.mass_properties()])])
+        physics.close()
+    of_mujoco, mass, of_jax, mass_of_jax = map(np.array, followed)
+    assert np.abs(of_mujoco[-1] - of_mujoco[0]).max() > 0.1
+    np.testing.assert_allclose(of_jax, of_mujoco, atol=2e-3)  # float32; joint rates reach 20 rad/s
+    np.testing.assert_allclose(mass_of_jax, mass, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_jax_draws_nothing_itself():
+    physics = make_physics("jax", visible=True)
+    with pytest.raises(RuntimeError, match="a reset first"):
+        physics.state()
+    start(physics, 0.42)
+    view = View((1.0, 1.0, 1.0), (0.0, 0.0, 0.0), 60.0)
+    with pytest.raises(RuntimeError, match="engine 'jax' has no renderer: renderer 'software' draws"):
+        physics.render(view, 64, 48)
+
+
 def test_friction_payload_and_motor_strength_take_effect(physics):
     def slide(friction: float) -> float:
         start(physics, 0.42, friction=friction)
@@ -254,7 +289,13 @@ for count, friction in eval(sys.argv[2]):
 """
 
 
-@pytest.mark.parametrize("engine", [pytest.param("bullet", marks=[pytest.mark.slow, needs_bullet]), "mujoco"])
+SLOWER = [
+    pytest.param("bullet", marks=[pytest.mark.slow, needs_bullet]),
+    pytest.param("jax", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("engine", [*SLOWER, "mujoco"])
 def test_episodes_are_reproducible_across_processes_and_orders_of_resets(engine, monkeypatch, capsys):
     # 20 boxes exceed the number for which MuJoCo's model is compiled first.
     monkeypatch.setattr(sys, "argv", ["-c", engine, "[(1, 0.8), (20, 0.8), (1, 0.3)]"])
@@ -266,7 +307,7 @@ def test_episodes_are_reproducible_across_processes_and_orders_of_resets(engine,
     assert {*here} == {*other}
 
 
-@each_engine
+@pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
 def test_a_closed_engine_refuses_calls(engine):
     physics = make_physics(engine, visible=False)
     start(physics, 0.42)

@@ -13,7 +13,7 @@ from jax import lax
 from jax.scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from robopolicy.envs.batched.dynamics import Array, skew
-from robopolicy.envs.batched.walker import STANCES, Clock
+from robopolicy.envs.batched.walker import Clock
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, GRAVITY
 from robopolicy.envs.quadruped.walker import WalkerConfig
@@ -101,8 +101,8 @@ def cost(
     straight = jnp.broadcast_to(jnp.eye(3, dtype=arms.dtype) / body.mass, arms.shape)
     effects = jnp.concatenate([body.inverse_inertia @ arms, straight], axis=1)
     effects = FORCE_UNIT * now.counts[:, None, None] * effects  # [S, 6, 3]
-    quadratic = stance.force_weight * FORCE_UNIT**2 * jnp.eye(3 * STANCES, dtype=arms.dtype)
-    linear = jnp.zeros(3 * STANCES, arms.dtype)
+    quadratic = stance.force_weight * FORCE_UNIT**2 * jnp.eye(3 * len(now.steps), dtype=arms.dtype)
+    linear = jnp.zeros(3 * len(now.steps), arms.dtype)
     for gain, weight, error in zip(gains, weights, errors, strict=True):
         pulls = jnp.einsum("kj,ka->ja", gain, error * weight)[now.steps]
         linear = linear + jnp.einsum("sar,sa->sr", effects, pulls).ravel()

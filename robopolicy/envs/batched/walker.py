@@ -17,6 +17,7 @@ from robopolicy.envs.quadruped.kinematics import (
     HIPS,
     LATERAL,
     LEG_PLANE,
+    LEGS,
     SHANK,
     SHANK_ANGLE,
     SIDE,
@@ -26,8 +27,6 @@ from robopolicy.envs.quadruped.kinematics import (
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.walker import WalkerConfig
 
-STANCES = 16  # of all legs in the steps of a plan, at most
-
 
 class Clock(NamedTuple):
     """What the time alone decides in control periods, [T, ...]: all worlds share it.
@@ -35,8 +34,9 @@ class Clock(NamedTuple):
     Attributes:
       stands, touches, lifts: [T, 4]. replans: [T]. ramp: [T], share of the commanded speed.
       spent: [T, 4] (s), since the last lift-off, at the period's end.
-      steps, legs, counts: [T, STANCES], step and leg of each stance in a plan; `counts` is 0 for a filler.
-      now: [T, STANCES, 4], one for the leg of each stance in a plan's first step.
+      steps, legs, counts: [T, S], step and leg of each of at most S stances in a plan; `counts` is 0 for a
+        filler.
+      now: [T, S, 4], one for the leg of each stance in a plan's first step.
     """
 
     stands: Array
@@ -54,35 +54,32 @@ class Clock(NamedTuple):
 def clock(config: WalkerConfig, ticks: int) -> Clock:
     """The clock of an episode of `ticks` control periods, in NumPy."""
     trot, stance = config.gait, config.stance
-    rows, stood = [], np.ones(4, bool)
-    for tick in range(ticks):
-        time = tick * config.control_period
-        stands = np.asarray(gait.standing(time, trot.period, trot.swing))
-        later = [
-            gait.standing(time + k * stance.step_period, trot.period, trot.swing)
-            for k in range(1, stance.steps)
-        ]
-        places = np.argwhere(np.stack([stands, *later]))
-        steps, legs, counts = (np.zeros(STANCES, int) for _ in range(3))
-        now, count = np.zeros((STANCES, 4)), len(places)
-        steps[:count], legs[:count], counts[:count] = places[:, 0], places[:, 1], 1
-        now[np.arange(count), legs[:count]] = steps[:count] == 0
-        rows.append(
-            (
-                stands,
-                stands & ~stood,
-                stood & ~stands,
-                bool((stands != stood).any()) or tick % config.replan_every == 0,
-                min(1.0, time / config.ramp),
-                np.asarray(gait.cycle(time + config.control_period, trot.period)),
-                steps,
-                legs,
-                counts,
-                now,
-            )
-        )
-        stood = stands
-    return Clock(*(np.stack(column) for column in zip(*rows, strict=True)))
+    times = np.arange(ticks) * config.control_period
+    coming = np.arange(stance.steps) * stance.step_period
+    plans = [[gait.standing(time + later, trot.period, trot.swing) for later in coming] for time in times]
+    stances = [np.argwhere(plan) for plan in plans]
+    most = max(map(len, stances))
+    steps, legs, counts = np.zeros((3, ticks, most), int)
+    now = np.zeros((ticks, most, len(LEGS)))
+    for tick, places in enumerate(stances):
+        count = len(places)
+        steps[tick, :count], legs[tick, :count] = places.T
+        counts[tick, :count] = 1
+        now[tick, np.arange(count), legs[tick, :count]] = steps[tick, :count] == 0
+    stands = np.array([plan[0] for plan in plans])
+    stood = np.concatenate([np.ones((1, len(LEGS)), bool), stands[:-1]])
+    return Clock(
+        stands,
+        stands & ~stood,
+        stood & ~stands,
+        (stands != stood).any(axis=1) | (np.arange(ticks) % config.replan_every == 0),
+        np.minimum(1.0, times / config.ramp),
+        np.array([gait.cycle(time + config.control_period, trot.period) for time in times]),
+        steps,
+        legs,
+        counts,
+        now,
+    )
 
 
 def read(state: State) -> Reading:

@@ -2,7 +2,8 @@
 
     python examples/evojax_trainer.py
 
-Expected: a line "[TEST]" at the end, whose avg is above 3 after 60 generations on the painted course of 4 m.
+Expected: a line "[TEST]" at the end, whose avg is above 2.4 after 30 generations of 5 s on the painted
+course, which is 4 m long; it is 1.3 before them.
 """
 
 import argparse

@@ -29,6 +29,9 @@ DEVICES = ("cpu", "gpu", "tpu")
 IN_LOCK_STEP = 64  # environments of `vector`
 DEVICE_ENGINE = "jax"
 ON_CPU, ON_ACCELERATOR = 16, 8192  # environments that a device of `device` advances at once
+MOST_ON_CPU = (
+    1024  # XLA's threads have blocked each other for ever at 4,096; more than some hundred gain nothing
+)
 LONGEST_DEADLINE = 1e6  # s; the limit of the operating system
 PLACE = 2_000_000  # bytes of an environment, at least
 
@@ -113,7 +116,7 @@ class EvaluatorConfig:
         """The evaluator of a search on `variants`, in the order of a curriculum; see `check_search`."""
         if self.evaluator == DEVICE:
             return self._on_devices(variants, policy, search)
-        if self.evaluator == "local" and all(map(is_batched, variants)):
+        if self._is_batched(variants):
             worlds = {_label(variant): batch_of(variant) for variant in variants}
             most = most_episodes(search)
             places = min(self.places or ON_CPU, most)
@@ -124,16 +127,22 @@ class EvaluatorConfig:
 
     def check_search(self, variants: Sequence[Environment], search: ESConfig) -> None:
         """Raise ValueError, in one line, for a search on `variants` that the evaluator cannot play."""
-        if self.evaluator != DEVICE:
-            return
-        if search.strategy not in COMPILED:
-            raise ValueError(
-                f"strategy is {search.strategy!r}: the evaluator device compiles it, which works for "
-                f"{', '.join(COMPILED)}"
-            )
-        devices_of(self.device, self.workers)
-        for variant in variants:
-            batch_of(variant)
+        is_on_cpu = self._is_batched(variants)
+        if self.evaluator == DEVICE:
+            if search.strategy not in COMPILED:
+                raise ValueError(
+                    f"strategy is {search.strategy!r}: the evaluator device compiles it, which works for "
+                    f"{', '.join(COMPILED)}"
+                )
+            is_on_cpu = devices_of(self.device, self.workers)[0].platform == "cpu"
+            for variant in variants:
+                batch_of(variant)
+        if is_on_cpu and self.places is not None and self.places > MOST_ON_CPU:
+            raise ValueError(f"places is {self.places}: on a CPU it must be from 1 to {MOST_ON_CPU}")
+
+    def _is_batched(self, variants: Sequence[Environment]) -> bool:
+        """Whether processes of this machine play the environments of a chunk at once."""
+        return self.evaluator == "local" and all(map(is_batched, variants))
 
     def _on_devices(
         self, variants: Sequence[Environment], policy: Policy, search: ESConfig

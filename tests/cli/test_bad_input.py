@@ -258,6 +258,10 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--address", "127.0.0.1:1"), "only the evaluator ray takes one"),
         (("--evaluator", "vector", "--places", "0"), "places is 0"),
         ((*DEVICE, "--places", "0"), "places is 0"),
+        (
+            (*DEVICE, "--device", "cpu", "--places", "1025"),
+            "places is 1025: on a CPU it must be from 1 to 1024",
+        ),
         ((*DEVICE, "--engine", "mujoco"), "engine is 'mujoco': the evaluator device has 'jax'"),
         ((*DEVICE, "--strategy", "evojax_cma_es"), "strategy is 'evojax_cma_es': the evaluator device comp"),
         ((*DEVICE, "--device", "tpu"), "device is 'tpu': JAX finds"),

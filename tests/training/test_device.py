@@ -37,6 +37,9 @@ def in_processes(places=4, workers=2, normalised=()):
     return BatchPool({"toy": ToyWorlds}, ToyPolicy(normalised), workers, places)
 
 
+SLOWER = [on_devices, pytest.param(in_processes, marks=pytest.mark.slow)]  # processes start for seconds
+
+
 @pytest.mark.parametrize("make", [on_devices, in_processes])
 def test_every_candidate_plays_every_seed(make):
     calls = []
@@ -50,7 +53,7 @@ def test_every_candidate_plays_every_seed(make):
     assert {episode.info["cause"] for row in results.episodes for episode in row} == {"time"}
 
 
-@pytest.mark.parametrize("make", [on_devices, in_processes])
+@pytest.mark.parametrize("make", SLOWER)
 def test_an_episode_does_not_depend_on_those_beside_it(make):
     with closing(make()) as evaluator:
         together = evaluator.evaluate(POPULATION, SEEDS).returns
@@ -58,6 +61,7 @@ def test_an_episode_does_not_depend_on_those_beside_it(make):
     np.testing.assert_array_equal(together, alone[::-1])
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_workers():
     returns = []
     for workers in (1, 3):
@@ -66,6 +70,7 @@ def test_results_do_not_depend_on_the_number_of_workers():
     np.testing.assert_array_equal(*returns)
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_devices():
     code = """
 import sys
@@ -90,7 +95,9 @@ def begun(search):
     return (keys[0], keys[1]), search.init(jax.random.key(0), jnp.arange(PARAMETERS, dtype=jnp.float32))
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize(
+    "name", ["snes", *(pytest.param(n, marks=pytest.mark.slow) for n in COMPILED if n != "snes")]
+)
 def test_a_compiled_generation_is_ask_play_and_tell(name):
     search = strategy(name, Settings(6, 0.3, 0.06))
     keys, state = begun(search)
@@ -126,7 +133,7 @@ def test_a_candidate_that_diverges_counts_as_the_worst_and_touches_no_other():
     assert np.isfinite(search.mean(told)).all()
 
 
-@pytest.mark.parametrize("make", [on_devices, in_processes])
+@pytest.mark.parametrize("make", SLOWER)
 def test_watched_observations_are_counted_and_normalised(make):
     watching = {"watched": ("point",)} if make is on_devices else {"normalised": ("point",)}
     normaliser = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], np.float32)
@@ -155,6 +162,7 @@ def test_a_device_that_is_not_there_is_named():
         devices_of("tpu", 1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_repeats_its_chunk():
     with closing(in_processes()) as pool:
         pool.evaluate(POPULATION[:1], SEEDS)
@@ -164,7 +172,7 @@ def test_a_worker_that_dies_repeats_its_chunk():
     np.testing.assert_allclose(returns, expected(POPULATION, SEEDS), atol=1e-5)
 
 
-@pytest.mark.parametrize("make", ["device", "processes"])
+@pytest.mark.parametrize("make", ["device", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_resumed_search_has_the_same_bits(tmp_path, make):
     def run(folder, generations, resume=False):
         config = ESConfig(generations, 6, (3,), evaluate_every=2, held_out=3, strategy="open_es")

@@ -39,7 +39,7 @@ demo: $(STAMP)
 	@mkdir -p $(dir $(DEMO))
 	@echo "1/4  Training a vision policy by evolution strategies"
 	@$(BIN)/robopolicy train es --task stepping-stones --attention "angular_hybrid(m=8, n=8)" \
-	  --engine mujoco --stop-at 7.5 --seed 0 --out $(DEMO)
+	  --stop-at 7.5 --seed 0 --out $(DEMO)
 	@echo; echo "2/4  What a step of it costs"
 	@$(BIN)/robopolicy flops $(DEMO) --attention "positive_antithetic(m=256)" --attention softmax
 	@echo; echo "3/4  Filming it"

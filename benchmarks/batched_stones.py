@@ -4,9 +4,9 @@
     python benchmarks/batched_stones.py --seeds 100  compares shipped policies on JAX and on MuJoCo instead
 
 A shipped policy of 384 tokens plays at every step; both cameras draw. Batches run on the device that JAX
-prefers; on a CPU, on one core. The pools play the same episodes in turns, first with one worker, then with
-one for each core. A batch that does not fit in the memory is left out. Figures go to a JSON file named after
-the device.
+prefers; on a CPU, on one core. The pools play a generation of candidates around the policy in turns, first
+with one worker, then with one for each core. A batch that does not fit in the memory is left out. Figures go
+to a JSON file named after the device.
 
 Expected on a CPU: one worker of the pool on JAX, 8 worlds at once, plays at least 1.3 times as fast as one of
 the pool on MuJoCo; on both engines success differs by at most 2 points, and the mean return by at most 0.02.
@@ -49,7 +49,8 @@ from robopolicy.writing import write_atomically
 TASK, PRESET, PLAYER = "stepping-stones", "paper", "stepping-stones-angular-8x8"
 SHIPPED = (PLAYER, *(f"{TASK}-{name}" for name in ("softmax", "positive-256", "planned", "no-vision")))
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096, 16384)
-EPISODES, ROUNDS, FIRST = 48, 3, 9000
+CANDIDATES, COURSES, ROUNDS, FIRST = 24, 3, 3, 9000
+SIGMA = 0.15  # of candidates around the shipped policy: a third of their episodes end early
 FOLDER = Path(__file__).parent / "stepping_stones"
 Json = dict[str, Any]
 
@@ -186,18 +187,21 @@ def pool(engine: str, policy: robopolicy.Policy, workers: int, places: int, epis
 def by_pool(places: dict[int, int]) -> list[Json]:
     """How fast the pools play, in turns, by number of workers; with the worlds that each has at once."""
     policy, rows = robopolicy.load(PLAYER), []
-    population, seeds = policy.parameters[None], range(FIRST, FIRST + EPISODES)
+    noise = np.random.default_rng(0).normal(0.0, SIGMA, (CANDIDATES, policy.parameters.size))
+    population = (policy.parameters + noise).astype(np.float32)
     for workers, at_once in places.items():
         factors: dict[str, list[float]] = {"jax": [], "mujoco": []}
-        pools = {engine: pool(engine, policy, workers, at_once, EPISODES) for engine in factors}
+        pools = {engine: pool(engine, policy, workers, at_once, CANDIDATES * COURSES) for engine in factors}
         try:
             for number in range(ROUNDS + 1):  # the first one starts workers and compiles
+                seeds = range(FIRST + COURSES * number, FIRST + COURSES * (number + 1))
                 for engine, playing in pools.items():
                     began = time.perf_counter()
-                    episodes = playing.evaluate(population, seeds).episodes[0]
+                    played = playing.evaluate(population, seeds).episodes
                     spent = time.perf_counter() - began
                     if number:
-                        factors[engine].append(0.05 * sum(one.steps for one in episodes) / spent)
+                        steps = sum(one.steps for row in played for one in row)
+                        factors[engine].append(0.05 * steps / spent)
         finally:
             for playing in pools.values():
                 playing.close()
@@ -247,7 +251,7 @@ def main() -> int:
         close = all(abs(row["jax"]["return"] - row["mujoco"]["return"]) <= 0.02 for row in rows)
         same = all(abs(row["jax"]["success"] - row["mujoco"]["success"]) <= 2 for row in rows)
         return 0 if close and same else 1
-    pools = by_pool({1: 8, **({settings.workers: 16} if settings.workers > 1 else {})})
+    pools = by_pool({1: 8, **({settings.workers: 12} if settings.workers > 1 else {})})
     figures = {"device": kind, "pools": pools, "batches": by_batch(settings.batches, settings.seconds)}
     write_atomically(FOLDER / f"batched-{label}.json", json.dumps(figures, indent=2) + "\n")
     return 0 if pools[0]["ratio"] >= 1.3 else 1

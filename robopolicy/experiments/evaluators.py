@@ -28,7 +28,7 @@ EVALUATORS = ("local", "ray", "vector", DEVICE)
 DEVICES = ("cpu", "gpu", "tpu")
 IN_LOCK_STEP = 64  # environments of `vector`
 DEVICE_ENGINE = "jax"
-ON_CPU, ON_ACCELERATOR = 16, 8192  # environments that a device of `device` advances at once
+ON_CPU, ON_ACCELERATOR = 12, 8192  # environments that a device of `device` advances at once
 MOST_ON_CPU = (
     1024  # XLA's threads have blocked each other for ever at 4,096; more than some hundred gain nothing
 )
@@ -49,7 +49,7 @@ class EvaluatorConfig:
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
       places: number of environments in lock step: of `vector` in all, of `device` on each device, which
         bounds its memory, of `local` with the engine jax in each process. Default: 64 for `vector`, 8192 on
-        an accelerator, 16 on a CPU.
+        an accelerator, 12 on a CPU.
       device: platform of `device`: cpu, gpu or tpu. Default: the one that JAX prefers.
 
     Raises ValueError for a value of the wrong type.

@@ -72,12 +72,14 @@ def probability_of_improvement(better: Array, worse: Array) -> float:
 def verdict(name: str, scores: Array, other: str, other_scores: Array) -> Verdict:
     """Whether `name` with `scores` [S, C] is above `other` with [T, C] on the same courses.
 
-    It is if the 95 % interval of the difference of the interquartile means leaves out 0. Both are drawn on the
-    same courses each time.
+    It is if the 95 % interval of the difference of the interquartile means leaves out 0. Each resample draws
+    the same courses for both.
     """
     mine, theirs = _checked(name, scores), _checked(other, other_scores)
     if mine.shape[1] != theirs.shape[1]:
-        raise ValueError(f"courses is {mine.shape[1]} and {theirs.shape[1]}: {name} and {other} need the same")
+        raise ValueError(
+            f"courses is {mine.shape[1]} and {theirs.shape[1]}: {name} and {other} need the same"
+        )
     rng = np.random.default_rng(0)
     seeds, courses = _draws(RESAMPLES, *mine.shape, rng)
     others = rng.integers(len(theirs), size=(RESAMPLES, len(theirs)))

@@ -9,7 +9,7 @@ them go together, so ours draws whole trainings, and then courses. For one cours
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -104,9 +104,10 @@ def _draws(
     return rng.integers(seeds, size=(resamples, seeds)), rng.integers(courses, size=(resamples, courses))
 
 
-def _ends(found: Array) -> Sequence[float]:
+def _ends(found: Array) -> tuple[float, float]:
     tail = 100 * (1 - LEVEL) / 2
-    return [float(end) for end in np.percentile(found, [tail, 100 - tail])]
+    low, high = np.percentile(found, [tail, 100 - tail])
+    return float(low), float(high)
 
 
 def _checked(name: str, scores: Array) -> Array:

@@ -54,7 +54,8 @@ def interval(
     Raises ValueError for one training seed, and for scores that are not finite.
     """
     scores = _checked("scores", scores)
-    seeds, courses = _draws(resamples, *scores.shape, np.random.default_rng(0))
+    count, width = scores.shape
+    seeds, courses = _draws(resamples, count, width, np.random.default_rng(0))
     found = statistic(scores[seeds[:, :, None], courses[:, None, :]])
     return Interval(float(statistic(scores)), *_ends(found))
 
@@ -81,7 +82,7 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array) -> Verdic
             f"courses is {mine.shape[1]} and {theirs.shape[1]}: {name} and {other} need the same"
         )
     rng = np.random.default_rng(0)
-    seeds, courses = _draws(RESAMPLES, *mine.shape, rng)
+    seeds, courses = _draws(RESAMPLES, len(mine), mine.shape[1], rng)
     others = rng.integers(len(theirs), size=(RESAMPLES, len(theirs)))
     means = [
         interquartile_mean(s[drawn[:, :, None], courses[:, None, :]])

@@ -12,10 +12,12 @@ from tyro.conf import Positional, arg
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
-from robopolicy.experiments.comparison import Row, compare, compared_on
+from robopolicy.experiments.comparison import Row, compare, compared_on, verdicts
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.tables import aligned
+
+MIDDLE = "{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Compare:
     """Play runs on the same unseen episodes: return against FLOPs, latency and parameters.
 
     Runs whose policies have the same settings count as one policy trained with several seeds. Their row has
-    the mean, and the spread between them. Several policies of one run stay apart, and so do copies of a run.
+    the mean, the spread between them, and the interquartile mean with its 95 % interval. Each two policies of
+    several seeds have a verdict. Several policies of one run stay apart, and so do copies of a run.
 
     For example:
         robopolicy compare stepping-stones-angular-8x8 stepping-stones-positive-256 --episodes 20
@@ -65,12 +68,13 @@ def _table(rows: list[Row], task: str, episodes: int) -> str:
     outcomes = [("success", "success_rate", "{:.1%}")]
     outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
     titles = [title for title, _, _ in outcomes]
-    lines = [["attention", "runs", "return", *titles, "FLOPs", "latency", "parameters"]]
+    lines = [["attention", "runs", "return", "middle half", *titles, "FLOPs", "latency", "parameters"]]
     for row in rows:
         spread = "" if row["return_spread"] is None else f" +- {row['return_spread']:.2f}"
         means = [shown.format(row[name]).strip() for _, name, shown in outcomes]
         price = [f"{row['flops']:,}", f"{row['latency_ms']:.2f} ms", f"{row['parameters']:,}"]
-        first = [row["attention"], str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}"]
+        middle = "" if row["return_interval"] is None else MIDDLE.format(**row["return_interval"])
+        first = [row["attention"], str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
         lines.append([*first, *means, *price])
     about = f"{task}, {episodes} unseen episodes each; spread between runs of one policy, cheapest first"
-    return "\n".join([about, *aligned(lines)])
+    return "\n".join([about, *aligned(lines), "", *verdicts(rows)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.learning_curves import apart, training
 from robopolicy.experiments.runs import find_run, load, played_on, task_of
+from robopolicy.experiments.statistics import FEWEST, interval, verdict
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
 
@@ -70,7 +72,7 @@ def compare(
         results = [evaluation.summary() for evaluation in played]
         means = [result["return_mean"] for result in results]
         outcomes = ("success_rate", *(outcome.mean for outcome in task_class(environment.task).outcomes))
-        policy = blank_policy(config)
+        policy, returns = blank_policy(config), np.stack([evaluation.returns for evaluation in played])
         rows.append(
             {
                 "task": environment.task,
@@ -83,6 +85,9 @@ def compare(
                 "return_mean": float(np.mean(means)),
                 # Between seeds of training.
                 "return_spread": float(np.std(means, ddof=1)) if len(means) > 1 else None,
+                # Interquartile mean and its 95 % interval over seeds of training and courses.
+                "return_interval": interval(returns)._asdict() if len(group) >= FEWEST else None,
+                "episode_returns": returns.tolist(),
                 "return_std": float(np.mean([result["return_std"] for result in results])),
                 **{name: float(np.mean([result[name] for result in results])) for name in outcomes},
                 "returns": means,
@@ -94,6 +99,35 @@ def compare(
 
         trade_off(picture, rows, environment.title)
     return rows
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """What `rows` of `compare` show of each two policies, in a line each.
+
+    A policy of one training has no verdict, which the last line says.
+    """
+    several = [row for row in rows if len(row["runs"]) >= FEWEST]
+    mechanisms = [row["attention"] for row in rows]
+    lines = []
+    for pair in combinations(several, 2):
+        (one, mine), (other, theirs) = (
+            (
+                row["attention"] if mechanisms.count(row["attention"]) == 1 else row["runs"][0],
+                np.array(row["episode_returns"]),
+            )
+            for row in pair
+        )
+        found = verdict(one, mine, other, theirs)
+        gap = found.difference
+        lines.append(
+            f"{one}, {other}: {found.words}; difference {gap.value:.2f} ({gap.low:.2f} to {gap.high:.2f}), "
+            f"the first is better in {found.improvement:.0%} of episodes"
+        )
+    if len(several) < len(rows):
+        lines.append(
+            "no verdict on policies of one training: seeds of training differ, so several are needed"
+        )
+    return lines
 
 
 def _place(name: str) -> tuple[Path, str]:

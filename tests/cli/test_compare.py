@@ -8,6 +8,7 @@ import pytest
 
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
+from robopolicy.experiments.comparison import verdicts
 from robopolicy.experiments.runs import find_run, load
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.viz.trade_off import trade_off
@@ -41,7 +42,29 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     both, one = rows
     assert both["return_spread"] == pytest.approx(np.std(both["returns"], ddof=1))
     assert one["return_spread"] is None
+    assert np.shape(both["episode_returns"]) == (2, 2)
+    assert (
+        both["return_interval"]["low"] <= both["return_interval"]["value"] <= both["return_interval"]["high"]
+    )
+    assert one["return_interval"] is None
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_verdicts_are_of_policies_with_several_trainings():
+    def row(attention, *returns):
+        return {"attention": attention, "runs": [f"runs/{attention}-{i}" for i in range(len(returns))]} | {
+            "episode_returns": [[each, each + 0.1, each - 0.1, each] for each in returns]
+        }
+
+    good, bad, single = row("softmax", 7.0, 7.2, 7.1), row("all", 1.0, 0.8, 1.2), row("none", 0.0)
+    first, last = verdicts([good, bad, single])
+    assert first.startswith("softmax, all: softmax above all; difference 6.1")
+    assert first.endswith("the first is better in 100% of episodes")
+    assert last.startswith("no verdict on policies of one training")
+    assert (
+        "no difference shown, n = 3 and 3 seeds, 4 courses"
+        in verdicts([good, row("softmax", 7.3, 6.9, 7.1)])[0]
+    )
 
 
 @pytest.mark.slow

@@ -207,7 +207,8 @@ def by_pool(places: dict[int, int]) -> list[Json]:
                 playing.close()
         medians = {engine: float(np.median(values)) for engine, values in factors.items()}
         ratio = medians["jax"] / medians["mujoco"]
-        rows.append({"workers": workers, "places": at_once, "real_time_factor": medians, "ratio": ratio})
+        row = {"workers": workers, "places": at_once, "real_time_factor": medians, "ratio": ratio}
+        rows.append({**row, "played": "generations of candidates"})
         print(
             f"{workers} workers: JAX, {at_once} worlds each, {medians['jax']:.1f} times real time; "
             f"MuJoCo {medians['mujoco']:.1f}; ratio {ratio:.2f}",

@@ -87,6 +87,10 @@ class TrainES:
         check_imported(task, f"task of the run {str(self.out)!r}")
         check_types(where, environment, Variants)
         search = from_json(where, ESConfig, {**asdict(ESConfig()), **stored["es"]})
+        playing = stored.get("evaluator", {})  # older runs have none
+        if not isinstance(playing, dict):
+            raise ValueError(f"{wrong}: it has no settings of evaluator")
+        evaluator = from_json(where, EvaluatorConfig, {**asdict(EvaluatorConfig()), **playing})
         try:
             policy = restore(stored["policy"])
         except ValueError as error:
@@ -101,6 +105,7 @@ class TrainES:
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
                 **{name: getattr(policy, name) for name in ("attention", *POLICY)},
                 search=search,
+                evaluator=evaluator,
             )
         except KeyError as error:
             raise ValueError(f"{wrong}: it has no {error}") from error

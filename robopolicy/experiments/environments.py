@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 
+from robopolicy.envs.physics import RENDERERS
 from robopolicy.envs.registry import TASKS, check_name, gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import task_of
 from robopolicy.training.worker import EnvironmentSpec
@@ -23,7 +24,7 @@ class Environment:
 
     Attributes:
       task: `stepping-stones`, `bimanual-sweep`, "module:Name-v0", or an id in gymnasium's registry.
-      engine: physics engine, bullet or mujoco; None for the task's default, or for a task without engines.
+      engine: physics engine, bullet, mujoco or jax; None for the task's default, or a task without engines.
       preset: variant of the task; None for its first one.
       episode_seconds: longest episode, simulated s; None for that of the preset.
       others: further keyword arguments by name.
@@ -62,11 +63,11 @@ class Environment:
             # Other processes import the module of the environment's class, which registers the id.
             own = f"{type(task).__module__}:{env.spec.id}"
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
-            result, engine = (
-                cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers),
-                None,
-            )
+            result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
+            engine = None
         renderer = result.others.get("renderer")
+        if isinstance(renderer, str) and RENDERERS.get(renderer):
+            engine = None  # the renderer needs an engine of its own
         engine, preset = with_defaults(result.task, result.engine or engine, result.preset, renderer)
         return replace(result, engine=engine, preset=preset)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from robopolicy.bundles.onnx import worker_graph
 from robopolicy.envs.registry import task_class
@@ -44,8 +45,10 @@ class EvaluatorConfig:
       evaluator: local (a pool of processes), ray (a cluster), vector (in lock step, with one policy call
         for all environments), or device (simulation, policy and search as one program on the devices of JAX,
         for tasks with the engine jax).
-      workers: number of rollout processes, or of devices. Results do not depend on it.
-      deadline: time after which an episode counts as hung and is played again, s.
+      workers: number of rollout processes, or of accelerators. Results do not depend on the number of
+        processes; on several accelerators, the search may round differently.
+      deadline: time after which an episode counts as hung and is played again, s. With the engine jax, it
+        covers the episodes that a process plays at once, and their compilation.
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
       places: number of environments in lock step: of `vector` in all, of `device` on each device, which
         bounds its memory, of `local` with the engine jax in each process. Default: 64 for `vector`, 8192 on
@@ -92,9 +95,14 @@ class EvaluatorConfig:
         elif self.address is not None:
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
+    def that_rounds_alike(self) -> dict[str, Any]:
+        """The settings with which a resumed run has the same bits: a cluster plays as a pool does."""
+        kind = "local" if self.evaluator == "ray" else self.evaluator
+        return {"evaluator": kind, "places": self.places}
+
     def engine_for(self, task: str) -> str | None:
         """The engine of a training whose engine is not told; None for the task's default."""
-        is_fast = self.evaluator in ("local", DEVICE) and task_class(task).batch is not None
+        is_fast = self.evaluator in ("local", DEVICE) and _batch(task) is not None
         return DEVICE_ENGINE if is_fast else None
 
     def make(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
@@ -117,7 +125,7 @@ class EvaluatorConfig:
         if self.evaluator == DEVICE:
             return self._on_devices(variants, policy, search)
         if self._is_batched(variants):
-            worlds = {_label(variant): batch_of(variant) for variant in variants}
+            worlds = {variant.spec().label: batch_of(variant) for variant in variants}
             most = most_episodes(search)
             places = min(self.places or ON_CPU, most)
             workers = min(self.workers, -(-most // places))
@@ -148,7 +156,9 @@ class EvaluatorConfig:
         self, variants: Sequence[Environment], policy: Policy, search: ESConfig
     ) -> DeviceEvaluator:
         devices = devices_of(self.device, self.workers)
-        worlds = {_label(variant): batch_of(variant)() for variant in variants}
+        if devices[0].platform == "cpu":
+            devices = devices[:1]  # XLA's threads wait for each other for ever where devices share cores
+        worlds = {variant.spec().label: batch_of(variant)() for variant in variants}
         last = len(variants) - 1
         sizes = []
         for stage in range(len(variants)):
@@ -158,7 +168,9 @@ class EvaluatorConfig:
         places = self.places or (ON_CPU if devices[0].platform == "cpu" else ON_ACCELERATOR)
         places = min(places, -(-max(size.tasks for size in sizes) // len(devices)))
         watched, strategy = policy.functions.normalised, search.make_strategy()
-        return DeviceEvaluator(worlds, policy.flat_act, strategy, sizes, places, devices, watched)
+        playing = DeviceEvaluator(worlds, policy.flat_act, strategy, sizes, places, devices, watched)
+        playing.prepare(policy.parameters.size)
+        return playing
 
     def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
         places = min(self._in_lock_step, episodes)
@@ -172,13 +184,15 @@ class EvaluatorConfig:
         return IN_LOCK_STEP if self.places is None else self.places
 
 
-def _label(environment: Environment) -> str:
-    return environment.preset or environment.task
+def _batch(task: str) -> Callable[..., Worlds] | None:
+    """The `batch` of a task's own class: a subclass may differ from what it would inherit."""
+    kind = task_class(task)
+    return kind.batch if "batch" in vars(kind) else None
 
 
 def is_batched(environment: Environment) -> bool:
     """Whether the environment's engine plays many worlds in one JAX program."""
-    return environment.engine == DEVICE_ENGINE and task_class(environment.task).batch is not None
+    return environment.engine == DEVICE_ENGINE and _batch(environment.task) is not None
 
 
 def batch_of(environment: Environment) -> Callable[[], Worlds]:
@@ -187,8 +201,8 @@ def batch_of(environment: Environment) -> Callable[[], Worlds]:
     Raises ValueError, in one line, for a task that has none, for another engine than jax, and for settings
     that the program does not have.
     """
-    task = task_class(environment.task)
-    if task.batch is None:
+    batch = _batch(environment.task)
+    if batch is None:
         raise ValueError(f"evaluator is 'device': {environment.task} is no JAX program; local plays it")
     if environment.engine != DEVICE_ENGINE:
         raise ValueError(f"engine is {environment.engine!r}: the evaluator device has {DEVICE_ENGINE!r}")
@@ -197,5 +211,5 @@ def batch_of(environment: Environment) -> Callable[[], Worlds]:
     known = ("preset", "episode_seconds", "config")
     for name, value in settings.items():
         if name not in known:
-            raise ValueError(f"{name} is {value!r}: the evaluator device knows {', '.join(known)}")
-    return partial(task.batch, **settings)
+            raise ValueError(f"{name} is {value!r}: many worlds in one program have {', '.join(known)} alone")
+    return partial(batch, **settings)

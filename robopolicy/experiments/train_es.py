@@ -127,6 +127,7 @@ def train_es(
         "policy": describe(policy.config),
         "flops": price(policy.config),
         "es": asdict(config),
+        "evaluator": evaluator.that_rounds_alike(),
         "versions": versions(),
         "git": git_revision(),
     }

@@ -20,6 +20,7 @@ from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import Task, answer_all
 from robopolicy.writing import cache_folder
 
+WORKER = 1_100_000_000  # bytes of a process with JAX and its programs
 Makers = Sequence[Callable[[], Worlds]]
 
 
@@ -49,6 +50,7 @@ class _Player:
 
 def serve_chunks(connection: Connection[Any, Any], makers: Makers, policy: Policy, places: int) -> None:
     """Answer every list of Tasks on `connection` with its Episodes, or with an error in words."""
+    jax.config.update("jax_platforms", "cpu")  # each worker would take most of an accelerator's memory
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder("jax")))
     answer_all(connection, _Player(makers, policy, places).play)
@@ -119,7 +121,7 @@ class BatchPool(Evaluator):
 
         Raises ValueError for a number of workers that this machine cannot hold.
         """
-        check_workers(workers)
+        check_workers(workers, WORKER)
         arguments = tuple(environments.values()), policy, places
         super().__init__(
             tuple(environments), _Chunks(Processes(serve_chunks, arguments, workers, deadline), places)

@@ -52,8 +52,8 @@ def check_fits(setting: str, needed: int, what: str) -> None:
         )
 
 
-def check_workers(workers: int) -> None:
-    """Raise ValueError for a number of processes that this machine cannot hold."""
-    most = max(1, machine_memory() // WORKER)
+def check_workers(workers: int, each: int = WORKER) -> None:
+    """Raise ValueError for a number of processes, of `each` bytes, that this machine cannot hold."""
+    most = max(1, machine_memory() // each)
     if not 1 <= workers <= most:
         raise ValueError(f"workers is {workers}: it must be from 1 to {most}, for which memory suffices")

@@ -1,7 +1,7 @@
 """The evaluator whose environments are JAX programs: a whole generation is one compiled call.
 
 Episodes advance in chunks of a fixed size, one chunk after another on each device. A chunk is the unit that
-is compiled, so results do not depend on the number of devices.
+is compiled, so an episode does not depend on the others. The search may round differently on several devices.
 """
 
 from __future__ import annotations
@@ -111,10 +111,6 @@ class _Program:
         self._chunks = -(-sizes.tasks // (places * self._devices))
         self._compiled: Any = None
 
-    @property
-    def _table(self) -> tuple[int, int, int]:
-        return self._devices, self._chunks, self._places
-
     def __call__(
         self,
         population: NDArray[np.float32] | None,
@@ -128,6 +124,34 @@ class _Program:
 
         Without a population, the strategy draws it and learns from it.
         """
+        inputs = self._inputs(population, seeds, normaliser, keys, state, candidates)
+        if self._compiled is None:
+            self._compiled = self._compile(inputs)
+        drawn, told, played = self._compiled(inputs)
+        count = candidates * len(seeds)
+        flat = jax.tree.map(
+            lambda part: np.asarray(part).swapaxes(0, 1).reshape(-1, *part.shape[3:])[:count], played
+        )
+        return np.asarray(drawn), told, flat
+
+    def prepare(self, parameters: int, watched: Sequence[str]) -> None:
+        """Compile for policies of so many parameters; raises ValueError if the memory does not suffice."""
+        key = jax.random.key(0)
+        state = self._strategy.init(key, jnp.zeros(parameters))
+        _, seen = jax.eval_shape(self._worlds.reset, self._worlds.courses([0]))
+        sizes = [seen[name].shape[1] for name in watched]
+        normaliser = np.zeros(2 * sum(sizes), np.float32) if watched else None
+        self._compiled = self._compile(self._inputs(None, [0], normaliser, (key, key), state, 1))
+
+    def _inputs(
+        self,
+        population: NDArray[np.float32] | None,
+        seeds: Sequence[int],
+        normaliser: NDArray[np.float32] | None,
+        keys: tuple[Array, Array],
+        state: Any,
+        candidates: int,
+    ) -> _Inputs:
         count = candidates * len(seeds)
         sizes, padding = self.sizes, self.sizes.seeds - len(seeds)
         shape = sizes.candidates, self._strategy.mean(state).size
@@ -141,7 +165,7 @@ class _Program:
             for part in np.divmod(numbers, len(seeds))
         )
         used = np.int32(-(-count // (self._places * self._devices)))
-        inputs = _Inputs(
+        return _Inputs(
             *keys,
             state,
             given,
@@ -152,13 +176,6 @@ class _Program:
             columns,
             used,
         )
-        if self._compiled is None:
-            self._compiled = self._compile(inputs)
-        drawn, told, played = self._compiled(inputs)
-        flat = jax.tree.map(
-            lambda part: np.asarray(part).swapaxes(0, 1).reshape(-1, *part.shape[3:])[:count], played
-        )
-        return np.asarray(drawn), told, flat
 
     def _compile(self, inputs: _Inputs) -> Any:
         at = partial(NamedSharding, self._mesh)
@@ -177,7 +194,7 @@ class _Program:
         needed = plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
         have = min(_free_memory(device, self._devices) for device in self._mesh.devices.flat)
         if needed > have:
-            most = int(self._places * have / needed)
+            most = max(1, int(self._places * have / needed))
             raise ValueError(
                 f"places is {self._places}: so many environments at once need {needed / 1e9:,.1f} GB, and "
                 f"the device has {have / 1e9:,.1f}: at most about {most} fit"
@@ -305,7 +322,7 @@ class DeviceEvaluator:
         devices: Sequence[Any],
         watched: tuple[str, ...] = (),
     ) -> None:
-        """Prepare; the first call for each environment compiles it.
+        """Without `prepare`, the first call for each environment compiles it.
 
         Args:
           worlds: the environments by label, in the order of a curriculum; the last one is the target.
@@ -319,7 +336,7 @@ class DeviceEvaluator:
         """
         self.labels, self._devices = tuple(worlds), tuple(devices)
         mesh = Mesh(np.array(self._devices), (AXIS,))
-        self._worlds, self._strategy = tuple(worlds.values()), strategy
+        self._worlds, self._strategy, self._watched = tuple(worlds.values()), strategy, watched
         self._programs = [
             _Program(one, player(one, act, watched, bool(watched)), strategy, size, places, mesh)
             for one, size in zip(self._worlds, sizes, strict=True)
@@ -329,6 +346,14 @@ class DeviceEvaluator:
     def workers(self) -> int:
         """The number of devices."""
         return len(self._devices)
+
+    def prepare(self, parameters: int) -> None:
+        """Compile all programs for policies of so many parameters.
+
+        Raises ValueError, in one line, for more places than the memory of a device has room for.
+        """
+        for program in self._programs:
+            program.prepare(parameters, self._watched)
 
     def generation(
         self,

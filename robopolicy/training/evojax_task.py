@@ -15,6 +15,8 @@ from jax import Array
 from robopolicy.policies.policy import Policy
 from robopolicy.training.device import Worlds
 
+DIVERGED = -1e6
+
 
 @struct.dataclass
 class WorldsState(TaskState):
@@ -53,7 +55,10 @@ class WorldsTask(VectorizedTask):
         return state
 
     def step(self, state: WorldsState, action: Array) -> tuple[WorldsState, Array, Array]:
-        """State, rewards [N] and ends [N] after `action` [N, A]."""
+        """State, rewards [N] and ends [N] after `action` [N, A].
+
+        A reward that is not finite is `DIVERGED`, since EvoJAX would rank it best.
+        """
         following: tuple[WorldsState, Array, Array] = self._step(state, action)
         return following
 
@@ -65,6 +70,7 @@ class WorldsTask(VectorizedTask):
     def _stepped(self, state: WorldsState, action: Array) -> tuple[WorldsState, Array, Array]:
         before = jax.tree.map(lambda common, leaf: leaf[0] if common else leaf, self._is_common, state.worlds)
         following, seen, rewards, done = self._worlds.step(state.courses, before, action)
+        rewards = jnp.where(jnp.isfinite(rewards), rewards, DIVERGED)
         return self._state(state.courses, following, seen), rewards, done.astype(jnp.float32)
 
     def _state(self, courses: Any, worlds: Any, seen: Mapping[str, Array]) -> WorldsState:

@@ -13,6 +13,7 @@ from jax import Array
 
 from robopolicy.policies.policy import Policy
 from robopolicy.training.device import Worlds, player
+from robopolicy.training.strategies import with_finite
 
 
 class WorldsProblem(Problem):
@@ -34,7 +35,10 @@ class WorldsProblem(Problem):
 
     @partial(jax.jit, static_argnames=("self",))
     def eval(self, key: Array, solutions: Array, state: State) -> tuple[Array, State, dict[str, Any]]:
-        """The fitness [N] of `solutions` [N, P], and means [N] of the task's outcomes."""
+        """The fitness [N] of `solutions` [N, P], and means [N] of the task's outcomes.
+
+        A return that is not finite counts as the lowest finite one; `not_finite` [N] tells which are.
+        """
         count = len(solutions)
         chosen = jnp.tile(jax.random.permutation(key, self._count)[: self._episodes], count)
         courses = jax.tree.map(lambda leaf: leaf[chosen], self._courses)
@@ -44,7 +48,9 @@ class WorldsProblem(Problem):
             for name, values in played.outcomes.items()
             if name != "cause"
         }
-        fitness = -played.total.reshape(count, -1).mean(axis=1)
+        returns = played.total.reshape(count, -1).mean(axis=1)
+        means["not_finite"] = ~jnp.isfinite(returns)
+        fitness = -with_finite(returns)
         return fitness, state.replace(counter=state.counter + 1), means
 
     @partial(jax.jit, static_argnames=("self",))

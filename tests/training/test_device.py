@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from toy_worlds import PARAMETERS, ToyPolicy, ToyWorlds, act, expected
 
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
+from robopolicy.experiments import evaluators
+from robopolicy.experiments.environments import Environment
 from robopolicy.training import device
 from robopolicy.training.batch_pool import BatchPool
 from robopolicy.training.checkpoint import RunFolder
@@ -154,7 +157,19 @@ def test_too_many_worlds_are_refused_before_they_run(monkeypatch):
         closing(on_devices(places=18)) as evaluator,
         pytest.raises(ValueError, match=r"^places is 18: .* need 0\.0 GB, .* at most about [1-9]\d? fit$"),
     ):
-        evaluator.evaluate(POPULATION, SEEDS)
+        evaluator.prepare(PARAMETERS)
+
+
+def test_a_subclass_of_a_batched_task_is_played_as_it_is(monkeypatch):
+    class Changed(SteppingStones):
+        pass
+
+    monkeypatch.setattr(evaluators, "task_class", lambda name: Changed)
+    assert evaluators.EvaluatorConfig().engine_for("changed") is None
+    assert not evaluators.is_batched(Environment("changed", "jax"))
+    monkeypatch.setattr(evaluators, "task_class", lambda name: SteppingStones)
+    assert evaluators.EvaluatorConfig().engine_for("stepping-stones") == "jax"
+    assert evaluators.is_batched(Environment("stepping-stones", "jax"))
 
 
 def test_a_device_that_is_not_there_is_named():

@@ -22,6 +22,7 @@ from robopolicy.envs.quadruped.stepping_stones import Draw, SteppingStonesConfig
 from robopolicy.envs.quadruped.terrain import TerrainConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 
+RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
 AWAY = -1000.0  # m, height of boxes that a course does not have
 LINKS = ("hip", "upper", "lower")
 GROUND = Box((0.0, 0.0, -0.5), (1.0, 1.0, 0.5))

@@ -12,12 +12,11 @@ from jax import lax
 from numpy.typing import NDArray
 
 from robopolicy.envs.batched.contacts import Drive, step
-from robopolicy.envs.batched.course import model_of, rows_of
+from robopolicy.envs.batched.course import RAISED, model_of, rows_of
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.physics.base import BodyState, Conditions, Start, View
 from robopolicy.envs.physics.mujoco import MujocoConfig, MujocoPhysics, body_state
 
-RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
 LEG = (4, 3)
 ROOM = 16  # boxes: their number is rounded up to a multiple, since another one compiles the step anew
 

@@ -24,7 +24,7 @@ from jax import lax
 
 from robopolicy.envs.batched.cameras import image
 from robopolicy.envs.batched.contacts import step as physics_step
-from robopolicy.envs.batched.course import Course, courses
+from robopolicy.envs.batched.course import RAISED, Course, courses
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.batched.mpc import ground_forces
 from robopolicy.envs.batched.walker import (
@@ -45,7 +45,8 @@ from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.naming import one_of
 
 CAUSES = ("", "fall", "foot in a gap", "drift", "goal", "time")
-RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
+PRECISION = "highest"  # some accelerators round factors of products to ten bits by default
+LONGEST = 600.0  # s; the table of the gait takes 0.1 MB a second
 RUNNING, FALL, GAP, DRIFT, GOAL, TIME = range(len(CAUSES))
 
 
@@ -98,6 +99,11 @@ class SteppingStonesBatch:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
+        if config.episode_seconds > LONGEST:
+            raise ValueError(
+                f"episode_seconds is {config.episode_seconds}: many worlds in one program play at most "
+                f"{LONGEST:.0f}; the engine mujoco plays longer episodes"
+            )
         self.config, self.dtype = config, dtype
         self.engine = MujocoConfig()
         self.ticks = round(config.policy_period / config.walker.control_period)
@@ -113,6 +119,10 @@ class SteppingStonesBatch:
 
     def reset(self, courses: Course) -> tuple[Walks, dict[str, Array]]:
         """All robots at their starts, and the first observation."""
+        with jax.default_matmul_precision(PRECISION):
+            return self._reset(courses)
+
+    def _reset(self, courses: Course) -> tuple[Walks, dict[str, Array]]:
         walks = Walks(jnp.array(0), jax.vmap(self._begun)(jax.vmap(jax.random.key)(courses.seed)))
         return walks, self._observed(courses, walks)
 
@@ -133,6 +143,12 @@ class SteppingStonesBatch:
         self, courses: Course, walks: Walks, actions: Array
     ) -> tuple[Walks, dict[str, Array], Array, Array]:
         """One policy step of all worlds with `actions` [N, 4]: walks, observation, rewards [N], done [N]."""
+        with jax.default_matmul_precision(PRECISION):
+            return self._step(courses, walks, actions)
+
+    def _step(
+        self, courses: Course, walks: Walks, actions: Array
+    ) -> tuple[Walks, dict[str, Array], Array, Array]:
         first = self.ticks * walks.steps
         actions = jnp.clip(jnp.asarray(actions, self.dtype), -1.0, 1.0)
         lifts = self._row(first).lifts

@@ -85,7 +85,7 @@ def loaded(engine: str, module: str) -> ModuleType:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        if engine == "bullet":
+        if engine != "mujoco":
             raise
         # Without OpenGL, the import of MuJoCo raises many different exceptions.
         backend = os.environ.get("MUJOCO_GL")

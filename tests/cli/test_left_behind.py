@@ -26,6 +26,7 @@ def run():
     gc.collect()
     time.sleep(60)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore it
 robopolicy.cli.main = run
 sys.exit(main())
 """

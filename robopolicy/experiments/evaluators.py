@@ -16,13 +16,14 @@ from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_types
 from robopolicy.training.batch_pool import BatchPool
 from robopolicy.training.capacity import check_fits, check_workers
-from robopolicy.training.device import DeviceEvaluator, Sizes, Worlds, devices_of
+from robopolicy.training.device import DeviceEvaluator, Sizes, devices_of
 from robopolicy.training.es import ESConfig, most_episodes
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.lockstep import LockStep
 from robopolicy.training.pool import LocalPool
 from robopolicy.training.strategies import COMPILED
 from robopolicy.training.worker import EnvironmentSpec
+from robopolicy.training.worlds import Worlds
 
 DEVICE = "device"
 EVALUATORS = ("local", "ray", "vector", DEVICE)

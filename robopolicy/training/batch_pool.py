@@ -13,11 +13,11 @@ import numpy as np
 
 from robopolicy.policies.policy import Policy
 from robopolicy.training.capacity import check_workers
-from robopolicy.training.device import Worlds, episodes_of, player
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.pool import Processes
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import Task, answer_all
+from robopolicy.training.worlds import Worlds, episodes_of, player
 from robopolicy.writing import cache_folder
 
 WORKER = 1_100_000_000  # bytes of a process with JAX and its programs

@@ -1,7 +1,8 @@
 """The evaluator whose environments are JAX programs: a whole generation is one compiled call.
 
 Episodes advance in chunks of a fixed size, one chunk after another on each device. A chunk is the unit that
-is compiled, so an episode does not depend on the others. The search may round differently on several devices.
+is compiled, and every device draws the population and updates the search by itself, so results do not depend
+on the number of devices.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,49 +22,13 @@ from numpy.typing import NDArray
 
 from robopolicy.training.capacity import machine_memory
 from robopolicy.training.evaluate import Evaluations
-from robopolicy.training.rollout import Episode, Moments
+from robopolicy.training.rollout import Episode
 from robopolicy.training.strategies import with_finite
 from robopolicy.training.strategy import Strategy
+from robopolicy.training.worlds import Played, Worlds, episodes_of, player
 
 AXIS = "devices"
 REPEATED, SPLIT = Spec(), Spec(AXIS)
-
-
-class Worlds(Protocol):
-    """Many environments of a task as pure functions of arrays. `N` of them advance in lock step.
-
-    causes: why an episode ended, by number. actions: numbers of an action. last: steps of the longest
-    episode.
-    """
-
-    causes: tuple[str, ...]
-    actions: int
-    last: int
-
-    def courses(self, seeds: Sequence[int]) -> Any:
-        """What the seeds decide: a pytree of arrays with a leading axis of their number."""
-
-    def reset(self, courses: Any) -> tuple[Any, dict[str, Array]]:
-        """The first state, and the observation."""
-
-    def step(self, courses: Any, state: Any, actions: Array) -> tuple[Any, dict[str, Array], Array, Array]:
-        """State, observation, rewards [N] and whether each episode has ended [N], after `actions` [N, A]."""
-
-    def outcomes(self, state: Any) -> dict[str, Array]:
-        """The results of the episodes, [N] each: the task's outcomes, `success`, and the number `cause`."""
-
-
-class Played(NamedTuple):
-    """Episodes: return, steps, results by name, and sums and squares [K] of watched observations by name.
-
-    Arrays of JAX in a program, and of NumPy after it.
-    """
-
-    total: Any
-    steps: Any
-    outcomes: dict[str, Any]
-    sums: dict[str, Any]
-    squares: dict[str, Any]
 
 
 class Sizes(NamedTuple):
@@ -76,6 +41,21 @@ class Sizes(NamedTuple):
     episodes: int
     seeds: int
     tasks: int
+
+
+class Call(NamedTuple):
+    """A call of a program: `candidates` play each of `seeds` with a `normaliser` [2K].
+
+    `keys` are those to ask and to tell the strategy of `state`. It draws the population [N, P] where that is
+    None.
+    """
+
+    population: NDArray[np.float32] | None
+    seeds: Sequence[int]
+    normaliser: NDArray[np.float32] | None
+    keys: tuple[Array, Array]
+    state: Any
+    candidates: int
 
 
 class _Inputs(NamedTuple):
@@ -111,24 +91,13 @@ class _Program:
         self._chunks = -(-sizes.tasks // (places * self._devices))
         self._compiled: Any = None
 
-    def __call__(
-        self,
-        population: NDArray[np.float32] | None,
-        seeds: Sequence[int],
-        normaliser: NDArray[np.float32] | None,
-        keys: tuple[Array, Array],
-        state: Any,
-        candidates: int,
-    ) -> tuple[Any, Any, Played]:
-        """Population and state after it, and the episodes of `candidates` with each of `seeds` in turn.
-
-        Without a population, the strategy draws it and learns from it.
-        """
-        inputs = self._inputs(population, seeds, normaliser, keys, state, candidates)
+    def __call__(self, call: Call) -> tuple[Any, Any, Played]:
+        """Population, the state after it, and the episodes of each candidate with the seeds in turn."""
+        inputs = self._inputs(call)
         if self._compiled is None:
             self._compiled = self._compile(inputs)
         drawn, told, played = self._compiled(inputs)
-        count = candidates * len(seeds)
+        count = call.candidates * len(call.seeds)
         flat = jax.tree.map(
             lambda part: np.asarray(part).swapaxes(0, 1).reshape(-1, *part.shape[3:])[:count], played
         )
@@ -137,52 +106,49 @@ class _Program:
     def prepare(self, parameters: int, watched: Sequence[str]) -> None:
         """Compile for policies of so many parameters; raises ValueError if the memory does not suffice."""
         key = jax.random.key(0)
-        state = self._strategy.init(key, jnp.zeros(parameters))
         _, seen = jax.eval_shape(self._worlds.reset, self._worlds.courses([0]))
-        sizes = [seen[name].shape[1] for name in watched]
-        normaliser = np.zeros(2 * sum(sizes), np.float32) if watched else None
-        self._compiled = self._compile(self._inputs(None, [0], normaliser, (key, key), state, 1))
+        normaliser = np.zeros(2 * sum(seen[name].shape[1] for name in watched), np.float32)
+        state = self._strategy.init(key, jnp.zeros(parameters))
+        self._compiled = self._compile(self._inputs(Call(None, [0], normaliser, (key, key), state, 1)))
 
-    def _inputs(
-        self,
-        population: NDArray[np.float32] | None,
-        seeds: Sequence[int],
-        normaliser: NDArray[np.float32] | None,
-        keys: tuple[Array, Array],
-        state: Any,
-        candidates: int,
-    ) -> _Inputs:
-        count = candidates * len(seeds)
+    def _inputs(self, call: Call) -> _Inputs:
+        seeds, count = call.seeds, call.candidates * len(call.seeds)
         sizes, padding = self.sizes, self.sizes.seeds - len(seeds)
-        shape = sizes.candidates, self._strategy.mean(state).size
-        given = np.zeros(shape, np.float32)
-        if population is not None:
-            given[: len(population)] = population
+        given = np.zeros((sizes.candidates, self._strategy.mean(call.state).size), np.float32)
+        if call.population is not None:
+            given[: len(call.population)] = call.population
         numbers = np.minimum(np.arange(self._chunks * self._devices * self._places), count - 1)
         rows, columns = (
             # Chunk c of all is chunk c // D of device c % D.
             part.astype(np.int32).reshape(self._chunks, self._devices, self._places).swapaxes(0, 1)
             for part in np.divmod(numbers, len(seeds))
         )
-        used = np.int32(-(-count // (self._places * self._devices)))
         return _Inputs(
-            *keys,
-            state,
+            *call.keys,
+            call.state,
             given,
-            np.bool_(population is not None),
-            np.zeros(0, np.float32) if normaliser is None else normaliser,
+            np.bool_(call.population is not None),
+            np.zeros(0, np.float32) if call.normaliser is None else call.normaliser,
             self._worlds.courses([*seeds, *[seeds[0]] * padding]),
             rows,
             columns,
-            used,
+            np.int32(-(-count // (self._places * self._devices))),
         )
 
     def _compile(self, inputs: _Inputs) -> Any:
-        at = partial(NamedSharding, self._mesh)
-        places = jax.tree.map(lambda _: at(REPEATED), inputs)._replace(rows=at(SPLIT), columns=at(SPLIT))
+        repeated = jax.tree.map(lambda _: REPEATED, inputs)
+        specs = repeated._replace(rows=SPLIT, columns=SPLIT)
+        on_devices = jax.shard_map(
+            self._on_a_device,
+            mesh=self._mesh,
+            in_specs=(specs,),
+            out_specs=(REPEATED, REPEATED, SPLIT),
+            check_vma=False,
+        )
+        places = jax.tree.map(partial(NamedSharding, self._mesh), specs)
         # Some accelerators round factors of products to ten bits by default.
         with jax.default_matmul_precision("highest"):
-            compiled = jax.jit(self._generation, in_shardings=(places,)).lower(inputs).compile()
+            compiled = jax.jit(on_devices, in_shardings=(places,)).lower(inputs).compile()
         self._check_memory(compiled)
         return compiled
 
@@ -200,35 +166,27 @@ class _Program:
                 f"the device has {have / 1e9:,.1f}: at most about {most} fit"
             )
 
-    def _generation(self, inputs: _Inputs) -> tuple[Array, Any, Played]:
+    def _on_a_device(self, inputs: _Inputs) -> tuple[Array, Any, Played]:
+        """A generation, of which the device plays its own chunks [1, C, B]."""
         sizes, strategy = self.sizes, self._strategy
         asked, state = strategy.ask(inputs.ask_key, inputs.state)
         population = jnp.where(inputs.is_given, inputs.given, asked.astype(jnp.float32))
-        split = jax.shard_map(
-            self._on_a_device,
-            mesh=self._mesh,
-            in_specs=(REPEATED, REPEATED, REPEATED, SPLIT, SPLIT, REPEATED),
-            out_specs=SPLIT,
-            check_vma=False,
-        )
-        played = split(
-            population, inputs.normaliser, inputs.courses, inputs.rows, inputs.columns, inputs.chunks
-        )
-        in_turn = jnp.swapaxes(played.total, 0, 1).ravel()[: sizes.candidates * sizes.episodes]
-        # Compiled by itself, the strategy rounds alike whatever the number of devices.
+        # Compiled by themselves, parts round alike whatever the number of chunks and devices.
+        population, asked, state = lax.optimization_barrier((population, asked, state))
+        played = self._chunks_of(population, inputs)
+        total = lax.all_gather(played.total, AXIS)  # [D, C, B]
+        in_turn = jnp.swapaxes(total, 0, 1).ravel()[: sizes.candidates * sizes.episodes]
         in_turn, asked, state = lax.optimization_barrier((in_turn, asked, state))
         returns = with_finite(in_turn.reshape(sizes.candidates, sizes.episodes).mean(axis=1))
         told = strategy.tell(inputs.tell_key, asked, returns, state)
-        return population, told, played
+        return population, told, jax.tree.map(lambda leaf: leaf[None], played)
 
-    def _on_a_device(
-        self, population: Array, normaliser: Array, courses: Any, rows: Array, columns: Array, chunks: Array
-    ) -> Played:
-        """The chunks [1, C, B] of one device."""
+    def _chunks_of(self, population: Array, inputs: _Inputs) -> Played:
+        """The episodes [C, B] of the chunks that are in use."""
 
         def play(index: Array) -> Played:
-            chosen = jax.tree.map(lambda leaf: leaf[columns[0, index]], courses)
-            return self._play(population[rows[0, index]], chosen, normaliser)
+            chosen = jax.tree.map(lambda leaf: leaf[inputs.columns[0, index]], inputs.courses)
+            return self._play(population[inputs.rows[0, index]], chosen, inputs.normaliser)
 
         blank = jax.tree.map(
             lambda leaf: jnp.zeros((self._chunks, *leaf.shape), leaf.dtype),
@@ -238,8 +196,7 @@ class _Program:
         def next_chunk(index: Array, results: Played) -> Played:
             return jax.tree.map(lambda all_, one: all_.at[index].set(one), results, play(index))
 
-        results = lax.fori_loop(0, chunks, next_chunk, blank)
-        return jax.tree.map(lambda leaf: leaf[None], results)
+        return lax.fori_loop(0, inputs.chunks, next_chunk, blank)
 
 
 def _free_memory(device: Any, devices: int) -> int:
@@ -248,39 +205,6 @@ def _free_memory(device: Any, devices: int) -> int:
     if statistics is None:
         return machine_memory() // devices
     return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
-
-
-def player(
-    worlds: Worlds, act: Callable[..., Array], watched: tuple[str, ...], normalises: bool
-) -> Callable[..., Played]:
-    """(parameters [B, P], courses, normaliser) -> B episodes, which end when the last one does."""
-
-    def play(parameters: Array, courses: Any, normaliser: Array) -> Played:
-        extra = (normaliser,) if normalises else ()
-
-        def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            state, seen, is_over, played = carry
-            actions = jax.vmap(lambda p, o: act(p, o, *extra))(parameters, seen)
-            runs = ~is_over
-            watching = {name: jnp.where(runs[:, None], seen[name], 0.0) for name in watched}
-            state, seen, rewards, is_over = worlds.step(courses, state, actions)
-            played = played._replace(
-                total=played.total + jnp.where(runs, rewards, 0.0),
-                steps=played.steps + runs,
-                sums={name: played.sums[name] + rows for name, rows in watching.items()},
-                squares={name: played.squares[name] + rows**2 for name, rows in watching.items()},
-            )
-            return state, seen, is_over, played
-
-        state, seen = worlds.reset(courses)
-        count = len(parameters)
-        zeros = {name: jnp.zeros_like(seen[name]) for name in watched}
-        begun = Played(jnp.zeros(count), jnp.zeros(count, jnp.int32), {}, zeros, dict(zeros))
-        carry = state, seen, jnp.zeros(count, bool), begun
-        state, _, _, played = lax.while_loop(lambda parts: ~parts[2].all(), advance, carry)
-        return played._replace(outcomes=worlds.outcomes(state))
-
-    return play
 
 
 def devices_of(platform: str | None, most: int) -> list[Any]:
@@ -292,21 +216,6 @@ def devices_of(platform: str | None, most: int) -> list[Any]:
         return jax.devices(platform)[:most]
     except RuntimeError as error:
         raise ValueError(f"device is {platform!r}: JAX finds {jax.default_backend()} here") from error
-
-
-def episodes_of(played: Played, causes: Sequence[str], seconds: float) -> list[Episode]:
-    """The episodes of `played`, in arrays of NumPy, which took `seconds` together."""
-    episodes = []
-    for index, steps in enumerate(played.steps.tolist()):
-        info: dict[str, Any] = {name: column[index].item() for name, column in played.outcomes.items()}
-        info["cause"] = causes[info["cause"]]
-        moments = {
-            name: Moments(steps, sums[index].astype(float), played.squares[name][index].astype(float))
-            for name, sums in played.sums.items()
-        }
-        each = seconds / len(played.steps)
-        episodes.append(Episode(float(played.total[index]), steps, info, each, moments))
-    return episodes
 
 
 class DeviceEvaluator:
@@ -371,7 +280,7 @@ class DeviceEvaluator:
         """
         program, began = self._programs[environment], time.monotonic()
         count = program.sizes.candidates
-        drawn, state, played = program(None, seeds, normaliser, keys, state, count)
+        drawn, state, played = program(Call(None, seeds, normaliser, keys, state, count))
         return drawn, state, self._evaluations(environment, played, len(seeds), began, on_episode)
 
     def evaluate(
@@ -396,7 +305,7 @@ class DeviceEvaluator:
             block: list[list[Episode]] = [[] for _ in some]
             for begin in range(0, len(seeds), each):
                 share, began = seeds[begin : begin + each], time.monotonic()
-                _, _, played = program(some, share, normaliser, (key, key), state, len(some))
+                _, _, played = program(Call(some, share, normaliser, (key, key), state, len(some)))
                 results = self._evaluations(environment, played, len(share), began, on_episode)
                 for row, more in zip(block, results.episodes, strict=True):
                     row.extend(more)

@@ -13,7 +13,7 @@ from flax import struct
 from jax import Array
 
 from robopolicy.policies.policy import Policy
-from robopolicy.training.device import Worlds
+from robopolicy.training.worlds import Worlds
 
 DIVERGED = -1e6
 

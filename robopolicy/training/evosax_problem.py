@@ -12,8 +12,8 @@ from evosax.problems.problem import Problem, State
 from jax import Array
 
 from robopolicy.policies.policy import Policy
-from robopolicy.training.device import Worlds, player
 from robopolicy.training.strategies import with_finite
+from robopolicy.training.worlds import Worlds, player
 
 
 class WorldsProblem(Problem):

@@ -40,7 +40,8 @@ def _connect(address: str | None, workers: int) -> bool:
         return False
     settings = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        ray.init(num_cpus=workers, include_dashboard=False, **settings)
+        # Without "local", Ray joins a cluster that somebody else has started on this machine.
+        ray.init("local", num_cpus=workers, include_dashboard=False, **settings)
         return True
     _check_port(address)
     try:

@@ -79,17 +79,24 @@ def test_results_do_not_depend_on_the_number_of_devices():
 import sys
 sys.path.insert(0, sys.argv[1])
 import jax, json, test_device as t
-for count in (1, 3):
-    search = t.on_devices(devices=jax.devices("cpu")[:count])
-    assert search.workers == count
-    drawn, state, played = search.generation(*t.begun(t.SNES), t.SEEDS, 0, None, None)
-    print(json.dumps([played.returns.tolist(), t.SNES.mean(state).tolist()]))
+for count in (1, 2, 3):
+    bits = []
+    for name in sys.argv[2:]:
+        search = t.strategy(name, t.Settings(6, 0.3, 0.06))
+        evaluator = t.on_devices(search=search, devices=jax.devices("cpu")[:count])
+        assert evaluator.workers == count
+        keys, state = t.begun(search)
+        for _ in range(3):
+            drawn, state, played = evaluator.generation(keys, state, t.SEEDS, 0, None, None)
+            bits.append([played.returns.tolist(), search.mean(state).tolist()])
+    print(json.dumps(bits))
 """
     flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
     folder = str(Path(__file__).parent)
-    run = subprocess.run([sys.executable, "-c", code, folder], env=flags, capture_output=True, check=True)
-    one, three = map(json.loads, run.stdout.splitlines())
-    assert one == three
+    command = [sys.executable, "-c", code, folder, *COMPILED[:2]]
+    run = subprocess.run(command, env=flags, capture_output=True, check=True)
+    one, two, three = map(json.loads, run.stdout.splitlines())
+    assert one == two == three
 
 
 def begun(search):
@@ -139,7 +146,7 @@ def test_a_candidate_that_diverges_counts_as_the_worst_and_touches_no_other():
 @pytest.mark.parametrize("make", SLOWER)
 def test_watched_observations_are_counted_and_normalised(make):
     watching = {"watched": ("point",)} if make is on_devices else {"normalised": ("point",)}
-    normaliser = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], np.float32)
+    normaliser = np.repeat(np.array([0.0, 1.0], np.float32), PARAMETERS)
     with closing(make(**watching)) as evaluator:
         plain = evaluator.evaluate(POPULATION, SEEDS, normaliser=normaliser)
         scaled = evaluator.evaluate(POPULATION, SEEDS, normaliser=2 * normaliser)

@@ -44,7 +44,7 @@ def cluster(request):
     needed = any("ray" in item.name for item in request.session.items if item.path == request.path)
     ray = pytest.importorskip("ray") if needed and importlib.util.find_spec("ray") else None
     if ray is not None:
-        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init("local", num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     if ray is not None:
         ray.shutdown()

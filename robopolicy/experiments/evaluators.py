@@ -46,8 +46,7 @@ class EvaluatorConfig:
       evaluator: local (a pool of processes), ray (a cluster), vector (in lock step, with one policy call
         for all environments), or device (simulation, policy and search as one program on the devices of JAX,
         for tasks with the engine jax).
-      workers: number of rollout processes, or of accelerators. Results do not depend on the number of
-        processes; on several accelerators, the search may round differently.
+      workers: number of rollout processes, or of accelerators. Results do not depend on it.
       deadline: time after which an episode counts as hung and is played again, s. With the engine jax, it
         covers the episodes that a process plays at once, and their compilation.
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
@@ -167,7 +166,7 @@ class EvaluatorConfig:
             tasks = max(search.population * each, held_out)
             sizes.append(Sizes(search.population, each, max(each, held_out), tasks))
         places = self.places or (ON_CPU if devices[0].platform == "cpu" else ON_ACCELERATOR)
-        places = min(places, -(-max(size.tasks for size in sizes) // len(devices)))
+        places = min(places, max(size.tasks for size in sizes))
         watched, strategy = policy.functions.normalised, search.make_strategy()
         playing = DeviceEvaluator(worlds, policy.flat_act, strategy, sizes, places, devices, watched)
         playing.prepare(policy.parameters.size)

@@ -79,24 +79,24 @@ def test_results_do_not_depend_on_the_number_of_devices():
 import sys
 sys.path.insert(0, sys.argv[1])
 import jax, json, test_device as t
-for count in (1, 2, 3):
+for count in (1, 3):
     bits = []
     for name in sys.argv[2:]:
         search = t.strategy(name, t.Settings(6, 0.3, 0.06))
         evaluator = t.on_devices(search=search, devices=jax.devices("cpu")[:count])
         assert evaluator.workers == count
         keys, state = t.begun(search)
-        for _ in range(3):
+        for _ in range(2):
             drawn, state, played = evaluator.generation(keys, state, t.SEEDS, 0, None, None)
             bits.append([played.returns.tolist(), search.mean(state).tolist()])
     print(json.dumps(bits))
 """
     flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
     folder = str(Path(__file__).parent)
-    command = [sys.executable, "-c", code, folder, *COMPILED[:2]]
+    command = [sys.executable, "-c", code, folder, "snes", "cma_es"]
     run = subprocess.run(command, env=flags, capture_output=True, check=True)
-    one, two, three = map(json.loads, run.stdout.splitlines())
-    assert one == two == three
+    one, three = map(json.loads, run.stdout.splitlines())
+    assert one == three
 
 
 def begun(search):

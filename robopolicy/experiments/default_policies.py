@@ -16,7 +16,7 @@ from robopolicy.experiments.environments import Environment, opened
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import KINDS, PolicyConfig
 from robopolicy.policies.default_iap import default_iap
-from robopolicy.policies.iap_config import NO_VISION, IAPConfig
+from robopolicy.policies.iap_config import CONTROLS, IAPConfig
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.quadruped import quadruped
 from robopolicy.policies.vision_performer_config import (
@@ -35,10 +35,10 @@ LAST_SEED = 2**32 - 1
 
 
 def canonical_spec(attention: str) -> str:
-    """The canonical spec of a mechanism, or `none`. Raises ValueError for anything else."""
+    """The canonical spec of a mechanism, or a control: `none`, `all`. Raises ValueError for other specs."""
     if not isinstance(attention, str):
         raise ValueError(f"attention is {attention!r}: it must be the spec of a mechanism, such as softmax")
-    return attention if attention == NO_VISION else canonical(attention)
+    return attention if attention in CONTROLS else canonical(attention)
 
 
 def policy_kind(task: str) -> str:
@@ -142,7 +142,8 @@ def new_policy(
 
     Args:
       env: the task, by its name or as an environment.
-      attention: spec of the mechanism, such as `softmax`; `none` for a policy that sees no images.
+      attention: spec of the mechanism, such as `softmax`; `none` for a policy that sees no images, `all` for
+        one that reads all of them without attention.
       seed: fixes its parameters and its random features.
       settings: settings of `IAPConfig` that override those of the task.
 

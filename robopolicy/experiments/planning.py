@@ -122,8 +122,8 @@ def _trained(name: str, task: str) -> Policy:
     trained = load(name)
     if trained.run.get("task") != task:
         raise ValueError(f"task is {task!r}: {name!r} was trained on {trained.run.get('task')!r}")
-    if not getattr(trained.config, "sees", True):
-        raise ValueError(f"policy is {name!r}: it is given no image, and attends to nothing")
+    if not getattr(trained.config, "attends", True):
+        raise ValueError(f"policy is {name!r}: it has no attention")
     if head_dim_of(trained.config) < 2:
         raise ValueError(f"policy is {name!r}: its queries and keys are 1 wide, and a plan needs 2 or more")
     return trained

@@ -58,7 +58,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
     mirrored = {a for r in config.readers for o in r.outputs if o.mirrored for a in o.actions}
     negated = mirrored & set(config.lateral_actions)
     signs = np.array([-1.0 if action in negated else 1.0 for action in config.actions], np.float32)
-    looks = [(reader, view) for reader in config.readers for view in reader.views] if config.sees else []
+    looks = [(reader, view) for reader in config.readers for view in reader.views] if config.attends else []
 
     def init(key: Array) -> Any:
         return nnx.split(weights_of(config, nnx.Rngs(key)))[1]
@@ -85,8 +85,11 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 if reader.outputs[0].inputs:
                     inputs = [jnp.stack([_inputs(config, entries, output) for output in reader.outputs])]
             for view in reader.views if config.sees else ():
-                look, draw = weights.looks[view.camera], features["draws"][reader.name]
-                read, mask = _attended(config, reader, view, look, draw, pixels(view.camera))
+                seen = pixels(view.camera)
+                read, mask = seen, jnp.ones(cameras[view.camera].shape[:2], bool)
+                if config.attends:
+                    look, draw = weights.looks[view.camera], features["draws"][reader.name]
+                    read, mask = _attended(config, reader, view, look, draw, seen)
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
                 with jax.named_scope("encoder"):
@@ -134,7 +137,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
 
 def _draw(config: IAPConfig, reader: Reader, key: Array) -> Any:
     """The random projections of a reader's attention; () for a reader without images."""
-    return attention(config.attention).init(key, config.head_dim) if config.sees and reader.views else ()
+    return attention(config.attention).init(key, config.head_dim) if config.attends and reader.views else ()
 
 
 def _chosen(config: IAPConfig, scores: Array) -> Array:

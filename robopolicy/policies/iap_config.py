@@ -23,7 +23,8 @@ from robopolicy.settings import check_count, check_fields, check_number
 
 VARIANTS = ("mask", "rank", "trans")
 HEADS = {"choice": 3, "tanh": 1}  # numbers of the head for each action
-NO_VISION = "none"
+NO_VISION, NO_ATTENTION = "none", "all"
+CONTROLS = (NO_VISION, NO_ATTENTION)  # what stands in place of a mechanism
 LARGEST_WIDTH, MOST_CAMERAS = 2048, 64
 
 
@@ -32,8 +33,8 @@ class IAPConfig:
     """Settings of the policy.
 
     Attributes:
-      attention: spec of the mechanism; `none` makes a policy that reads no image, a control that shows what
-        vision contributes.
+      attention: spec of the mechanism, or a control: `none` reads no image and shows what vision
+        contributes, `all` reads all tokens and shows what attention contributes.
       cameras: the observed images.
       vectors: the observed vectors.
       readers: which of them determine which action; each action belongs to one output of one reader.
@@ -90,8 +91,12 @@ class IAPConfig:
             check_patch(self.patch, camera.rows, camera.columns, f"camera {camera.name!r}")
         for reader in self.readers:
             self._check_reader(reader)
-        if self.sees:
+        if self.attends:
             attention(self.attention)
+        if self.attention == NO_ATTENTION and self.variant != "mask":
+            raise ValueError(
+                f"variant is {self.variant!r}: attention 'all' keeps all tokens, as 'mask' alone can"
+            )
 
     def _check_names(self) -> None:
         for name, least, most in (
@@ -152,6 +157,11 @@ class IAPConfig:
     def sees(self) -> bool:
         """Whether it reads images."""
         return self.attention != NO_VISION
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention: controls have none."""
+        return self.attention not in CONTROLS
 
     @property
     def entries(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Weights(nnx.Module):
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
         output = reader.outputs[0]
         width = config.encoded(reader) + len(output.inputs)
-        if config.sees:
+        if config.attends:
             self.looks = nnx.Dict(
                 {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
             )

@@ -333,8 +333,25 @@ def test_the_queries_and_keys_that_attended_returns_rank_the_tokens(spec):
         np.testing.assert_allclose(np.linalg.norm(head.q, axis=-1), 1.0, atol=1e-5)
 
 
-def test_a_policy_without_images_attends_to_nothing():
-    policy = iap(config("none"), LEVEL)
+def test_the_control_without_attention_reads_what_a_mask_of_everything_does():
+    everything, control = iap(config("softmax", keep=1.0), LEVEL), iap(config("all"), LEVEL)
+    parameters = trained_like(everything)
+    heads = {
+        name: {part: leaf for part, leaf in reader.items() if part != "looks"}
+        for name, reader in parameters.items()
+    }
+    features = everything.init_features(KEY), control.init_features(KEY)
+    for seed in range(3):
+        masked = jax.jit(everything.inspect)(parameters, features[0], observation(seed))
+        plain = jax.jit(control.inspect)(heads, features[1], observation(seed))
+        np.testing.assert_allclose(plain["scores"], masked["scores"], atol=1e-6)
+        assert plain["kept/front_depth"].all()
+    assert np.abs(masked["scores"]).max() > 0.1
+
+
+@pytest.mark.parametrize("spec", ["none", "all"])
+def test_a_control_attends_to_nothing(spec):
+    policy = iap(config(spec), LEVEL)
     arguments = policy.init(KEY), policy.init_features(KEY), observation()
     assert policy.attended(*arguments) == ()
     assert policy.ranked(*arguments) == {}

@@ -15,7 +15,9 @@ from robopolicy.experiments.flop_table import count_rows, table
 
 @dataclass(frozen=True)
 class Flops:
-    """Print the FLOPs of one policy step, part by part, always with exact softmax for comparison.
+    """Print the FLOPs of one policy step, part by part, beside those with exact softmax and of controls.
+
+    Controls have no attention (all, with each encoder), or read no image (none).
 
     For example:
         robopolicy flops runs/first
@@ -32,6 +34,8 @@ class Flops:
     bundles: those that the paper compares."""
     variant: str | None = None
     """On stepping stones, what the policy does with its attention: mask (the default), rank or trans."""
+    encoder: str | None = None
+    """Count the control with this encoder first: relu or cnn."""
     preset: str | None = None
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base."""
     head: str | None = None
@@ -48,7 +52,7 @@ class Flops:
 
     def run(self) -> None:
         """Count, write files, print."""
-        names = ("variant", "preset", "head", "patch")
+        names = ("variant", "encoder", "preset", "head", "patch")
         settings = {name: value for name in names if (value := getattr(self, name)) is not None}
         rows = count_rows(
             self.policies,

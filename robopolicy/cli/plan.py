@@ -88,6 +88,8 @@ def _table(result: Row) -> str:
     )
     if choice["error"] > result["error_allowed"]:
         text.append(f"nothing within the budget has {allowed}")
+    controls = ", ".join(f"{control['policy']} {control['flops']:,}" for control in result["controls"])
+    text.append(f"FLOPs of controls without attention, to train and compare: {controls}")
     return "\n".join(text)
 
 

@@ -62,7 +62,10 @@ class TrainBC:
     """Dataset of demonstrations, as robopolicy demos records it. Required for a new run."""
     task: TrainedTask = "bimanual-sweep"
     attention: str = "angular_hybrid(m=8, n=8)"
-    """Attention mechanism, such as softmax or "positive(m=128)"."""
+    """Attention mechanism, such as softmax or "positive(m=128)", or a control: all reads the whole image
+    without attention, none reads no image."""
+    encoder: str = "transformer"
+    """What reads the tokens. Controls, with --attention all: relu (one layer), cnn (convolutions)."""
     preset: str = "small"
     """Size of the policy: tiny, small or base."""
     patch: int | None = None
@@ -96,7 +99,8 @@ class TrainBC:
         """
         folder = RunFolder(self.out)
         stored = folder.config().get("command")
-        stored = {"renderer": None, **stored} if isinstance(stored, dict) else {}  # once no setting
+        once = {"renderer": None, "encoder": self.encoder}  # settings that older runs do not have
+        stored = {**once, **stored} if isinstance(stored, dict) else {}
         if stored.keys() - {CACHE} != self._stored().keys():
             raise ValueError(f"out is {str(self.out)!r}: its config.json is not of a cloning run")
         where = f"{str(folder.config_path)!r}:"
@@ -121,7 +125,7 @@ class TrainBC:
         if iterations is None:
             iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS
         others = {"renderer": self.renderer} if self.renderer else {}
-        settings = {name: getattr(self, name) for name in ("patch", "qk_norm", "head", "samples")}
+        settings = {name: getattr(self, name) for name in ("encoder", "patch", "qk_norm", "head", "samples")}
         with CloningProgress(self.training, f"{self.attention} on {self.task}") as progress:
             run = train_bc(
                 self.attention,

@@ -28,7 +28,8 @@ from robopolicy.settings import check_types, from_json
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 
-POLICY = ("variant", "patch", "head_dim", "keep", "normalise")  # settings of the policy besides its mechanism
+# Settings of the policy besides its mechanism.
+POLICY = ("variant", "encoder", "patch", "head_dim", "keep", "normalise")
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,12 @@ class TrainES:
     """Folder of the run. It must not exist, unless you --resume its run."""
     task: TrainedTask = "stepping-stones"
     attention: str = "angular_hybrid(m=8, n=8)"
-    """Attention mechanism, such as softmax or "positive_antithetic(m=256)"; none: a policy without images."""
+    """Attention mechanism, such as softmax or "positive_antithetic(m=256)", or a control: all reads the whole
+    image without attention, none reads no image."""
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
+    encoder: str = "linear"
+    """What reads the masked image: linear, relu or cnn."""
     patch: int | None = None
     """Side of a token, in pixels. Default: 2 on stepping stones, and what fits the images elsewhere."""
     head_dim: int = 8

@@ -15,8 +15,9 @@ from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import KINDS, PolicyConfig
+from robopolicy.policies.controls import CONTROLS
 from robopolicy.policies.default_iap import default_iap
-from robopolicy.policies.iap_config import CONTROLS, IAPConfig
+from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.quadruped import quadruped
 from robopolicy.policies.vision_performer_config import (
@@ -30,7 +31,10 @@ from robopolicy.settings import check_count, check_types
 
 IAP, VISION_PERFORMER = KINDS
 # Settings of each kind of policy that commands have as options.
-OPTIONS = {IAP: ("variant", "patch"), VISION_PERFORMER: ("preset", "patch", "head")}
+OPTIONS = {
+    IAP: ("variant", "encoder", "patch"),
+    VISION_PERFORMER: ("preset", "encoder", "patch", "head"),
+}
 LAST_SEED = 2**32 - 1
 
 

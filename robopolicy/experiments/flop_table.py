@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv as csv_format
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from robopolicy.experiments.runs import find_run, load, task_of
 from robopolicy.experiments.tables import aligned
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
+from robopolicy.policies.controls import NO_ATTENTION, PLAIN_ENCODERS, attending, label
 from robopolicy.training.capacity import check_fits
 from robopolicy.writing import write_atomically
 
@@ -73,7 +74,7 @@ def count_rows(
     csv: Path | None = None,
     picture: Path | None = None,
 ) -> list[Row]:
-    """A row for each policy, with its own mechanism, with each of `attention`, and with exact softmax.
+    """Rows for each policy: its own mechanism, each of `attention`, exact softmax, and the controls.
 
     Args:
       policies: names of runs and bundles. If it is empty, the policy that `task` trains is counted.
@@ -105,16 +106,18 @@ def count_rows(
         for name, value in settings.items():
             if name not in OPTIONS[policy_kind(task)]:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        bases = [Subject(None, task, policy_config(EXACT, task, **settings), None)]
+        is_control = not specs and settings.get("encoder") in PLAIN_ENCODERS
+        config = policy_config(NO_ATTENTION if is_control else EXACT, task, **settings)
+        first = Subject(None, task, config, None)
+        bases, subjects = [first], [first] if is_control else []
         specs = specs or [canonical_spec(spec) for spec in COMPARED]
-    # Each combination of settings with all specs, without those that are counted already.
+    # Each combination of settings with all specs and controls, without those that are counted already.
     counted = {(s.task, s.config) for s in subjects}
-    for base in dict.fromkeys((s.task, replace(s.config, attention=EXACT)) for s in bases):
-        for spec in (*specs, EXACT):
-            variant = base[0], replace(base[1], attention=spec)
-            if variant not in counted:
-                counted.add(variant)
-                subjects = [*subjects, Subject(None, *variant, None)]
+    for base in dict.fromkeys((s.task, attending(s.config, EXACT)) for s in bases):
+        for config in (*(attending(base[1], spec) for spec in (*specs, EXACT)), *base[1].controls()):
+            if (base[0], config) not in counted:
+                counted.add((base[0], config))
+                subjects = [*subjects, Subject(None, base[0], config, None)]
     rows = [row(one, per_second) for one in subjects]
     if csv is not None:
         write_atomically(csv, comma_separated(rows))
@@ -134,8 +137,8 @@ def _draw(path: Path, rows: list[Row]) -> None:
 
     labels, alike = _labels(rows)
     bars = []
-    for each, label in zip(rows, labels, strict=True):
-        lines = [each["policy"], each["attention"] + ("" if alike else f" ({label})")]
+    for each, about in zip(rows, labels, strict=True):
+        lines = [each["policy"], each["label"] + ("" if alike else f" ({about})")]
         rate = each.get("control_rate", 1)
         sizes = {part: rate * flops for part, flops in each["by_component"].items()}
         bars.append((": ".join(line for line in lines if line), sizes))
@@ -161,6 +164,8 @@ def row(subject: Subject, per_second: bool) -> Row:
         "policy": subject.name,
         "task": subject.task,
         "attention": config.attention,
+        "encoder": config.encoder,
+        "label": label(config),
         **{name: settings[name] for name in ("variant", "head") if name in settings},
         "tokens": config.tokens,
         "parameters": parameter_count(policy),
@@ -181,7 +186,7 @@ def table(rows: Sequence[Row]) -> str:
     """Text with a column for each row: FLOPs part by part, then totals and memory."""
     labels, alike = _labels(rows)
     lines = [["", *(row["policy"] or "" for row in rows)]] if any(row["policy"] for row in rows) else []
-    lines.append(["", *(row["attention"].rjust(12) for row in rows)])  # the least width of a column
+    lines.append(["", *(row["label"].rjust(12) for row in rows)])  # the least width of a column
     if not alike:
         lines.append(["", *labels])
     lines += [[part, *(f"{row['by_component'].get(part, 0):,}" for row in rows)] for part in parts(rows)]
@@ -198,7 +203,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def comma_separated(rows: Sequence[Row]) -> str:
     """CSV with a line for each row; missing texts are empty and missing parts zero."""
-    texts = ("policy", "task", "attention", "variant", "head")
+    texts = ("policy", "task", "attention", "encoder", "variant", "head")
     numbers = ["total", "traffic_bytes", "peak_bytes"]
     numbers += ["control_rate", "total_per_second"] if "control_rate" in rows[0] else []
     classes, components = list(rows[0]["by_class"]), parts(rows)

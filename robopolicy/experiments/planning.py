@@ -8,6 +8,7 @@ from typing import Any
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import check_name
 from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.recorded_heads import recorded_heads
 from robopolicy.experiments.runs import load, shipped_policy
 from robopolicy.naming import one_of
@@ -15,6 +16,7 @@ from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
 from robopolicy.plan.resolutions import head_dims, resolutions
 from robopolicy.plan.search import EXACT, Choice, Front, Search, check_budget, choose, head_dim_of
+from robopolicy.policies.controls import label
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count, check_number
 
@@ -56,7 +58,8 @@ def plan(
       on_begin: called with the number of steps once the input is checked.
       on_step: called after each step.
 
-    Returns the plan as JSON. Raises ValueError or FileNotFoundError, in one line, for bad input.
+    Returns the plan as JSON, with the FLOPs of controls: the error of an attention does not say what it
+    contributes to a policy. Raises ValueError or FileNotFoundError, in one line, for bad input.
     """
     check_count("budget", budget, 1, 10**18)
     check_count("verify", verify, 0, MOST_FRAMES)
@@ -113,6 +116,7 @@ def plan(
         "error_allowed": error,
         "resolutions": [_offer(f, r, budget, error) for f, r in zip(fronts, references, strict=True)],
         "choice": _row(front, choice),
+        "controls": [{"policy": label(c), "flops": price(c)} for c in trained.config.controls()],
         "front": rows,
     }
 

@@ -75,7 +75,9 @@ def restore(description: Mapping[str, Any]) -> PolicyConfig:
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"policy kind is {shown(kind)}: it must be {' or '.join(map(repr, KINDS))}")
     config: PolicyConfig | None = from_older(kind, settings)
-    return config or from_json(f"policy, of kind {kind},", KINDS[kind].config, settings)
+    declared: Any = KINDS[kind].config
+    settings = {"encoder": declared.encoder, **settings}  # the first files of this format have none
+    return config or from_json(f"policy, of kind {kind},", declared, settings)
 
 
 def by_path(tree: Any) -> Arrays:

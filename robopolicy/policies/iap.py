@@ -28,7 +28,7 @@ from robopolicy.policies.base import (
 )
 from robopolicy.policies.iap_config import HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, View
-from robopolicy.policies.iap_weights import Look, weights_of
+from robopolicy.policies.iap_weights import Look, Weights, weights_of
 from robopolicy.policies.multihead import unit
 from robopolicy.policies.patches import colours, cut, joined, places
 
@@ -93,8 +93,8 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
                 with jax.named_scope("encoder"):
-                    each = [_seen(config, view, read, output.mirrored).ravel() for output in reader.outputs]
-                    parts.append(jnp.stack(each))
+                    each = [_seen(config, weights, view, read, out.mirrored) for out in reader.outputs]
+                    parts.append(jnp.stack([seen.ravel() for seen in each]))
             with jax.named_scope("encoder"):
                 encoding = side_by_side([*parts, *inputs], axis=1)
                 hidden = jnp.tanh(weights.hidden(encoding)) if config.hidden else encoding
@@ -197,16 +197,21 @@ def _attended(
         return pixels * weight[:, None], by_pixel
 
 
-def _seen(config: IAPConfig, view: View, read: Array, mirrored: bool) -> Array:
+def _seen(config: IAPConfig, weights: Weights, view: View, read: Array, mirrored: bool) -> Array:
     """What an output reads of a camera; the same for a scene and, if `mirrored`, its mirror image."""
     if config.variant == "rank":
         return read * np.array([1.0] * (read.shape[1] - 1) + [-1.0 if mirrored else 1.0], np.float32)
     if config.variant == "mask":
         image = joined(read, config.camera(view.camera).shape, config.patch)
+        image = image.reshape(*image.shape[:2], -1)
     else:
         image = read.reshape(*config.grid(view), -1)
     (first, last), columns = config.region(view, config.patch), image.shape[1]
     part = image[:, columns - last : columns - first] if mirrored else image[:, first:last]
+    if config.encoder == "cnn":
+        return weights.convolutions[view.camera](part[:, ::-1] if mirrored else part)
+    if config.encoder == "relu":
+        part = jax.nn.relu(weights.pixels[view.camera](part))
     if view.cells is None:
         return jnp.mean(part, axis=1)
     rows, across = view.cells

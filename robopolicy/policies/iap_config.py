@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from itertools import chain
-from math import prod
+from math import ceil, log2, prod
 
 from robopolicy.attention import attention
 from robopolicy.naming import check_distinct, check_name, one_of
+from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, NO_VISION, PLAIN_ENCODERS
 from robopolicy.policies.iap_parts import (
     LARGEST_IMAGE,
     LARGEST_SCALE,
@@ -23,8 +24,9 @@ from robopolicy.settings import check_count, check_fields, check_number
 
 VARIANTS = ("mask", "rank", "trans")
 HEADS = {"choice": 3, "tanh": 1}  # numbers of the head for each action
-NO_VISION, NO_ATTENTION = "none", "all"
-CONTROLS = (NO_VISION, NO_ATTENTION)  # what stands in place of a mechanism
+ENCODERS = ("linear", *PLAIN_ENCODERS)
+CHANNELS = 4  # of `relu`, and of the first convolution; the others have twice as many
+LARGEST_READ = 8  # rows and columns that convolutions leave at most
 LARGEST_WIDTH, MOST_CAMERAS = 2048, 64
 
 
@@ -43,6 +45,8 @@ class IAPConfig:
       lateral_actions: actions that change sign in a mirror.
       variant: `mask` keeps the image and zeroes every token outside the top; `rank` passes the top tokens to
         the encoder in order of rank, with their places; `trans` passes ordinary attention output.
+      encoder: what reads the image that `mask` leaves: `linear` means of cells, `relu` the means of four
+        learned functions of each pixel, or `cnn`, convolutions of 3 x 3 with a stride of 2.
       patch: side of a token, pixels; it divides all images.
       head_dim: width of queries and keys.
       keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1].
@@ -64,6 +68,7 @@ class IAPConfig:
     lateral_inputs: tuple[str, ...] = ()
     lateral_actions: tuple[str, ...] = ()
     variant: str = "mask"
+    encoder: str = ENCODERS[0]
     patch: int = 2
     head_dim: int = 8
     keep: float = 0.5
@@ -77,6 +82,7 @@ class IAPConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         one_of("variant", self.variant, VARIANTS)
+        one_of("encoder", self.encoder, ENCODERS)
         one_of("head", self.head, HEADS)
         check_count("head_dim", self.head_dim, 1, LARGEST_WIDTH)
         check_count("hidden", self.hidden, 0, LARGEST_WIDTH)
@@ -93,10 +99,10 @@ class IAPConfig:
             self._check_reader(reader)
         if self.attends:
             attention(self.attention)
-        if self.attention == NO_ATTENTION and self.variant != "mask":
-            raise ValueError(
-                f"variant is {self.variant!r}: attention 'all' keeps all tokens, as 'mask' alone can"
-            )
+        if self.variant != "mask":
+            for name, value in (("attention", NO_ATTENTION), *(("encoder", e) for e in PLAIN_ENCODERS)):
+                if getattr(self, name) == value:
+                    raise ValueError(f"variant is {self.variant!r}: {name} {value!r} needs 'mask'")
 
     def _check_names(self) -> None:
         for name, least, most in (
@@ -163,6 +169,14 @@ class IAPConfig:
         """Whether it has attention: controls have none."""
         return self.attention not in CONTROLS
 
+    def controls(self) -> tuple[IAPConfig, ...]:
+        """The same policy without attention, with each encoder, and without images if it has other inputs."""
+        plain = replace(self, attention=NO_ATTENTION, variant="mask", encoder=ENCODERS[0])
+        controls = [replace(plain, encoder=encoder) for encoder in ENCODERS]
+        if all(reader.outputs[0].inputs for reader in self.readers):
+            controls.append(replace(plain, attention=NO_VISION))
+        return tuple(controls)
+
     @property
     def entries(self) -> tuple[str, ...]:
         """The entries of all vectors."""
@@ -214,8 +228,16 @@ class IAPConfig:
         channels = self.camera(view.camera).channels
         if self.variant == "rank":
             return self.kept(view) * (self.patch**2 * channels + 2)
-        cells = view.cells or (self._part(view, self.patch)[0], 1)
-        return prod(cells) * (self.head_dim if self.variant == "trans" else channels)
+        rows, columns = self._part(view, self.patch)
+        if self.encoder == "cnn":
+            stride = 2 ** self.convolutions(view)
+            return ceil(rows / stride) * ceil(columns / stride) * 2 * CHANNELS
+        width = {"linear": channels, "relu": CHANNELS}[self.encoder]
+        return prod(view.cells or (rows, 1)) * (self.head_dim if self.variant == "trans" else width)
+
+    def convolutions(self, view: View) -> int:
+        """Number of convolutions of `cnn`: two or more, until few rows and columns are left."""
+        return max(2, ceil(log2(max(self._part(view, self.patch)) / LARGEST_READ)))
 
     def region(self, view: View, patch: int) -> tuple[int, int]:
         """The columns [first, last) that are read: of pixels for `mask`, of tokens for `trans`."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
 
-from robopolicy.policies.iap_config import HEADS, IAPConfig
-from robopolicy.policies.iap_parts import Camera, Reader
+from robopolicy.policies.iap_config import CHANNELS, HEADS, IAPConfig
+from robopolicy.policies.iap_parts import Camera, Reader, View
 
 
 class Look(nnx.Module):
@@ -40,6 +42,22 @@ class Look(nnx.Module):
         self.key.kernel[...] = self.key.kernel[...] + tilt[:, None] * direction
 
 
+class Convolutions(nnx.Module):
+    """Parts [N, rows, columns, channels] of images to few rows and columns with more channels."""
+
+    def __init__(self, config: IAPConfig, view: View, rngs: nnx.Rngs) -> None:
+        count = config.convolutions(view)
+        widths = [config.camera(view.camera).channels, CHANNELS, *(count - 1) * [2 * CHANNELS]]
+        self.layers = nnx.List(
+            [nnx.Conv(*sizes, kernel_size=(3, 3), strides=2, rngs=rngs) for sizes in pairwise(widths)]
+        )
+
+    def __call__(self, parts: Array) -> Array:
+        for layer in self.layers:
+            parts = jax.nn.relu(layer(parts))
+        return parts
+
+
 class Weights(nnx.Module):
     """The trainable part of one reader."""
 
@@ -49,6 +67,17 @@ class Weights(nnx.Module):
         if config.attends:
             self.looks = nnx.Dict(
                 {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
+            )
+        if config.sees and config.encoder == "relu":
+            self.pixels = nnx.Dict(
+                {
+                    view.camera: nnx.Linear(config.camera(view.camera).channels, CHANNELS, rngs=rngs)
+                    for view in reader.views
+                }
+            )
+        if config.sees and config.encoder == "cnn":
+            self.convolutions = nnx.Dict(
+                {view.camera: Convolutions(config, view, rngs) for view in reader.views}
             )
         if config.hidden:
             self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)

@@ -23,42 +23,12 @@ from robopolicy.policies.base import Heads, Observation, PolicyFunctions, consta
 from robopolicy.policies.energy import HEADS
 from robopolicy.policies.multihead import Features, MultiHeadAttention
 from robopolicy.policies.patches import colours, cut
+from robopolicy.policies.token_blocks import Block, See, ignore
 from robopolicy.policies.vision_performer_config import (
-    NORMS,
     ImageInput,
     VisionPerformerConfig,
     statistics_shapes,
 )
-
-See = Callable[[str, Array], None]  # receives the name and the output of a layer
-
-
-def ignore(name: str, output: Array) -> None:
-    """See nothing."""
-
-
-class Block(nnx.Module):
-    """Attention and an MLP, each on normalised tokens and added to them (pre-norm)."""
-
-    def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs, dtype: str) -> None:
-        self.attention_norm = nnx.LayerNorm(config.width, rngs=rngs)
-        norm = NORMS[config.qk_norm]
-        self.attention = MultiHeadAttention(
-            config.attention, config.width, config.heads, rngs=rngs, norm_fn=norm, dtype=dtype
-        )
-        self.mlp_norm = nnx.LayerNorm(config.width, rngs=rngs)
-        self.expand = nnx.Linear(config.width, config.mlp, dtype=dtype, rngs=rngs)
-        self.contract = nnx.Linear(config.mlp, config.width, dtype=dtype, rngs=rngs)
-
-    def __call__(self, tokens: Array, see: See = ignore) -> Array:
-        with jax.named_scope("projections"):
-            attended = self.attention(self.attention_norm(tokens))
-        see("attention", attended)
-        with jax.named_scope("encoder"):
-            tokens = tokens + attended
-            output = self.contract(jax.nn.relu(self.expand(self.mlp_norm(tokens))))
-            see("mlp", output)
-            return tokens + output
 
 
 class Readout(nnx.Module):
@@ -80,18 +50,20 @@ class VisionPerformer(nnx.Module):
     def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs, dtype: str = "float32") -> None:
         self.config = config
         pixels = 3 * config.patch**2
-        self.patches = nnx.Dict(
-            {i.name: nnx.Linear(pixels, config.width, dtype=dtype, rngs=rngs) for i in config.images}
-        )
-        self.positions = nnx.Param(jnp.concatenate([_positions(config, image) for image in config.images]))
-        self.blocks = nnx.List([Block(config, rngs, dtype) for _ in range(config.depth)])
-        self.norm = nnx.LayerNorm(config.width, rngs=rngs)
-        self.readout = Readout(config, rngs)
-        # Two layers, each initialised for its own number of inputs: in one, thousands of numbers of an image
-        # would drown a few of the vectors.
-        self.seen = nnx.Linear(config.tokens * config.channels, config.encoding, rngs=rngs)
+        if config.sees:
+            self.patches = nnx.Dict(
+                {i.name: nnx.Linear(pixels, config.width, dtype=dtype, rngs=rngs) for i in config.images}
+            )
+            self.positions = nnx.Param(jnp.concatenate([_positions(config, i) for i in config.images]))
+            depth = 0 if config.encoder == "relu" else config.depth
+            self.blocks = nnx.List([Block(config, rngs, dtype) for _ in range(depth)])
+            self.norm = nnx.LayerNorm(config.width, rngs=rngs)
+            self.readout = Readout(config, rngs)
+            # Two layers, each initialised for its own number of inputs: in one, thousands of numbers of an
+            # image would drown a few of the vectors.
+            self.seen = nnx.Linear(config.tokens * config.channels, config.encoding, rngs=rngs)
         if config.vectors:
-            self.felt = nnx.Linear(config.numbers, config.encoding, use_bias=False, rngs=rngs)
+            self.felt = nnx.Linear(config.numbers, config.encoding, use_bias=not config.sees, rngs=rngs)
         self.head = HEADS[config.head](config.head_config).network(rngs)
 
     def encode(self, images: Observation, vectors: Array | None, see: See) -> Array:
@@ -99,17 +71,20 @@ class VisionPerformer(nnx.Module):
 
         Calls `see` with every layer's name and output, in order.
         """
-        tokens = self._tokens(images)
-        see("patches", tokens)
-        for number, block in enumerate(self.blocks):
-            tokens = block(tokens, partial(_see_in_block, see, number))
+        parts = []
+        if self.config.sees:
+            tokens = self._tokens(images)
+            see("patches", tokens)
+            for number, block in enumerate(self.blocks):
+                tokens = block(tokens, partial(_see_in_block, see, number))
+            with jax.named_scope("encoder"):
+                read = self.readout(self.norm(tokens))
+                see("readout", read)
+                parts.append(self.seen(read[None]))
         with jax.named_scope("encoder"):
-            read = self.readout(self.norm(tokens))
-            see("readout", read)
-            joint = self.seen(read[None])
             if vectors is not None:
-                joint = joint + self.felt(vectors[None])
-            encoding = jax.nn.relu(joint)[0]
+                parts.append(self.felt(vectors[None]))
+            encoding = jax.nn.relu(sum(parts[1:], parts[0]))[0]
         see("encoding", encoding)
         return encoding
 
@@ -118,7 +93,12 @@ class VisionPerformer(nnx.Module):
         return tuple(Heads(*attention.queries_and_keys(t)) for attention, t in self._attentions(images))
 
     def ranked(self, images: Observation) -> dict[str, Array]:
-        """How much tokens of images [H, W, 3] uint8 are attended to on average, [rows, columns] by name."""
+        """How much tokens of images [H, W, 3] uint8 are attended to on average, [rows, columns] by name.
+
+        It is empty for a policy without attention.
+        """
+        if not self.config.attends:
+            return {}
         ranks = [attention.rank(tokens) for attention, tokens in self._attentions(images)]
         mean, config = jnp.concatenate(ranks).mean(axis=0), self.config
         each = jnp.split(mean, np.cumsum(config.counts)[:-1])
@@ -126,6 +106,8 @@ class VisionPerformer(nnx.Module):
 
     def _attentions(self, images: Observation) -> Iterator[tuple[MultiHeadAttention, Array]]:
         """The attention of every block, and the tokens [L, width] that it reads."""
+        if not self.config.attends:
+            return
         tokens = self._tokens(images)
         for block in self.blocks:
             yield block.attention, block.attention_norm(tokens)
@@ -137,7 +119,8 @@ class VisionPerformer(nnx.Module):
                 self.patches[image.name](colours(cut(images[image.name], self.config.patch)))
                 for image in self.config.images
             ]
-            return side_by_side(each) + self.positions[...]
+            tokens = side_by_side(each) + self.positions[...]
+            return jax.nn.relu(tokens) if self.config.encoder == "relu" else tokens
 
 
 def _see_in_block(see: See, number: int, name: str, output: Array) -> None:

@@ -5,16 +5,18 @@ All classes raise ValueError in one line for a setting of another type or out of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from robopolicy.attention import attention
 from robopolicy.naming import check_distinct, check_name, one_of
+from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, NO_VISION, PLAIN_ENCODERS
 from robopolicy.policies.energy import HEADS, MOST, HeadConfig
 from robopolicy.policies.multihead import tempered, unit
 from robopolicy.policies.patches import check_patch, divisors
 from robopolicy.settings import check_count, check_fields
 
+ENCODERS = ("transformer", *PLAIN_ENCODERS)
 NORMS = {"unit": unit, "tempered": tempered}
 PRESETS: dict[str, dict[str, int]] = {
     "tiny": {"width": 32, "depth": 1, "heads": 2, "mlp": 64, "encoding": 32, "hidden": 32},
@@ -62,10 +64,13 @@ class VisionPerformerConfig:
     """Settings of the policy.
 
     Attributes:
-      attention: spec of the mechanism, exact `softmax` included.
+      attention: spec of the mechanism, exact `softmax` included; or a control: `none` reads vectors alone,
+        `all` all tokens, none of which reads another before the readout.
       images: the observed images, one or more; all their tokens attend to each other.
       vectors: the observed vectors.
       actions: numbers in an action.
+      encoder: `transformer`, or in place of it, with the attention `all`: `relu`, one layer on each token, or
+        `cnn`, whose blocks have a convolution of 3 x 3 tokens, separable, in place of attention.
       patch: side of a token, pixels; it divides all images.
       width: of tokens.
       depth: blocks of attention and MLP.
@@ -85,6 +90,7 @@ class VisionPerformerConfig:
     images: tuple[ImageInput, ...]
     vectors: tuple[VectorInput, ...]
     actions: int
+    encoder: str = ENCODERS[0]
     patch: int = 25
     width: int = 48
     depth: int = 2
@@ -119,7 +125,34 @@ class VisionPerformerConfig:
             check_count(what, number, 1, most)
         one_of("qk_norm", self.qk_norm, NORMS)
         one_of("head", self.head, HEADS)
-        attention(self.attention)
+        one_of("encoder", self.encoder, ENCODERS)
+        if self.attends:
+            attention(self.attention)
+        if self.encoder in PLAIN_ENCODERS and self.attention != NO_ATTENTION:
+            raise ValueError(
+                f"encoder is {self.encoder!r}: it has no attention, so attention must be {NO_ATTENTION!r}, "
+                f"not {self.attention!r}"
+            )
+        if not self.sees and not self.vectors:
+            raise ValueError(f"attention is {self.attention!r}: without vectors the policy reads nothing")
+
+    @property
+    def sees(self) -> bool:
+        """Whether it reads images."""
+        return self.attention != NO_VISION
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention: controls have none."""
+        return self.attention not in CONTROLS
+
+    def controls(self) -> tuple[VisionPerformerConfig, ...]:
+        """The same policy without attention, with each encoder, and without images if it has vectors."""
+        plain = replace(self, attention=NO_ATTENTION, encoder=ENCODERS[0])
+        controls = [replace(plain, encoder=encoder) for encoder in ENCODERS]
+        if self.vectors:
+            controls.append(replace(plain, attention=NO_VISION))
+        return tuple(controls)
 
     def grid(self, image: ImageInput) -> tuple[int, int]:
         """Rows and columns of tokens."""

@@ -152,10 +152,10 @@ def test_at_its_start_the_policy_walks_on_and_looks_at_the_gaps():
         assert np.asarray(shown["kept/front_depth"])[gap].mean() > 0.9
 
 
-@pytest.mark.parametrize("variant", ["mask", "trans"])
-def test_a_mirrored_scene_gives_the_other_sides_scores(variant):
+@pytest.mark.parametrize("read", [{}, {"variant": "trans"}, {"encoder": "relu"}, {"encoder": "cnn"}], ids=str)
+def test_a_mirrored_scene_gives_the_other_sides_scores(read):
     # A larger token has an inside, which a mirror turns round.
-    policy = iap(config("softmax", variant=variant, patch=1, leg_inputs=EVERY_INPUT), LEVEL)
+    policy = iap(config("softmax", patch=1, leg_inputs=EVERY_INPUT, **read), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)
     inspect = jax.jit(policy.inspect)
     for seed in range(3):

@@ -1,0 +1,25 @@
+"""Controls, which show what a part of a policy contributes by leaving it out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+NO_VISION, NO_ATTENTION = "none", "all"
+CONTROLS = (NO_VISION, NO_ATTENTION)  # what stands in place of a mechanism
+PLAIN_ENCODERS = ("relu", "cnn")  # the encoders of policies without attention
+
+
+def attending(config: Any, attention: str) -> Any:
+    """The settings `config` of a policy with the mechanism `attention`.
+
+    If they are of a control, its encoder becomes the default one.
+    """
+    encoder = config.encoder if config.attends else type(config).encoder
+    return replace(config, attention=attention, encoder=encoder)
+
+
+def label(config: Any) -> str:
+    """The spec of a policy's mechanism or control, and its encoder if that is not the default one."""
+    plain = config.encoder == type(config).encoder
+    return str(config.attention) if plain else f"{config.attention}, {config.encoder}"

@@ -1,0 +1,78 @@
+"""The blocks of a Vision-Performer: tokens read each other, then each passes an MLP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from robopolicy.policies.base import side_by_side
+from robopolicy.policies.multihead import MultiHeadAttention
+from robopolicy.policies.vision_performer_config import NORMS, VisionPerformerConfig
+
+See = Callable[[str, Array], None]  # receives the name and the output of a layer
+
+
+def ignore(name: str, output: Array) -> None:
+    """See nothing."""
+
+
+class Neighbours(nnx.Module):
+    """A separable convolution of 3 x 3 tokens of each image, with relu: [L, width] to [L, width]."""
+
+    def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs, dtype: str) -> None:
+        self.grids = tuple(config.grid(image) for image in config.images)
+        width = config.width
+        self.depthwise = nnx.Conv(
+            width, width, (3, 3), feature_group_count=width, use_bias=False, dtype=dtype, rngs=rngs
+        )
+        self.pointwise = nnx.Linear(width, width, dtype=dtype, rngs=rngs)
+
+    def __call__(self, tokens: Array) -> Array:
+        ends = list(accumulate(map(prod, self.grids)))
+        each = [
+            self.depthwise(part.reshape(*grid, -1)).reshape(part.shape)
+            for part, grid in zip(jnp.split(tokens, ends[:-1]), self.grids, strict=True)
+        ]
+        return jax.nn.relu(self.pointwise(side_by_side(each)))
+
+
+class Block(nnx.Module):
+    """Attention and an MLP, each on normalised tokens and added to them (pre-norm).
+
+    In place of attention, controls have a convolution or nothing.
+    """
+
+    def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs, dtype: str) -> None:
+        self.mixes = config.attends or config.encoder == "cnn"
+        if self.mixes:
+            self.attention_norm = nnx.LayerNorm(config.width, rngs=rngs)
+        self.attention: Any  # what mixes tokens
+        if config.attends:
+            norm = NORMS[config.qk_norm]
+            self.attention = MultiHeadAttention(
+                config.attention, config.width, config.heads, rngs=rngs, norm_fn=norm, dtype=dtype
+            )
+        elif self.mixes:
+            self.attention = Neighbours(config, rngs, dtype)
+        self.mlp_norm = nnx.LayerNorm(config.width, rngs=rngs)
+        self.expand = nnx.Linear(config.width, config.mlp, dtype=dtype, rngs=rngs)
+        self.contract = nnx.Linear(config.mlp, config.width, dtype=dtype, rngs=rngs)
+
+    def __call__(self, tokens: Array, see: See = ignore) -> Array:
+        if self.mixes:
+            with jax.named_scope("projections"):
+                mixed = self.attention(self.attention_norm(tokens))
+            see("attention", mixed)
+        with jax.named_scope("encoder"):
+            if self.mixes:
+                tokens = tokens + mixed
+            output = self.contract(jax.nn.relu(self.expand(self.mlp_norm(tokens))))
+            see("mlp", output)
+            return tokens + output

@@ -48,7 +48,9 @@ class ToyWorlds:
 
 
 class ToyPolicy:
-    """What a pool needs of a policy."""
+    """What a pool and the adapters need of a policy."""
+
+    parameters = np.zeros(PARAMETERS, np.float32)
 
     def __init__(self, normalised=()):
         self.functions = SimpleNamespace(normalised=normalised)

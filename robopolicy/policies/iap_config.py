@@ -45,8 +45,6 @@ class IAPConfig:
       lateral_actions: actions that change sign in a mirror.
       variant: `mask` keeps the image and zeroes every token outside the top; `rank` passes the top tokens to
         the encoder in order of rank, with their places; `trans` passes ordinary attention output.
-      encoder: what reads the image that `mask` leaves: `linear` means of cells, `relu` the means of four
-        learned functions of each pixel, or `cnn`, convolutions of 3 x 3 with a stride of 2.
       patch: side of a token, pixels; it divides all images.
       head_dim: width of queries and keys.
       keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1].
@@ -56,6 +54,8 @@ class IAPConfig:
       spread: standard deviation of the random part of the first query and key projections.
       calm: first lead of the score of 0, for `choice`.
       normalise: whether running statistics normalise the vectors.
+      encoder: what reads the image that `mask` leaves: `linear` means of cells, `relu` the means of four
+        learned functions of each pixel, or `cnn`, convolutions of 3 x 3 with a stride of 2.
 
     Raises ValueError in one line for a setting of another type, out of its range, or that fits no other.
     """
@@ -68,7 +68,6 @@ class IAPConfig:
     lateral_inputs: tuple[str, ...] = ()
     lateral_actions: tuple[str, ...] = ()
     variant: str = "mask"
-    encoder: str = ENCODERS[0]
     patch: int = 2
     head_dim: int = 8
     keep: float = 0.5
@@ -78,6 +77,7 @@ class IAPConfig:
     spread: float = 0.2
     calm: float = 0.3
     normalise: bool = False
+    encoder: str = ENCODERS[0]
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -69,8 +69,6 @@ class VisionPerformerConfig:
       images: the observed images, one or more; all their tokens attend to each other.
       vectors: the observed vectors.
       actions: numbers in an action.
-      encoder: `transformer`, or in place of it, with the attention `all`: `relu`, one layer on each token, or
-        `cnn`, whose blocks have a convolution of 3 x 3 tokens, separable, in place of attention.
       patch: side of a token, pixels; it divides all images.
       width: of tokens.
       depth: blocks of attention and MLP.
@@ -84,13 +82,14 @@ class VisionPerformerConfig:
       hidden: width of the head's hidden layers.
       samples: candidates of a search; for `autoregressive`, steps along a line.
       iterations: rounds of `derivative_free` after its first candidates; for `langevin`, its steps.
+      encoder: `transformer`, or in place of it, with the attention `all`: `relu`, one layer on each token, or
+        `cnn`, whose blocks have a convolution of 3 x 3 tokens, separable, in place of attention.
     """
 
     attention: str
     images: tuple[ImageInput, ...]
     vectors: tuple[VectorInput, ...]
     actions: int
-    encoder: str = ENCODERS[0]
     patch: int = 25
     width: int = 48
     depth: int = 2
@@ -103,6 +102,7 @@ class VisionPerformerConfig:
     hidden: int = 64
     samples: int = 128
     iterations: int = 3
+    encoder: str = ENCODERS[0]
 
     def __post_init__(self) -> None:
         check_fields(self)

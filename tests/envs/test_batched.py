@@ -1,5 +1,6 @@
 """The batch of worlds in JAX against the environment on MuJoCo: ticks, plans, closed loops, cameras."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -16,14 +17,18 @@ from robopolicy.envs.batched.mpc import Bounds, minimum
 from robopolicy.envs.batched.stones import CAUSES, SteppingStonesBatch
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics
+from robopolicy.envs.quadruped.difficulty import SensorConfig, with_blobs
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC
-from robopolicy.envs.quadruped.stepping_stones import PRESETS
+from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones
 from robopolicy.envs.quadruped.walker import standing_joints
 
 pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
 
 SEEDS = range(3)
 FAULTY = ("hard", "extreme")  # presets whose cameras have noise
+# The dust differs from `paper` in the images alone: the legs here, its noise and spots below.
+CONFIGS = {name: config for name, config in PRESETS.items() if "dust" not in name}
+CONFIGS["legs"] = replace(PRESETS["paper"], sensors=SensorConfig(legs=True))
 
 
 def state_of(data):
@@ -110,15 +115,16 @@ def test_the_plan_of_the_mpc_is_the_exact_minimum(monkeypatch, precision, most):
     assert bound > 5  # plans with a force on the side of its pyramid
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", CONFIGS)
 @pytest.mark.parametrize(("precision", "most"), [(64, 1e-7), (32, 1e-4)])
 def test_closed_loops_are_those_of_the_environment(preset, precision, most):
     with jax.enable_x64(precision == 64):
-        batch = SteppingStonesBatch(preset, dtype=jnp.float64 if precision == 64 else jnp.float32)
+        config, dtype = CONFIGS[preset], jnp.float64 if precision == 64 else jnp.float32
+        batch = SteppingStonesBatch(config=config, dtype=dtype)
         courses = batch.courses(SEEDS)
         reset, step = jax.jit(batch.reset), jax.jit(batch.step)
         walks, observation = reset(courses)
-        envs = [robopolicy.make("stepping-stones", engine="mujoco", preset=preset).unwrapped for _ in SEEDS]
+        envs = [SteppingStones("mujoco", config=config) for _ in SEEDS]
         expected = [env.reset(seed=seed)[0] for env, seed in zip(envs, SEEDS, strict=True)]
         running, totals, causes = set(SEEDS), np.zeros(len(SEEDS)), [""] * len(SEEDS)
         rng = np.random.default_rng(5)
@@ -173,6 +179,21 @@ def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():
         relative = (seen[kept] - depth[kept]) / depth[kept] ** 2
         assert abs(relative.std() / sensors.noise - 1) < 4 / np.sqrt(2 * kept.sum())
         assert abs(relative.mean()) < 4 * sensors.noise / np.sqrt(kept.sum())
+
+
+def test_spots_are_those_of_the_environment():
+    config, rng = PRESETS["dust-thick"].sensors, np.random.default_rng(0)
+    image, draws = rng.uniform(0.0, 2.0, (24, 32)).astype(np.float32), rng.random((10, 4), np.float32)
+    ours = jax.jit(lambda image, draws: with_blobs(config, image, draws, 2.0, jnp))(image, draws)
+    np.testing.assert_allclose(ours, with_blobs(config, image, draws, 2.0, np), atol=1e-6)
+    batch = SteppingStonesBatch("dust")
+    _, seen = jax.jit(batch.reset)(batch.courses([7, 8]))
+    plain = SteppingStonesBatch(config=replace(PRESETS["dust"], sensors=SensorConfig(legs=True)))
+    _, clean = jax.jit(plain.reset)(plain.courses([7, 8]))
+    wrong = np.abs(np.asarray(seen["belly_depth"]) - clean["belly_depth"]).reshape(2, -1) > 0.05
+    assert wrong.any(axis=1).all()
+    assert wrong.mean() < 0.5
+    assert (wrong[0] != wrong[1]).any()
 
 
 def test_a_world_that_diverges_falls_and_leaves_the_others_as_they_are():

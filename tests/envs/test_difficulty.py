@@ -1,5 +1,7 @@
 """What makes episodes harder: disturbances, imperfect cameras, and the presets that combine them."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ from installed_engines import EACH_OF_QUADRUPEDS
 
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig
+from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
+from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones, SteppingStonesConfig
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
@@ -55,6 +58,46 @@ def test_dropout_reads_zero_at_its_rate():
     images = np.array([i["front_depth"] for i in seen(SensorConfig(dropout=0.1), frames=200)])
     # 150 000 pixels: a standard error of 0.0008.
     assert np.mean(images == 0.0) == pytest.approx(0.1, abs=0.004)
+
+
+def test_spots_of_wrong_depth_are_few_and_elsewhere_in_every_image():
+    clean = np.array([i["belly_depth"] for i in seen(SensorConfig(), frames=50)])
+    config = SensorConfig(blobs=3, blob_radius=(2.0, 2.0), blob_error=0.2)
+    wrong = np.array([i["belly_depth"] for i in seen(config, frames=50)]) - clean
+    assert 0.15 < np.abs(wrong).max() <= 3 * 0.2  # where spots overlap, errors add
+    # A disc of radius 2 covers 13 pixels or fewer, and less at an edge of the image.
+    count = (wrong != 0).reshape(50, -1).sum(axis=1)
+    assert 15 < count.mean() <= count.max() <= 39
+    assert (wrong != 0).any(axis=0).mean() > 0.5
+
+
+def test_cameras_see_legs_where_they_are():
+    # One ball straight below the belly camera, one far off its images.
+    base, below = np.array([0.3, 0.0, 0.42]), np.array([[0.3, 0.0, 0.2], [5.0, 0.0, 0.2]])
+    camera = DepthCamera(CAMERAS["belly_depth"])
+    clean, image = camera.image(GROUND, base, 0.0), camera.image(GROUND, base, 0.0, below)
+    rows, columns = np.nonzero(image != clean)
+    assert set(rows) <= {9, 10, 11, 12, 13, 14}
+    assert set(columns) <= {13, 14, 15, 16, 17, 18}
+    # From the camera, 5 cm below the base, to the top of the ball.
+    assert image.min() == pytest.approx(0.37 - 0.2 - LIMB_RADIUS, abs=2e-3)
+
+
+def test_legs_hide_stones_on_dust_and_nowhere_else():
+    images = {}
+    for name in ("paper", "dust"):
+        config = PRESETS[name]
+        config = replace(config, sensors=replace(config.sensors, noise=0.0, blobs=0))
+        env = SteppingStones("mujoco", config=config)
+        images[name] = env.reset(seed=0)[0]["belly_depth"]
+        feet = env.walker.reading.feet
+    nearer = images["paper"] - images["dust"]
+    assert (nearer >= 0).all()
+    hidden = nearer > 0.02
+    assert 0.03 < hidden.mean() < 0.4
+    # Standing, the left legs are in the left half of the image, and as large as the right ones.
+    assert hidden[:, :16].sum() == pytest.approx(hidden[:, 16:].sum(), rel=0.1)
+    assert feet[1, 1] > 0.1
 
 
 def test_a_mount_has_one_error_for_the_whole_episode():

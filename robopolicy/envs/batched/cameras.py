@@ -8,16 +8,19 @@ from jax import lax
 
 from robopolicy.envs.batched.dynamics import Array
 from robopolicy.envs.quadruped.cameras import CameraConfig
+from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 
 NEAREST = 8  # stones that an image is made of
 STEEP = 1e-12  # component of a ray below which it is parallel to a face
 
 
-def image(config: CameraConfig, tilt: Array, eye: Array, yaw: Array, stones: Array, floor: Array) -> Array:
+def image(
+    config: CameraConfig, tilt: Array, eye: Array, yaw: Array, stones: Array, floor: Array, balls: Array
+) -> Array:
     """Depth [height, width] (m) from `eye` [3] (m, world), with the mount turned by `yaw` (rad).
 
     tilt: of the optical axis from straight down (rad). stones: [B, 8] and floor: [8], boxes as rows of
-    centre, half extents (m), and cosine and sine of the yaw.
+    centre, half extents (m), and cosine and sine of the yaw. balls: [L, 3] (m, world), of the legs.
     """
     right, down = np.tan(np.radians(config.fields) / 2)
     u = ((np.arange(config.width) + 0.5) / config.width * 2 - 1) * right
@@ -36,6 +39,18 @@ def image(config: CameraConfig, tilt: Array, eye: Array, yaw: Array, stones: Arr
         return jnp.minimum(depth, _entered(eye, rays, box)), None
 
     depth, _ = lax.scan(nearer, jnp.full(rays.shape[1:], config.reach, rays.dtype), boxes)
+    if not len(balls):
+        return depth
+    square = jnp.sum(rays**2, axis=0)
+
+    def before(depth: Array, ball: Array) -> tuple[Array, None]:
+        offset = eye - ball
+        towards = jnp.tensordot(offset, rays, 1)
+        root = towards**2 - square * (offset @ offset - LIMB_RADIUS**2)
+        entered = (-towards - jnp.sqrt(jnp.maximum(root, 0.0))) / square
+        return jnp.where((root > 0) & (towards < 0), jnp.minimum(depth, entered), depth), None
+
+    depth, _ = lax.scan(before, depth, balls)
     return depth
 
 

@@ -34,10 +34,12 @@ from robopolicy.envs.batched.walker import (
     commands,
     desired_velocity,
     hips_ahead,
+    leg_balls,
     read,
 )
 from robopolicy.envs.physics.mujoco import MujocoConfig
 from robopolicy.envs.quadruped.cameras import CAMERAS
+from robopolicy.envs.quadruped.difficulty import with_blobs
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stepping_stones import BOUND, PRESETS, SteppingStonesConfig
@@ -56,7 +58,8 @@ class Walk(NamedTuple):
     Attributes:
       body: the robot. lift_offs, landings: [4, 3] (m, world) of the feet's swings. forces: [4, 3] (N) of the
         MPC's last plan.
-      previous: [4], the last action. seen: [H, 4], place (m) and yaw (rad) of the base, the oldest first.
+      previous: [4], the last action. seen: [H, 4] or more, `_pose` of the last control periods, the oldest
+        first.
       cause: [], index in `CAUSES`. total: [], the return. distance: [] (m).
       unsettled: [], plans whose active set has not settled. key: of the cameras' noise.
     """
@@ -133,8 +136,9 @@ class SteppingStonesBatch:
         upright = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
         place = jnp.array([0.0, 0.0, height + RAISED * jnp.finfo(dtype).eps], dtype)
         body = State(place, upright, joints, zeros, zeros, jnp.zeros_like(joints))
-        feet, place = read(body).feet_world, jnp.append(body.position, 0.0).astype(dtype)
-        seen, zero = jnp.broadcast_to(place, (1 + self._delay, 4)), jnp.zeros((), dtype)
+        reading, zero = read(body), jnp.zeros((), dtype)
+        feet, place = reading.feet_world, self._pose(reading).astype(dtype)
+        seen = jnp.broadcast_to(place, (1 + self._delay, len(place)))
         count = jnp.array(0)
         previous = jnp.zeros(len(LEGS), dtype)
         return Walk(body, feet, feet, 0 * feet, previous, seen, count, zero, zero, count, key)
@@ -216,7 +220,7 @@ class SteppingStonesBatch:
         body = lax.fori_loop(0, self.engine.substeps, advance, walk.body)
         reading = read(body)
         lost = self._lost(course, reading, now.touches)
-        place = jnp.append(reading.position, reading.attitude[2])
+        place = self._pose(reading)
         walk = walk._replace(
             body=body,
             lift_offs=lift_offs,
@@ -227,6 +231,14 @@ class SteppingStonesBatch:
             unsettled=walk.unsettled + ~has_settled,
         )
         return walk, lost
+
+    def _pose(self, reading: Reading) -> Array:
+        """What the cameras need: place (m) and yaw (rad) of the base and, if they see them, of the legs."""
+        parts = [reading.position, reading.attitude[2:]]
+        if self.config.sensors.legs:
+            in_yaw = leg_balls(reading.joints) @ reading.base_to_yaw.T
+            parts.append((reading.position + in_yaw @ reading.to_yaw).ravel())
+        return jnp.concatenate(parts)
 
     def _push(self, course: Course, time: Array) -> Array:
         seconds = self.config.disturbances.push_seconds
@@ -278,19 +290,23 @@ class SteppingStonesBatch:
 
     def _images(self, tick: Array, course: Course, walk: Walk) -> dict[str, Array]:
         place, yaw, sensors = walk.seen[0, :3], walk.seen[0, 3], self.config.sensors
+        balls = walk.seen[0, 4:].reshape(-1, 3)
         c, s = jnp.cos(yaw), jnp.sin(yaw)
         turn = jnp.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]], self.dtype)
         images = {}
-        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 2 * len(CAMERAS))
+        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 3 * len(CAMERAS))
         for index, (name, camera) in enumerate(CAMERAS.items()):
             eye = place + course.eyes[index] @ turn
-            depth = image(camera, course.tilts[index], eye, yaw, course.stones, course.floor)
+            depth = image(camera, course.tilts[index], eye, yaw, course.stones, course.floor, balls)
             if sensors.noise:
-                noise = jax.random.normal(keys[2 * index], depth.shape, depth.dtype)
+                noise = jax.random.normal(keys[3 * index], depth.shape, depth.dtype)
                 depth = jnp.clip(depth + sensors.noise * depth**2 * noise, 0.0, camera.reach)
             if sensors.dropout:
-                is_lost = jax.random.uniform(keys[2 * index + 1], depth.shape) < sensors.dropout
+                is_lost = jax.random.uniform(keys[3 * index + 1], depth.shape) < sensors.dropout
                 depth = jnp.where(is_lost, 0.0, depth)
+            if sensors.blobs:
+                draws = jax.random.uniform(keys[3 * index + 2], (sensors.blobs, 4), depth.dtype)
+                depth = with_blobs(sensors, depth, draws, camera.reach, jnp)
             images[name] = depth.astype(jnp.float32)
         return images
 

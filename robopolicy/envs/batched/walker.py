@@ -14,6 +14,7 @@ from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.dynamics import Array, State, matrix
 from robopolicy.envs.quadruped import gait
 from robopolicy.envs.quadruped.kinematics import (
+    BALLS,
     HIPS,
     LATERAL,
     LEG_PLANE,
@@ -23,6 +24,7 @@ from robopolicy.envs.quadruped.kinematics import (
     SIDE,
     THIGH,
     THIGH_ANGLE,
+    limbs,
 )
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.walker import WalkerConfig
@@ -124,6 +126,16 @@ def _legs(joints: Array) -> tuple[Array, Array, Array, Array]:
     c, s = jnp.cos(roll), jnp.sin(roll)
     toes = jnp.stack([x, c * LEG_PLANE - s * down, s * LEG_PLANE + c * down], axis=1)
     return HIPS + toes, roll, thigh, shank
+
+
+def leg_balls(joints: Array) -> Array:
+    """As `kinematics.leg_balls`."""
+    toes, roll, thigh, _ = _legs(joints)
+    c, s = jnp.cos(roll), jnp.sin(roll)
+    zero, drop = jnp.zeros_like(c), THIGH * jnp.cos(thigh)
+    planes = HIPS + LEG_PLANE[:, None] * jnp.stack([zero, c, s], axis=1)
+    knees = planes + jnp.stack([-THIGH * jnp.sin(thigh), drop * s, -drop * c], axis=1)
+    return jnp.concatenate(limbs(planes, knees, toes)).reshape(BALLS, 3)
 
 
 def jacobians(joints: Array) -> Array:

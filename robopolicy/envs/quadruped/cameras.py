@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array, Box
+from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 from robopolicy.envs.quadruped.terrain import Terrain
 
 
@@ -31,6 +32,7 @@ class CameraConfig:
 
 FRONT = CameraConfig(position=(0.25, 0.0, 0.0), tilt=30.0, fields=(75.0, 75.0))
 BELLY = CameraConfig(position=(0.0, 0.0, -0.05), tilt=0.0, fields=(90.0, 80.0))
+NO_BALLS = np.empty((0, 3))
 CAMERAS = {"front_depth": FRONT, "belly_depth": BELLY}
 
 
@@ -57,11 +59,13 @@ class DepthCamera:
         turn = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
         return base + np.array(self.config.position) @ turn, self.rays @ turn
 
-    def image(self, ground: Ground, base: Array, yaw: float) -> NDArray[np.float32]:
-        """Depth image [height, width] (m) of `ground`, without the robot's own legs."""
+    def image(self, ground: Ground, base: Array, yaw: float, balls: Array = NO_BALLS) -> NDArray[np.float32]:
+        """Depth image [height, width] (m) of `ground`, and of `balls` [N, 3] (m, world) of the legs."""
         config = self.config
         eye, rays = self.pose(base, yaw)
         depth = _depths(eye, rays, ground.near(eye[0], self._farthest), config.reach)
+        if len(balls):
+            depth = np.minimum(depth, _ball_depths(eye, rays, balls, config.reach))
         return depth.reshape(config.height, config.width)
 
     def level_image(self, height: float) -> NDArray[np.float32]:
@@ -119,6 +123,23 @@ def _depths(eye: Array, rays: Array, boxes: Array, reach: float) -> NDArray[np.f
             if 0.0 < enter < min(leave, leave_x, leave_y) and enter < nearest:
                 nearest = enter
         depths[i] = nearest
+    return depths
+
+
+@numba.njit(cache=True)
+def _ball_depths(eye: Array, rays: Array, balls: Array, reach: float) -> NDArray[np.float32]:
+    """Depth [N] at which rays from `eye` [3] along `rays` [N, 3] enter a ball [B, 3], at most `reach`."""
+    depths = np.full(len(rays), reach, np.float32)
+    for ball in balls:
+        x, y, z = eye[0] - ball[0], eye[1] - ball[1], eye[2] - ball[2]
+        outside = x * x + y * y + z * z - LIMB_RADIUS**2
+        for i in range(len(rays)):
+            ray = rays[i]
+            square = ray[0] * ray[0] + ray[1] * ray[1] + ray[2] * ray[2]
+            towards = x * ray[0] + y * ray[1] + z * ray[2]
+            root = towards * towards - square * outside
+            if root > 0.0 > towards:
+                depths[i] = min(depths[i], (-towards - np.sqrt(root)) / square)
     return depths
 
 

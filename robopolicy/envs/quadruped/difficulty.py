@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array, Conditions
-from robopolicy.envs.quadruped.cameras import CameraConfig, DepthCamera, Ground
-from robopolicy.settings import check_interval, check_number
+from robopolicy.envs.quadruped.cameras import NO_BALLS, CameraConfig, DepthCamera, Ground
+from robopolicy.settings import check_count, check_interval, check_number
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ class SensorConfig:
     latency: float = 0.0  # s from exposure to observation
     mount_shift: float = 0.0  # m, largest error of a camera's position along each axis; one draw per episode
     mount_tilt: float = 0.0  # deg, largest error of its tilt
+    blobs: int = 0  # spots of wrong depth in each image, at random places
+    blob_radius: tuple[float, float] = (1.0, 4.0)  # pixels
+    blob_error: float = 0.3  # m, largest error of the depth in a spot
+    legs: bool = False  # whether the cameras see the robot's legs
 
     def __post_init__(self) -> None:
         check_number("noise", self.noise, 0.0)
@@ -87,6 +92,9 @@ class SensorConfig:
         check_number("latency", self.latency, 0.0, 1.0)
         check_number("mount_shift", self.mount_shift, 0.0)
         check_number("mount_tilt", self.mount_tilt, 0.0, 20.0)
+        check_count("blobs", self.blobs, 0, 1000)
+        check_interval("blob_radius", self.blob_radius, 0.0)
+        check_number("blob_error", self.blob_error, 0.0)
 
 
 class Sensors:
@@ -103,17 +111,17 @@ class Sensors:
         self._config = config
         self._rng = rng
         self.cameras = {name: DepthCamera(_mounted(camera, config, rng)) for name, camera in cameras.items()}
-        self._poses: deque[tuple[Array, float]] = deque(maxlen=1 + round(config.latency / period))
+        self._seen: deque[tuple[Array, float, Array]] = deque(maxlen=1 + round(config.latency / period))
 
-    def see(self, base: Array, yaw: float) -> None:
-        """Record the pose of the base, one per period."""
-        self._poses.append((base, yaw))
+    def see(self, base: Array, yaw: float, balls: Array = NO_BALLS) -> None:
+        """Record the pose of the base and the `balls` [N, 3] (m, world) of the legs, one per period."""
+        self._seen.append((base, yaw, balls))
 
     def images(self, ground: Ground) -> dict[str, NDArray[np.float32]]:
         """Depth images [height, width] (m) by camera, delayed by the latency or from the first pose."""
-        base, yaw = self._poses[0]
+        seen = self._seen[0]
         return {
-            name: self._with_faults(camera.image(ground, base, yaw), camera.config.reach)
+            name: self._with_faults(camera.image(ground, *seen), camera.config.reach)
             for name, camera in self.cameras.items()
         }
 
@@ -124,7 +132,25 @@ class Sensors:
             image = np.clip(noisy, 0.0, reach).astype(np.float32)
         if config.dropout:
             image = np.where(rng.random(image.shape) < config.dropout, np.float32(0.0), image)
+        if config.blobs:
+            image = with_blobs(config, image, rng.random((config.blobs, 4), np.float32), reach, np)
         return image
+
+
+def with_blobs(config: SensorConfig, image: Any, draws: Any, reach: float, arrays: Any) -> Any:
+    """An image [height, width] (m) with spots of wrong depth. `arrays` is NumPy or its counterpart in JAX.
+
+    draws: row, column, radius and error of each spot, [blobs, 4] in [0, 1).
+    """
+    height, width = image.shape
+    rows, columns = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
+    low, high = config.blob_radius
+    for row, column, size, error in draws:
+        radius = low + (high - low) * size
+        is_in = (rows - height * row) ** 2 + (columns - width * column) ** 2 < radius**2
+        wrong = arrays.clip(image + config.blob_error * (2 * error - 1), 0.0, reach)
+        image = arrays.where(is_in, wrong, image).astype(image.dtype)
+    return image
 
 
 def _mounted(camera: CameraConfig, config: SensorConfig, rng: np.random.Generator) -> CameraConfig:

@@ -6,6 +6,8 @@ Legs are in the order FR, FL, RR, RL; joints are abduction, hip, knee (rad). The
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -26,6 +28,9 @@ LEG_PLANE = SIDE * LATERAL
 THIGH, THIGH_ANGLE = np.hypot(0.20833, 0.1422), np.arctan2(0.1422, 0.20833)  # m, rad from straight down
 SHANK, SHANK_ANGLE = np.hypot(0.25, 0.022), np.arctan2(0.022, 0.25)
 FOOT_RADIUS = 0.03  # m
+# What cameras see of the legs: balls along thighs and shanks, 6 cm apart.
+LIMB_RADIUS, PARTS = 0.035, 4
+BALLS = 2 * 4 * PARTS
 
 
 @numba.njit(cache=True)
@@ -48,6 +53,17 @@ def leg_lines(joints: Array) -> Array:
     knees = plane + THIGH * np.cos(thigh)[:, None] * down
     knees[:, 0] -= THIGH * np.sin(thigh)
     return np.stack([HIPS, plane, knees, foot_positions(joints)], axis=1)
+
+
+def leg_balls(joints: Array) -> Array:
+    """Centres [BALLS, 3] (m, base frame) of the balls of `LIMB_RADIUS` that cameras see of the legs."""
+    return np.concatenate(limbs(*np.moveaxis(leg_lines(joints), 1, 0)[1:])).reshape(BALLS, 3)
+
+
+def limbs(planes: Any, knees: Any, toes: Any) -> tuple[Any, Any]:
+    """Places [PARTS, 4, 3] along the thighs and along the shanks, from points [4, 3] of all legs."""
+    parts = np.arange(1, PARTS + 1)[:, None, None] / PARTS
+    return planes + parts * (knees - planes), knees + parts * (toes - knees)
 
 
 @numba.njit(cache=True)

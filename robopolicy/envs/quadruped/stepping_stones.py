@@ -18,10 +18,10 @@ from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
 from robopolicy.envs.physics import loaded, make_physics
 from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
-from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
+from robopolicy.envs.quadruped.cameras import CAMERAS, NO_BALLS, DepthCamera, Ground
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_balls
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
@@ -74,6 +74,8 @@ class SteppingStonesConfig:
 PRESETS = {
     "paper": SteppingStonesConfig(),
     "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
+    "dust": SteppingStonesConfig(sensors=SensorConfig(noise=0.01, blobs=4, legs=True)),
+    "dust-thick": SteppingStonesConfig(sensors=SensorConfig(noise=0.02, blobs=10, legs=True)),
     "hard": SteppingStonesConfig(
         terrain=TerrainConfig(length=(0.45, 0.75), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
         disturbances=DisturbanceConfig(
@@ -275,8 +277,11 @@ class SteppingStones(SimulatedTask):
         return {**self.sensors.images(self._ground), "proprioception": bounded}
 
     def _look(self) -> None:
-        reading = self.walker.reading
-        self.sensors.see(reading.position, float(reading.attitude[2]))
+        reading, balls = self.walker.reading, NO_BALLS
+        if self.config.sensors.legs:
+            in_yaw = leg_balls(reading.joints) @ reading.base_to_yaw.T
+            balls = reading.position + in_yaw @ reading.to_yaw
+        self.sensors.see(reading.position, float(reading.attitude[2]), balls)
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4]."""

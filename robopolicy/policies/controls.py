@@ -10,6 +10,22 @@ CONTROLS = (NO_VISION, NO_ATTENTION)  # what stands in place of a mechanism
 PLAIN_ENCODERS = ("relu", "cnn")  # the encoders of policies without attention
 
 
+class Looking:
+    """What a policy does with its images, from its mechanism or control."""
+
+    attention: str
+
+    @property
+    def sees(self) -> bool:
+        """Whether it reads images."""
+        return self.attention != NO_VISION
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention: controls have none."""
+        return self.attention not in CONTROLS
+
+
 def attending(config: Any, attention: str) -> Any:
     """The settings `config` of a policy with the mechanism `attention`.
 

@@ -8,7 +8,7 @@ from math import ceil, log2, prod
 
 from robopolicy.attention import attention
 from robopolicy.naming import check_distinct, check_name, one_of
-from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, NO_VISION, PLAIN_ENCODERS
+from robopolicy.policies.controls import NO_ATTENTION, NO_VISION, PLAIN_ENCODERS, Looking
 from robopolicy.policies.iap_parts import (
     LARGEST_IMAGE,
     LARGEST_SCALE,
@@ -31,7 +31,7 @@ LARGEST_WIDTH, MOST_CAMERAS = 2048, 64
 
 
 @dataclass(frozen=True)
-class IAPConfig:
+class IAPConfig(Looking):
     """Settings of the policy.
 
     Attributes:
@@ -158,16 +158,6 @@ class IAPConfig:
                 )
         if not (self.encoded(reader) or reader.outputs[0].inputs):
             raise ValueError(f"reader {reader.name!r} reads nothing: it must have views or inputs")
-
-    @property
-    def sees(self) -> bool:
-        """Whether it reads images."""
-        return self.attention != NO_VISION
-
-    @property
-    def attends(self) -> bool:
-        """Whether it has attention: controls have none."""
-        return self.attention not in CONTROLS
 
     def controls(self) -> tuple[IAPConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has other inputs."""

@@ -10,7 +10,7 @@ from math import prod
 
 from robopolicy.attention import attention
 from robopolicy.naming import check_distinct, check_name, one_of
-from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, NO_VISION, PLAIN_ENCODERS
+from robopolicy.policies.controls import NO_ATTENTION, NO_VISION, PLAIN_ENCODERS, Looking
 from robopolicy.policies.energy import HEADS, MOST, HeadConfig
 from robopolicy.policies.multihead import tempered, unit
 from robopolicy.policies.patches import check_patch, divisors
@@ -60,7 +60,7 @@ class VectorInput:
 
 
 @dataclass(frozen=True)
-class VisionPerformerConfig:
+class VisionPerformerConfig(Looking):
     """Settings of the policy.
 
     Attributes:
@@ -135,16 +135,6 @@ class VisionPerformerConfig:
             )
         if not self.sees and not self.vectors:
             raise ValueError(f"attention is {self.attention!r}: without vectors the policy reads nothing")
-
-    @property
-    def sees(self) -> bool:
-        """Whether it reads images."""
-        return self.attention != NO_VISION
-
-    @property
-    def attends(self) -> bool:
-        """Whether it has attention: controls have none."""
-        return self.attention not in CONTROLS
 
     def controls(self) -> tuple[VisionPerformerConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has vectors."""

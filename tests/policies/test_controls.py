@@ -8,7 +8,7 @@ from robopolicy.bundles.onnx import export_policy
 from robopolicy.costs.flops import count_step
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.base import flatten, unflatten
-from robopolicy.policies.catalogue import blank_policy, describe, functions_of, restore
+from robopolicy.policies.catalogue import blank_policy, by_path, describe, functions_of, restore
 from robopolicy.policies.controls import attending, label
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
@@ -111,6 +111,19 @@ def test_tokens_of_a_control_read_their_neighbours_at_most(encoder, reach):
     rows, columns = np.nonzero((read[0] != read[1]).reshape(4, 6, 2).any(axis=2))
     assert len(rows) > 0
     assert np.abs(rows - 1).max() == np.abs(columns - 2).max() == reach
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("control", SMALL.controls(), ids=label)
+def test_cloning_trains_every_parameter_of_a_control(control):
+    learner = vision_performer(control, KNOWN)
+    parameters, features = learner.policy.init(KEY), learner.policy.init_features(KEY)
+    image = np.random.default_rng(0).integers(0, 256, (24, 36, 3), np.uint8)
+    seen, action = {"image": image, "poses": np.full(5, 0.3, np.float32)}, np.array([0.5, -0.5, 0.1])
+    slopes = jax.jit(jax.grad(learner.loss), static_argnums=5)(parameters, features, seen, action, KEY, 16)
+    for path, slope in by_path(slopes).items():
+        assert np.isfinite(slope).all(), path
+        assert np.abs(slope).max() > 0, path
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class FilmedEpisode:
         self.flops = None if policy is None else count_step(policy.functions).total
         self.title = Path(self.player.name).name
         if policy is not None:
-            self.title += f": {policy.config.attention}"
+            self.title += f": {policy.config.label}"
         environment = environment.showing(self.player.shapes)
         with opened(environment, None) as env:
             check_match(policy, task_of(env), environment.task)

@@ -18,7 +18,7 @@ from robopolicy.experiments.runs import find_run, load, task_of
 from robopolicy.experiments.tables import aligned
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
-from robopolicy.policies.controls import NO_ATTENTION, PLAIN_ENCODERS, attending, label
+from robopolicy.policies.controls import NO_ATTENTION, PLAIN_ENCODERS, attending
 from robopolicy.training.capacity import check_fits
 from robopolicy.writing import write_atomically
 
@@ -165,7 +165,7 @@ def row(subject: Subject, per_second: bool) -> Row:
         "task": subject.task,
         "attention": config.attention,
         "encoder": config.encoder,
-        "label": label(config),
+        "label": config.label,
         **{name: settings[name] for name in ("variant", "head") if name in settings},
         "tokens": config.tokens,
         "parameters": parameter_count(policy),

@@ -16,6 +16,7 @@ from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, task_of
 from robopolicy.naming import one_of
+from robopolicy.policies.controls import label
 from robopolicy.training import bc, es
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
 from robopolicy.training.metrics import read
@@ -90,8 +91,9 @@ class Run(NamedTuple):
 
     @property
     def attention(self) -> str:
-        """The mechanism of its policy."""
-        return str(self.config["policy"]["attention"])
+        """The mechanism or control of its policy."""
+        policy = self.config["policy"]
+        return label(str(policy["attention"]), str(policy.get("encoder")))
 
     @property
     def seed(self) -> Any:

@@ -16,7 +16,6 @@ from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
 from robopolicy.plan.resolutions import head_dims, resolutions
 from robopolicy.plan.search import EXACT, Choice, Front, Search, check_budget, choose, head_dim_of
-from robopolicy.policies.controls import label
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count, check_number
 
@@ -116,7 +115,7 @@ def plan(
         "error_allowed": error,
         "resolutions": [_offer(f, r, budget, error) for f, r in zip(fronts, references, strict=True)],
         "choice": _row(front, choice),
-        "controls": [{"policy": label(c), "flops": price(c)} for c in trained.config.controls()],
+        "controls": [{"policy": c.label, "flops": price(c)} for c in trained.config.controls()],
         "front": rows,
     }
 

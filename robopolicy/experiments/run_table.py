@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from robopolicy.policies.controls import label
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.run_status import DAMAGED, status
 
@@ -53,7 +54,8 @@ def run_row(name: str, path: Path) -> Row:
         config = RunFolder(path).config()
         policy = config.get("policy")
         row["task"] = config.get("task")
-        row["attention"] = policy.get("attention") if isinstance(policy, dict) else None
+        if isinstance(policy, dict) and policy.get("attention") is not None:
+            row["attention"] = label(str(policy["attention"]), str(policy.get("encoder")))
         state = status(RunFolder(path))
         row |= {
             part: getattr(state, part)

@@ -14,6 +14,7 @@ class Looking:
     """What a policy does with its images, from its mechanism or control."""
 
     attention: str
+    encoder: str
 
     @property
     def sees(self) -> bool:
@@ -25,6 +26,11 @@ class Looking:
         """Whether it has attention: controls have none."""
         return self.attention not in CONTROLS
 
+    @property
+    def label(self) -> str:
+        """What it is called in tables and films."""
+        return label(self.attention, self.encoder)
+
 
 def attending(config: Any, attention: str) -> Any:
     """The settings `config` of a policy with the mechanism `attention`.
@@ -35,7 +41,6 @@ def attending(config: Any, attention: str) -> Any:
     return replace(config, attention=attention, encoder=encoder)
 
 
-def label(config: Any) -> str:
-    """The spec of a policy's mechanism or control, and its encoder if that is not the default one."""
-    plain = config.encoder == type(config).encoder
-    return str(config.attention) if plain else f"{config.attention}, {config.encoder}"
+def label(attention: str, encoder: str) -> str:
+    """A policy's mechanism or control, with its encoder if that is not the default one."""
+    return f"{attention}, {encoder}" if encoder in PLAIN_ENCODERS else attention

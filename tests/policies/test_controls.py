@@ -9,7 +9,7 @@ from robopolicy.costs.flops import count_step
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.catalogue import blank_policy, by_path, describe, functions_of, restore
-from robopolicy.policies.controls import attending, label
+from robopolicy.policies.controls import attending
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.runtime.golden import largest_differences
@@ -30,7 +30,7 @@ KNOWN = {
 }
 STONES = policy_config(CHEAPEST, "stepping-stones")
 BASES = {"iap": STONES, "vision-performer": SMALL}
-CONTROLS = {f"{name}: {label(c)}": c for name, base in BASES.items() for c in base.controls()}
+CONTROLS = {f"{name}: {c.label}": c for name, base in BASES.items() for c in base.controls()}
 by_name = pytest.mark.parametrize("config", CONTROLS.values(), ids=CONTROLS)
 
 
@@ -60,7 +60,7 @@ def made(config):
 def test_controls_cost_less_than_what_they_are_compared_with(task):
     config = policy_config(CHEAPEST, task)
     least = count_step(blank_policy(config)).total
-    assert [label(control) for control in config.controls()] == ["all", "all, relu", "all, cnn", "none"]
+    assert [c.label for c in config.controls()] == ["all", "all, relu", "all, cnn", "none"]
     for control in config.controls():
         assert count_step(blank_policy(control)).total < least
         assert attending(control, CHEAPEST) == config
@@ -114,7 +114,7 @@ def test_tokens_of_a_control_read_their_neighbours_at_most(encoder, reach):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("control", SMALL.controls(), ids=label)
+@pytest.mark.parametrize("control", SMALL.controls(), ids=lambda c: c.label)
 def test_cloning_trains_every_parameter_of_a_control(control):
     learner = vision_performer(control, KNOWN)
     parameters, features = learner.policy.init(KEY), learner.policy.init_features(KEY)

@@ -300,10 +300,10 @@ def panels(grouped: Sequence[Group], along: str) -> dict[str, Panel]:
     result = {}
     for series in SERIES[grouped[0].runs[0].kind]:
         curves = []
-        for label, runs in grouped:
+        for title, runs in grouped:
             points = [_points(run, series.name, axes[run.name]) for run in runs]
             changes = {x for run in runs for x in _changes(run, axes[run.name])} if series.staged else ()
-            curves.append(Curve(label, [p for p in points if p is not None], sorted(changes)))
+            curves.append(Curve(title, [p for p in points if p is not None], sorted(changes)))
         if any(curve.runs for curve in curves):
             result[series.name] = Panel(series.title, curves, series.is_share)
     return result

@@ -24,7 +24,8 @@ from robopolicy.settings import check_count, check_fields, check_number
 VARIANTS = ("mask", "rank", "trans")
 HEADS = {"choice": 3, "tanh": 1}  # numbers of the head for each action
 NO_VISION, NO_ATTENTION = "none", "all"
-CONTROLS = (NO_VISION, NO_ATTENTION)  # what stands in place of a mechanism
+# What stands in place of a mechanism.
+CONTROLS = {NO_VISION: "no image", NO_ATTENTION: "image without attention"}
 LARGEST_WIDTH, MOST_CAMERAS = 2048, 64
 
 

@@ -139,7 +139,8 @@ def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused)
 
 
 def test_the_same_rows_give_the_same_picture_to_the_byte(tmp_path):
-    alike = {"returns": [7.5, 7.6], "return_mean": 7.55, "return_spread": 0.07}
+    middle = {"value": 7.55, "low": 7.5, "high": 7.6}
+    alike = {"returns": [7.5, 7.6], "return_mean": 7.55, "return_interval": middle}
     rows = [{"attention": f"positive(m={m})", "flops": m * 1e6, **alike} for m in (1, 20)]
     for name in ("a.svg", "b.svg"):
         trade_off(tmp_path / name, rows, "stepping-stones")

@@ -33,7 +33,6 @@ class Grid(ESOptions):
 
     For example:
         robopolicy grid runs/table --attention softmax "angular_hybrid(m=8, n=8)" all none --seeds 0 1 2 3
-        robopolicy grid runs/table --show --picture table.svg
 
     Ctrl-C or SIGTERM stops the grid after the current generation.
     """
@@ -42,7 +41,7 @@ class Grid(ESOptions):
     """Folder of the grid."""
     grid: GridConfig = field(default_factory=GridConfig)
     show: bool = False
-    """Train nothing: show what is complete."""
+    """Train nothing, and show the runs that are complete."""
     picture: Path | None = None
     """Picture to write, .png or .svg: returns over the FLOPs of a step and of training."""
     json: Json = False

@@ -38,7 +38,9 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
-LISTS = {"train es": ("--preset", "--advance-at", "--episodes")}  # options of several values
+OF_ES = ("--preset", "--advance-at", "--episodes")
+# Options of several values.
+LISTS = {"train es": OF_ES, "grid": (*OF_ES, "--attention", "--seeds", "--test-engines")}
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
@@ -54,6 +56,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train es": Entry("train_es", "TrainES", "Train a policy by evolution strategies."),
     "train bc": Entry("train_bc", "TrainBC", "Clone the behaviour of demonstrations."),
+    "grid": Entry("grid", "Grid", "Train a grid of mechanisms and seeds, and compare them."),
     "demos": Entry("demos", "Demos", "Record demonstrations of a task into a Minari dataset."),
     "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print the results."),
     "rollout": Entry("rollout", "Rollout", "Film an episode of one policy or of several side by side."),

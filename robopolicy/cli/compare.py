@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,15 @@ from tyro.conf import Positional, arg
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
-from robopolicy.experiments.comparison import Row, compare, compared_on, verdicts
+from robopolicy.experiments.claims import check_claim
+from robopolicy.experiments.comparison import (
+    Row,
+    compare,
+    compared_on,
+    missing_controls,
+    runs_in,
+    verdicts,
+)
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.tables import aligned
@@ -34,7 +43,7 @@ class Compare:
     """
 
     runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN RUN [RUN ...]")]]
-    """Run folders or names of shipped policies, all of one task."""
+    """Run folders, folders of runs such as a grid's, or names of shipped policies, all of one task."""
     episodes: int = 20
     """Episodes that each run plays."""
     seed: Seed = FIRST_SEED
@@ -45,26 +54,34 @@ class Compare:
     renderer: Renderer = None
     picture: Path | None = None
     """Picture of return against FLOPs to write: .png or .svg."""
+    claim: bool = False
+    """Refuse a comparison that cannot be quoted: fewer than four trainings of a policy, trainings that differ
+    in preset, engine or budget or are not complete, or no controls."""
     json: Json = False
 
     def run(self) -> None:
         """Play, draw, print."""
         seeds = seeds_from(self.seed, self.episodes)
         check_picture("picture", self.picture)
-        environment = compared_on(self.runs, self.engine, self.preset, self.episode_seconds, self.renderer)
-        with CountingProgress("playing", len(self.runs) * self.episodes, "episodes") as progress:
+        runs = runs_in(self.runs)
+        environment = compared_on(runs, self.engine, self.preset, self.episode_seconds, self.renderer)
+        if self.claim:
+            check_claim(runs)
+        with CountingProgress("playing", len(runs) * self.episodes, "episodes") as progress:
             rows = compare(
-                self.runs,
+                runs,
                 environment,
                 seeds,
                 picture=self.picture,
                 on_begin=progress.begin,
                 on_episode=progress.advance,
             )
-        print(json_format.dumps(rows) if self.json else _table(rows, environment.task, self.episodes))
+        print(json_format.dumps(rows) if self.json else table(rows, environment.title))
 
 
-def _table(rows: list[Row], task: str, episodes: int) -> str:
+def table(rows: Sequence[Row], title: str) -> str:
+    """Rows of `compare` as text, then verdicts, and the controls that are missing."""
+    task = rows[0]["task"]
     outcomes = [("success", "success_rate", "{:.1%}")]
     outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
     titles = [title for title, _, _ in outcomes]
@@ -72,9 +89,15 @@ def _table(rows: list[Row], task: str, episodes: int) -> str:
     for row in rows:
         spread = "" if row["return_spread"] is None else f" +- {row['return_spread']:.2f}"
         means = [shown.format(row[name]).strip() for _, name, shown in outcomes]
-        price = [f"{row['flops']:,}", f"{row['latency_ms']:.2f} ms", f"{row['parameters']:,}"]
+        latency = "" if row["latency_ms"] is None else f"{row['latency_ms']:.2f} ms"
+        price = [f"{row['flops']:,}", latency, f"{row['parameters']:,}"]
         middle = "" if row["return_interval"] is None else MIDDLE.format(**row["return_interval"])
-        first = [row["attention"], str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
+        first = [row["label"], str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
         lines.append([*first, *means, *price])
-    about = f"{task}, {episodes} unseen episodes each; spread between runs of one policy, cheapest first"
-    return "\n".join([about, *aligned(lines), "", *verdicts(rows)])
+    count = rows[0]["episodes"]
+    about = f"{title}, {count} unseen episodes each; spread between runs of one policy, cheapest first"
+    lines_below = verdicts(rows)
+    if missing := missing_controls(rows):
+        without = "the table does not show what vision and attention contribute"
+        lines_below.append(f"controls are missing: {'; '.join(missing)}. Without them, {without}")
+    return "\n".join([about, *aligned(lines), "", *lines_below])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from robopolicy.cli.options import (
     EpisodeSeconds,
@@ -33,21 +34,10 @@ POLICY = ("variant", "encoder", "patch", "head_dim", "keep", "normalise")
 
 
 @dataclass(frozen=True)
-class TrainES:
-    """Train a policy by evolution strategies.
+class ESOptions:
+    """The options that all trainings by evolution strategies have."""
 
-    For example:
-        robopolicy train es --attention "angular_hybrid(m=8, n=8)" --out runs/first --generations 40
-
-    Ctrl-C or SIGTERM stops the run after the current generation. --resume continues it to the same bits.
-    """
-
-    out: Path
-    """Folder of the run. It must not exist, unless you --resume its run."""
     task: TrainedTask = "stepping-stones"
-    attention: str = "angular_hybrid(m=8, n=8)"
-    """Attention mechanism, such as softmax or "positive_antithetic(m=256)", or a control: all reads the whole
-    image without attention, none reads no image."""
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
     encoder: str = "linear"
@@ -69,6 +59,43 @@ class TrainES:
     search: ESConfig = field(default_factory=ESConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     wandb: Wandb = None
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """The presets of the curriculum, in order."""
+        return self.preset or curriculum_of(self.task).presets
+
+    @property
+    def environment(self) -> Environment:
+        """The environment that training begins on. Raises ValueError, in one line, for bad options."""
+        check_kind(check_name(self.task), IAP)
+        first = next(iter(self.presets), None)
+        return Environment.of(
+            Environment(self.task, self.engine, first, self.episode_seconds),
+            self.evaluator.engine_for(self.task),
+        )
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The settings of the policy besides its mechanism."""
+        return {name: getattr(self, name) for name in POLICY if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainES(ESOptions):
+    """Train a policy by evolution strategies.
+
+    For example:
+        robopolicy train es --attention "angular_hybrid(m=8, n=8)" --out runs/first --generations 40
+
+    Ctrl-C or SIGTERM stops the run after the current generation. --resume continues it to the same bits.
+    """
+
+    out: Path
+    """Folder of the run. It must not exist, unless you --resume its run."""
+    attention: str = "angular_hybrid(m=8, n=8)"
+    """Attention mechanism, such as softmax or "positive_antithetic(m=256)", or a control: all reads the whole
+    image without attention, none reads no image."""
     resume: Resume = False
     resume_from: ResumeFrom = None
     json: Json = False
@@ -103,8 +130,8 @@ class TrainES:
             raise ValueError(f"{wrong} of evolution strategies")
         try:
             return TrainES(
-                self.out,
-                task,
+                out=self.out,
+                task=task,
                 preset=tuple(environment["presets"]),
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
                 **{name: getattr(policy, name) for name in ("attention", *POLICY)},
@@ -116,22 +143,15 @@ class TrainES:
 
     def run(self) -> None:
         """Train."""
-        check_kind(check_name(self.task), IAP)
-        presets = self.preset or curriculum_of(self.task).presets
-        search = with_curriculum(self.search, self.task, presets)
-        first = next(iter(presets), None)
-        environment = Environment.of(
-            Environment(self.task, self.engine, first, self.episode_seconds),
-            self.evaluator.engine_for(self.task),
-        )
-        settings = {name: getattr(self, name) for name in POLICY if getattr(self, name) is not None}
-        policy = new_policy(environment, self.attention, seed=search.seed, **settings)
+        environment = self.environment
+        search = with_curriculum(self.search, self.task, self.presets)
+        policy = new_policy(environment, self.attention, seed=search.seed, **self.policy)
         saved = RunFolder(self.out).generations() if self.resume else []
         if saved and self.resume_from in (None, *saved):
             begun = self.stored_command()
             if all(getattr(begun, name) == getattr(self, name) for name in ("attention", *POLICY)):
                 policy = load(self.out, self.resume_from)  # as it began, also if Python began the run
-        goal = f"{presets[-1]} terrain" if presets else self.task
+        goal = f"{self.presets[-1]} terrain" if self.presets else self.task
         title = f"{self.attention} on {self.task}"
         with TrainingProgress(search, title, goal, task_class(self.task).outcomes) as progress:
             run = train_es(
@@ -139,7 +159,7 @@ class TrainES:
                 environment,
                 search,
                 out=self.out,
-                presets=presets,
+                presets=self.presets,
                 evaluator=self.evaluator,
                 resume=self.resume,
                 resume_from=self.resume_from,

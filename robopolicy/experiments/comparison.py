@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,23 @@ from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.learning_curves import apart, training
+from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import find_run, load, played_on, task_of
 from robopolicy.experiments.statistics import FEWEST, interval, verdict
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
 
 Row = dict[str, Any]
+
+
+def runs_in(names: Sequence[str]) -> list[str]:
+    """`names`, with the runs below a folder, such as a grid's, in place of that folder."""
+    result: list[str] = []
+    for name in names:
+        folder = Path(name)
+        below = [] if (folder / "config.json").is_file() else [str(path) for _, path in runs_below(folder)]
+        result += sorted(below) or [name]
+    return result
 
 
 def compared_on(
@@ -59,46 +70,85 @@ def compare(
     Runs whose policies have the same settings count as one policy trained with several seeds. Several
     policies of one training have a row each, since they have no spread between seeds.
     """
-    groups: dict[tuple[PolicyConfig, int], list[str]] = {}
+    groups = policies(names)
+    played = {
+        name: evaluate(name, environment, seeds, on_begin=on_begin, on_episode=on_episode)
+        for _, group in groups
+        for name in group
+    }
+    results = {name: evaluation.summary() for name, evaluation in played.items()}
+    rows = rows_of(groups, results, {name: evaluation.latency for name, evaluation in played.items()})
+    if picture is not None:
+        from robopolicy.viz.trade_off import trade_off  # needs matplotlib, which is an extra
+
+        trade_off(picture, rows, environment.title)
+    return rows
+
+
+def policies(names: Sequence[str]) -> list[tuple[PolicyConfig, list[str]]]:
+    """Runs grouped by the settings of their policies, in order.
+
+    A group has no training twice: a copy of a run, or another policy of it, has a group of its own. Raises
+    ValueError or FileNotFoundError, in one line, for a name without a policy.
+    """
     loaded = [load(name) for name in names]
     trainings = [training(str(_place(n)[0]), dict(t.run)) for n, t in zip(names, loaded, strict=True)]
+    groups: dict[tuple[PolicyConfig, int], list[str]] = {}
     for name, trained, place in zip(names, loaded, apart(names, trainings), strict=True):
         groups.setdefault((trained.config, place), []).append(name)
+    return [(config, group) for (config, _), group in groups.items()]
+
+
+def rows_of(
+    groups: Sequence[tuple[PolicyConfig, Sequence[str]]],
+    results: Mapping[str, Mapping[str, Any]],
+    latencies: Mapping[str, float | None],
+) -> list[Row]:
+    """A row for each group of `policies`, the fewest FLOPs first.
+
+    Args:
+      groups: settings of a policy, and the names of its runs.
+      results: for each name, `Evaluation.summary` on the same episodes.
+      latencies: for each name, the median time of a policy call (s), if it was measured.
+    """
     rows: list[Row] = []
-    for (config, _), group in groups.items():
-        played = [
-            evaluate(name, environment, seeds, on_begin=on_begin, on_episode=on_episode) for name in group
-        ]
-        results = [evaluation.summary() for evaluation in played]
-        means = [result["return_mean"] for result in results]
-        outcomes = ("success_rate", *(outcome.mean for outcome in task_class(environment.task).outcomes))
-        policy, returns = blank_policy(config), np.stack([evaluation.returns for evaluation in played])
+    for config, group in groups:
+        of_group = [results[name] for name in group]
+        times = [time for name in group if (time := latencies.get(name)) is not None]
+        means = [result["return_mean"] for result in of_group]
+        task = of_group[0]["task"]
+        outcomes = ("success_rate", *(outcome.mean for outcome in task_class(task).outcomes))
+        policy, returns = blank_policy(config), np.array([result["returns"] for result in of_group])
         rows.append(
             {
-                "task": environment.task,
+                "task": task,
                 "attention": config.attention,
-                "runs": group,
+                "encoder": config.encoder,
+                "label": config.label,
+                "controls": [control.label for control in config.controls()],
+                "runs": list(group),
                 "flops": count_step(policy).total,
                 "parameters": parameter_count(policy),
-                "latency_ms": 1e3 * float(np.median([e.latency for e in played if e.latency is not None])),
-                "episodes": len(seeds),
+                "latency_ms": 1e3 * float(np.median(times)) if times else None,
+                "episodes": returns.shape[1],
                 "return_mean": float(np.mean(means)),
                 # Between seeds of training.
                 "return_spread": float(np.std(means, ddof=1)) if len(means) > 1 else None,
                 # Interquartile mean and its 95 % interval over seeds of training and courses.
                 "return_interval": interval(returns)._asdict() if len(group) >= FEWEST else None,
                 "episode_returns": returns.tolist(),
-                "return_std": float(np.mean([result["return_std"] for result in results])),
-                **{name: float(np.mean([result[name] for result in results])) for name in outcomes},
+                "return_std": float(np.mean([result["return_std"] for result in of_group])),
+                **{name: float(np.mean([result[name] for result in of_group])) for name in outcomes},
                 "returns": means,
             }
         )
-    rows.sort(key=lambda row: row["flops"])
-    if picture is not None:
-        from robopolicy.viz.trade_off import trade_off  # needs matplotlib, which is an extra
+    return sorted(rows, key=lambda row: row["flops"])
 
-        trade_off(picture, rows, environment.title)
-    return rows
+
+def missing_controls(rows: Sequence[Row]) -> list[str]:
+    """Labels of the controls of policies in `rows` that have no row."""
+    present = {row["label"] for row in rows}
+    return [name for name in dict.fromkeys(chain(*(row["controls"] for row in rows))) if name not in present]
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
@@ -107,12 +157,12 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     A policy of one training has no verdict, which the last line says.
     """
     several = [row for row in rows if len(row["runs"]) >= FEWEST]
-    mechanisms = [row["attention"] for row in rows]
+    labels = [row["label"] for row in rows]
     lines = []
     for pair in combinations(several, 2):
         (one, mine), (other, theirs) = (
             (
-                row["attention"] if mechanisms.count(row["attention"]) == 1 else row["runs"][0],
+                row["label"] if labels.count(row["label"]) == 1 else row["runs"][0],
                 np.array(row["episode_returns"]),
             )
             for row in pair

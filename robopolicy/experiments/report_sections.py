@@ -14,45 +14,12 @@ from robopolicy.envs.registry import task_class
 from robopolicy.experiments.flop_table import Row as Price
 from robopolicy.experiments.flop_table import parts
 from robopolicy.experiments.learning_curves import KINDS, NOT_SETTINGS, Group, Run, leaves, panels
-from robopolicy.experiments.runs import find_run
-from robopolicy.reading_json import read_json
 from robopolicy.viz.report import Card, Film, Picture, Row, Section, Table
 
 Evaluation = dict[str, Any]
 
 TRAINED = {"es": "evolution strategies", "bc": "cloning"}
 WIDE, NARROW = 9.0, 3.7  # width of a picture on a page and on a phone, inches
-
-
-def stored_evaluation(name: str, engine: str | None, preset: str | None) -> Evaluation | None:
-    """The stored evaluation of a run's last policy; None without one for this engine and preset.
-
-    Raises ValueError, in one line, if it is damaged.
-    """
-    folder, which = find_run(name)
-    path = folder / "evaluation.json"
-    if which != "last" or not path.is_file():
-        return None
-    results = read_json(path)
-    if isinstance(results, dict) and engine not in results:
-        return None
-    try:
-        result = results[engine]
-        if result["preset"] != preset:
-            return None
-        outcomes = [outcome.mean for outcome in task_class(result["task"]).outcomes]
-        for number in (*result["returns"], *(result[key] for key in ("success_rate", *outcomes))):
-            float(number)
-        count = sum(int(count) for count in result["causes"].values())
-        if not len(result["returns"]) == len(result["seeds"]) == count > 0:
-            raise ValueError("its episodes do not add up")
-    except KeyError as error:
-        raise ValueError(f"{str(path)!r} is no evaluation: it lacks {error}") from error
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine") from error
-    return dict(result) | {"kept": True}
 
 
 def card(run: Run, played: Evaluation | None, price: Price, film: Film | None) -> Card:

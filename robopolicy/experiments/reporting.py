@@ -18,6 +18,7 @@ from robopolicy.experiments.learning_curves import Run, all_logged, groups
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.runs import load, played_on
+from robopolicy.experiments.stored_evaluations import stored_evaluation
 from robopolicy.viz.report import Film, page
 from robopolicy.viz.video import still
 from robopolicy.writing import scratch, write_atomically
@@ -73,7 +74,7 @@ def report(
     evaluations: list[dict[str, Any] | None] = [None] * len(runs)
     if episodes is None and episode_seconds is None and renderer is None:
         variant = environment.engine, environment.preset
-        evaluations = [sections.stored_evaluation(run.name, *variant) for run in runs]
+        evaluations = [stored_evaluation(run.name, *variant) for run in runs]
     missing = [place for place, result in enumerate(evaluations) if result is None] if seeds else []
     if missing:
         on_play(len(missing) * len(seeds))

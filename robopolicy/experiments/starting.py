@@ -98,15 +98,7 @@ class Start(NamedTuple):
         before = self.folder.config()
         if isinstance(before.get("policy"), dict):
             before["policy"] = plain("policy", describe(restore(before["policy"])))
-        for part in parts:
-            if part not in before:
-                raise ValueError(f"the run to resume has a config.json without {part!r}")
-            old, new = before[part], settings[part]
-            if not isinstance(old, dict) or not isinstance(new, dict):
-                old, new = {part: old}, {part: new}
-            for name in sorted(old.keys() | new.keys()):
-                if name not in may_change and old.get(name) != new.get(name):
-                    raise ValueError(f"{name} is {new.get(name)!r}: the run to resume has {old.get(name)!r}")
+        check_same("the run to resume", parts, before, settings, may_change)
         saved = self.folder.generations()
         if features is not None and saved and self.resume_from in (None, *saved):
             check_features(self.folder.load(self.resume_from)[1], features)
@@ -120,6 +112,32 @@ class Start(NamedTuple):
     def sinks(self) -> list[WandbSink]:
         """Where records go besides the run's log."""
         return [] if self.wandb is None else [WandbSink(self.wandb, self.folder.path, self.folder.config())]
+
+
+def check_same(
+    whose: str,
+    parts: Sequence[str],
+    before: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    may_change: Sequence[str] = (),
+) -> None:
+    """Raise ValueError that names the first of the `settings` which differs from those `before`.
+
+    Args:
+      whose: what has the settings `before`, in words.
+      parts: names of the parts to compare: one setting each, or several by name.
+      before, settings: the parts by name, as JSON reads them.
+      may_change: settings that may differ.
+    """
+    for part in parts:
+        if part not in before:
+            raise ValueError(f"{whose} has a config.json without {part!r}")
+        old, new = before[part], settings[part]
+        if not isinstance(old, dict) or not isinstance(new, dict):
+            old, new = {part: old}, {part: new}
+        for name in sorted(old.keys() | new.keys()):
+            if name not in may_change and old.get(name) != new.get(name):
+                raise ValueError(f"{name} is {new.get(name)!r}: {whose} has {old.get(name)!r}")
 
 
 def checked_evaluator(

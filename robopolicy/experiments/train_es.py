@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 
@@ -64,6 +64,67 @@ def with_curriculum(config: ESConfig, task: str, presets: Sequence[str]) -> ESCo
     return replace(config, advance_at=advance_at, episodes=episodes)
 
 
+class Search(NamedTuple):
+    """The checked arguments of a training, see `train_es`.
+
+    Attributes:
+      variants: its environments, in the order of its curriculum.
+      config: its settings, those of the task's curriculum included.
+      evaluator: how its episodes are played.
+      settings: its config.json.
+    """
+
+    variants: list[Environment]
+    config: ESConfig
+    evaluator: EvaluatorConfig
+    settings: dict[str, Any]
+
+
+def checked_search(
+    policy: Policy,
+    env: str | gymnasium.Env[Any, Any] | Environment,
+    config: ESConfig | None,
+    presets: Sequence[str],
+    evaluator: EvaluatorConfig,
+) -> Search:
+    """Check the arguments of `train_es` that describe a training, without its folder.
+
+    Raises ValueError, in one line, for bad ones.
+    """
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy returns")
+    if not isinstance(presets, tuple | list) or not all(isinstance(preset, str) for preset in presets):
+        raise ValueError(f"presets is {presets!r}: it must be a list of names")
+    name = env if isinstance(env, str) else env.task if isinstance(env, Environment) else None
+    environment = Environment.of(env, name and evaluator.engine_for(check_name(name, "env")))
+    if not presets and isinstance(env, str):
+        presets = curriculum_of(environment.task).presets
+    presets = tuple(presets) or ((environment.preset,) if environment.preset else ())
+    variants = [replace(environment, preset=preset) for preset in presets] or [environment]
+    config = with_curriculum(of_type("config", config, ESConfig), environment.task, presets)
+    evaluator.check_search(variants, config)
+    for variant in variants:
+        with opened(variant, policy.functions.observation_shapes) as instance:
+            check_match(policy, task_of(instance), environment.task)
+    check_population(config, policy.parameters.size)
+    trained_on = asdict(
+        Variants(environment.engine, presets, environment.episode_seconds, environment.others)
+    )
+    if not trained_on["others"]:
+        del trained_on["others"]
+    settings = {
+        "task": environment.task,
+        "environment": plain("env", trained_on),
+        "policy": describe(policy.config),
+        "flops": price(policy.config),
+        "es": asdict(config),
+        "evaluator": evaluator.that_rounds_alike(),
+        "versions": versions(),
+        "git": git_revision(),
+    }
+    return Search(variants, config, evaluator, plain("config", settings))
+
+
 def train_es(
     policy: Policy,
     env: str | gymnasium.Env[Any, Any] | Environment,
@@ -98,44 +159,13 @@ def train_es(
     Returns the run: `run.policy()` is the trained policy. Raises ValueError, FileExistsError,
     FileNotFoundError or CheckpointError, in one line, before it makes a folder.
     """
-    if not isinstance(policy, Policy):
-        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy returns")
-    if not isinstance(presets, tuple | list) or not all(isinstance(preset, str) for preset in presets):
-        raise ValueError(f"presets is {presets!r}: it must be a list of names")
-    evaluator = checked_evaluator(evaluator, workers, wandb)
-    name = env if isinstance(env, str) else env.task if isinstance(env, Environment) else None
-    environment = Environment.of(env, name and evaluator.engine_for(check_name(name, "env")))
-    if not presets and isinstance(env, str):
-        presets = curriculum_of(environment.task).presets
-    presets = tuple(presets) or ((environment.preset,) if environment.preset else ())
-    variants = [replace(environment, preset=preset) for preset in presets] or [environment]
-    config = with_curriculum(of_type("config", config, ESConfig), environment.task, presets)
     start = Start.checked(out, resume, resume_from, wandb, hooks)
-    evaluator.check_search(variants, config)
-    for variant in variants:
-        with opened(variant, policy.functions.observation_shapes) as instance:
-            check_match(policy, task_of(instance), environment.task)
-    check_population(config, policy.parameters.size)
-    trained_on = asdict(
-        Variants(environment.engine, presets, environment.episode_seconds, environment.others)
-    )
-    if not trained_on["others"]:
-        del trained_on["others"]
-    settings = {
-        "task": environment.task,
-        "environment": plain("env", trained_on),
-        "policy": describe(policy.config),
-        "flops": price(policy.config),
-        "es": asdict(config),
-        "evaluator": evaluator.that_rounds_alike(),
-        "versions": versions(),
-        "git": git_revision(),
-    }
-    settings = plain("config", settings)
+    search = checked_search(policy, env, config, presets, checked_evaluator(evaluator, workers, wandb))
+    config, settings = search.config, search.settings
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
-    with closing(evaluator.for_search(variants, policy, config)) as playing:
+    with closing(search.evaluator.for_search(search.variants, policy, config)) as playing:
         if not resume:
             folder.create(settings)
         record = train(

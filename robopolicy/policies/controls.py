@@ -44,3 +44,11 @@ def attending(config: Any, attention: str) -> Any:
 def label(attention: str, encoder: str) -> str:
     """A policy's mechanism or control, with its encoder if that is not the default one."""
     return f"{attention}, {encoder}" if encoder in PLAIN_ENCODERS else attention
+
+
+def from_label(text: str) -> tuple[str, dict[str, str]]:
+    """The attention of a policy with this label, and its encoder if that is not the default one."""
+    for encoder in PLAIN_ENCODERS:
+        if text == label(NO_ATTENTION, encoder):
+            return NO_ATTENTION, {"encoder": encoder}
+    return text, {}

@@ -6,10 +6,10 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, PercentFormatter
 from numpy.typing import NDArray
 
 from robopolicy.viz.pictures import picture
@@ -84,7 +84,7 @@ def learning_curves(
     with picture(path, (width, height)) as figure:
         figure.set_layout_engine("constrained", h_pad=0.08)
         for number, panel in enumerate(panels):
-            _draw(figure, (rows, columns, number + 1), panel, along)
+            draw(figure.add_subplot(rows, columns, number + 1), panel, along)
         if title:
             figure.suptitle(title, parse_math=False)
         if entries:
@@ -93,7 +93,8 @@ def learning_curves(
                 text.set_parse_math(False)  # the name of a run may hold any characters
 
 
-def _style(number: int) -> dict[str, Any]:
+def style_of(number: int) -> dict[str, Any]:
+    """Colour and dashes of a picture's curve `number`."""
     return {"color": f"C{number % COLOURS}", "linestyle": DASHES[number // COLOURS % len(DASHES)]}
 
 
@@ -103,7 +104,7 @@ def _entries(panels: Sequence[Panel], letters: int) -> list[Any]:
     labels = [curve.label for curve in panels[0].curves]
     entries: list[Any] = []
     if len(labels) > 1:
-        entries += [Line2D([], [], label=label, **_style(n)) for n, label in enumerate(labels)]
+        entries += [Line2D([], [], label=label, **style_of(n)) for n, label in enumerate(labels)]
     if any(len(curve.runs) > 1 for curve in curves):
         band = "mean of the seeds where all have values, and standard deviation between them"
         entries.append(Patch(color="#555555", alpha=0.3, linewidth=0, label=band))
@@ -114,18 +115,26 @@ def _entries(panels: Sequence[Panel], letters: int) -> list[Any]:
     return entries
 
 
-def _draw(figure: Figure, place: tuple[int, int, int], panel: Panel, along: str) -> None:
-    axes = figure.add_subplot(*place)
+def draw(axes: Axes, panel: Panel, along: str) -> None:
+    """Draw a panel of `learning_curves`, with its title and labels; curve n has the colour n of the style.
+
+    If curves end at very different x, the x axis is logarithmic, and points at 0 are left out.
+    """
+    ends = [x[-1] for curve in panel.curves for x, _ in curve.runs]
+    wide = bool(ends) and max(ends) > 10**DECADES * min(ends) > 0
     for number, (_, runs, changes) in enumerate(panel.curves):
-        style, alone = _style(number), len(runs) == 1
+        style, alone = style_of(number), len(runs) == 1
         for x, y in runs:
-            marker = "o" if len(x) == 1 or (alone and len(x) <= FEW) else ""
+            shown = x > 0 if wide else np.full(len(x), True)
+            marker = "o" if shown.sum() == 1 or (alone and len(x) <= FEW) else ""
             thin: dict[str, Any] = {} if alone else {"alpha": 0.6, "linewidth": 1}
-            axes.plot(x, y, marker=marker, **style, **thin)
+            axes.plot(x[shown], y[shown], marker=marker, **style, **thin)
         for change in changes:
             axes.axvline(change, color=style["color"], linestyle=":", linewidth=1, alpha=0.7)
         if len(runs) > 1:
             x, (mean, spread) = mean_and_spread(runs)
+            shown = x > 0 if wide else np.full(len(x), True)
+            x, mean, spread = x[shown], mean[shown], spread[shown]
             axes.plot(x, mean, linewidth=2.4, **style)
             axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)
     values = np.concatenate([[], *(y for curve in panel.curves for _, y in curve.runs)])
@@ -134,7 +143,11 @@ def _draw(figure: Figure, place: tuple[int, int, int], panel: Panel, along: str)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     elif len(values) and values.min() > 0 and values.max() > 10**DECADES * values.min():
         axes.set_yscale("log")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if wide:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if axes.get_xlim()[1] >= 1e5:
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_title(panel.title)

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, NullFormatter
 
-from robopolicy.viz.pictures import COLOURS, picture
+from robopolicy.viz.curves import COLOURS
+from robopolicy.viz.pictures import picture
 
 MARKERS = "osD^vPX*<>"
 SIZE = (6.4, 3.6)  # inches: a column and a half of a paper
@@ -15,47 +17,54 @@ LINE = 0.2  # inches, height of an entry of the legend
 
 
 def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draw the mean return of each row against its FLOPs, on a logarithmic axis, to a .png or .svg.
+    """Draw the return of each row against its FLOPs, on a logarithmic axis, to a .png or .svg.
 
     Args:
       path: the file; its suffix is the format.
-      rows: with `attention`, `flops`, `return_mean`, `return_spread` (None for a single run) and `returns`,
-        the mean of each run.
+      rows: with `attention`, `flops`, `returns` (the mean of each run), `return_mean` and `return_interval`
+        (None for a single run, else the interquartile mean with the ends of its interval).
       title: title of the picture.
     """
     with picture(path, (SIZE[0], SIZE[1] + LINE * len(rows))) as figure:
-        axes = figure.add_subplot()
-        for number, row in enumerate(rows):
-            colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-            count = len(row["returns"])
-            label = row["attention"] + (f", {count} runs" if count > 1 else "")
-            axes.plot([row["flops"]] * count, row["returns"], ".", color=colour, alpha=0.6, markersize=5)
-            axes.errorbar(
-                row["flops"],
-                row["return_mean"],
-                yerr=row["return_spread"],
-                color=colour,
-                marker=marker,
-                markersize=8,
-                markeredgecolor="black",
-                markeredgewidth=0.6,
-                capsize=4,
-                linestyle="none",
-                label=label,
-            )
-        axes.set_xscale("log")
-        axes.margins(0.12)
-        low, high = axes.get_ylim()
-        # A minimum span, so that the axis does not exaggerate insignificant differences.
-        missing = max(0.0, LEAST_SPAN * max(abs(low), abs(high)) - (high - low)) / 2
-        axes.set_ylim(low - missing, high + missing)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        flops = [row["flops"] for row in rows]
-        # Within a factor of ten, the axis needs labels between powers of ten.
-        narrow = max(flops) < 10 * min(flops)
-        axes.xaxis.set_minor_formatter(EngFormatter(sep=" ") if narrow else NullFormatter())
-        axes.set_xlabel("FLOPs of a policy step")
-        several = any(row["return_spread"] is not None for row in rows)
-        axes.set_ylabel("mean return, and standard deviation between runs" if several else "mean return")
+        draw(figure.add_subplot(), rows)
         figure.suptitle(title)
         figure.legend(loc="outside lower center")
+
+
+def draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the `rows` of `trade_off` into `axes`: row n has the colour n of the style."""
+    for number, row in enumerate(rows):
+        colour, marker = f"C{number % COLOURS}", MARKERS[number % len(MARKERS)]
+        count = len(row["returns"])
+        label = row["label"] + (f", {count} runs" if count > 1 else "")
+        axes.plot([row["flops"]] * count, row["returns"], ".", color=colour, alpha=0.6, markersize=5)
+        # Of a single run, the mean, without an interval.
+        middle = row["return_interval"] or dict.fromkeys(("value", "low", "high"), row["return_mean"])
+        value, low, high = (middle[name] for name in ("value", "low", "high"))
+        axes.errorbar(
+            row["flops"],
+            value,
+            yerr=[[value - low], [high - value]] if count > 1 else None,
+            color=colour,
+            marker=marker,
+            markersize=8,
+            markeredgecolor="black",
+            markeredgewidth=0.6,
+            capsize=4,
+            linestyle="none",
+            label=label,
+        )
+    axes.set_xscale("log")
+    axes.margins(0.12)
+    low, high = axes.get_ylim()
+    # A minimum span, so that the axis does not exaggerate insignificant differences.
+    missing = max(0.0, LEAST_SPAN * max(abs(low), abs(high)) - (high - low)) / 2
+    axes.set_ylim(low - missing, high + missing)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    flops = [row["flops"] for row in rows]
+    # Within a factor of ten, the axis needs labels between powers of ten.
+    narrow = max(flops) < 10 * min(flops)
+    axes.xaxis.set_minor_formatter(EngFormatter(sep=" ") if narrow else NullFormatter())
+    axes.set_xlabel("FLOPs of a policy step")
+    several = any(row["return_interval"] is not None for row in rows)
+    axes.set_ylabel("return: interquartile mean, 95 % interval" if several else "mean return")

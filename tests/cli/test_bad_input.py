@@ -17,6 +17,7 @@ NO_CLUSTER = "no Ray cluster answers there" if find_spec("ray") else "it needs R
 COMPLETE = (
     ("train", "es", "--out", "run"),
     ("train", "bc", "--data", "sweep-v0", "--out", "run"),
+    ("grid", "table"),
     ("demos", "--out", "sweep-v0"),
     ("evaluate", "oracle"),
     ("rollout", "oracle", "--video", "walk.mp4"),
@@ -40,7 +41,7 @@ def test_an_unknown_option_is_one_line(refused, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "a command is needed: train es, train bc, demos"),
+        ((), "a command is needed: train es, train bc, grid, demos"),
         (("walk",), "'walk' is no command (see --help)"),
         (("evlauate", "oracle"), "did you mean evaluate?"),
         (("--json",), "'--json' is no command"),

@@ -52,7 +52,7 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
 
 def test_verdicts_are_of_policies_with_several_trainings():
     def row(attention, *returns):
-        return {"attention": attention, "runs": [f"runs/{attention}-{i}" for i in range(len(returns))]} | {
+        return {"label": attention, "runs": [f"runs/{attention}-{i}" for i in range(len(returns))]} | {
             "episode_returns": [[each, each + 0.1, each - 0.1, each] for each in returns]
         }
 
@@ -139,8 +139,9 @@ def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused)
 
 
 def test_the_same_rows_give_the_same_picture_to_the_byte(tmp_path):
-    alike = {"returns": [7.5, 7.6], "return_mean": 7.55, "return_spread": 0.07}
-    rows = [{"attention": f"positive(m={m})", "flops": m * 1e6, **alike} for m in (1, 20)]
+    middle = {"value": 7.55, "low": 7.5, "high": 7.6}
+    alike = {"returns": [7.5, 7.6], "return_mean": 7.55, "return_interval": middle}
+    rows = [{"label": f"positive(m={m})", "flops": m * 1e6, **alike} for m in (1, 20)]
     for name in ("a.svg", "b.svg"):
         trade_off(tmp_path / name, rows, "stepping-stones")
     drawn = (tmp_path / "a.svg").read_bytes()

@@ -15,6 +15,7 @@ from robopolicy.runtime.__main__ import main as runtime
 COMMANDS = (
     ("train", "es"),
     ("train", "bc"),
+    ("grid",),
     ("demos",),
     ("evaluate",),
     ("rollout",),

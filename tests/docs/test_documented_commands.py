@@ -32,6 +32,15 @@ SMALL = {
         "--held-out": "2",
     },
     "train es --resume": {"--generations": "2", "--workers": "1"},
+    "grid": {
+        "--population": "2",
+        "--generations": "1",
+        "--episode-seconds": "0.5",
+        "--workers": "1",
+        "--patch": "4",
+        "--held-out": "2",
+        "--test-episodes": "1",
+    },
     "train bc": {
         "--out": "runs/new",
         "--preset": "tiny",
@@ -75,6 +84,8 @@ SMALLER = {
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
 }
+# Fewer values of options that may be given once.
+FEWER = {"grid": {"--attention": ["all", "none"], "--seeds": ["0"]}}
 # Commands that another test runs.
 ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 # Words that need optional packages.
@@ -101,6 +112,17 @@ def small(name: str, words: list[str]) -> dict[str, str]:
     if any(word.startswith("spot:") for word in words):  # a task without these settings
         return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_SPOT}
     return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
+
+
+def fewer(name: str, words: list[str]) -> list[str]:
+    """The words with the values of `FEWER`."""
+    result: list[str] = []
+    option = ""
+    for word in words:
+        option = word if word.startswith("--") else option
+        values = FEWER.get(name, {}).get(option)
+        result += [word] if values is None else [option, *values] if word == option else []
+    return result
 
 
 def options(words: list[str]) -> frozenset[str]:
@@ -224,6 +246,9 @@ def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
         if option == "--out" and "--resume" not in words:  # what a command makes must not exist
             shutil.rmtree(here / folder, ignore_errors=True)
     less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
+    if name == "grid":  # the others name a run
+        shutil.rmtree(here / words[0], ignore_errors=True)
+    words = fewer(name, words)
     # Shipped policies are large; runs of their names are tiny.
     line = [*name.split(), *(f"runs/{word}" if ships(word) else word for word in words), *less]
     code = main(line)

@@ -6,6 +6,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from robopolicy.viz.curves import Curve, Panel, learning_curves, mean_and_spread
+from robopolicy.viz.grid import grid_picture
 
 
 def points(xs, ys):
@@ -76,3 +77,40 @@ def test_the_same_curves_give_the_same_bytes_under_any_user_style(tmp_path, suff
         with rc_context(style):
             learning_curves(tmp_path / f"{name}{suffix}", [panel], "step", None)
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+
+
+def test_curves_that_end_far_apart_have_a_logarithmic_axis_without_its_zero(figure_of):
+    cheap, dear = points([0, 1e3, 2e3], [0, 1, 2]), points([0, 1e6, 2e6], [0, 1, 2])
+    (axes,) = figure_of([Panel("return", [Curve("none", [cheap] * 2), Curve("softmax", [dear])])]).axes
+    assert axes.get_xscale() == "log"
+    assert all(line.get_xdata().min() > 0 for line in axes.lines)
+    (axes,) = figure_of([Panel("return", [Curve("none", [cheap]), Curve("all", [cheap])])]).axes
+    assert axes.get_xscale() == "linear"
+
+
+def test_a_policy_of_a_grid_has_one_colour_in_all_panels(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: figures.append(self) or path.touch())
+    names = ("none", "positive_antithetic(m=256, coupling=halton)")
+    middle = {"value": 2.0, "low": 1.0, "high": 4.0}
+    rows = [
+        {"label": name, "flops": 100**n, "returns": [1, 3], "return_mean": 2, "return_interval": middle}
+        for n, name in enumerate(names, 1)
+    ]
+    curves = Panel("return", [Curve(name, [points([1, 2], [n, 1])] * 2) for n, name in enumerate(names)])
+    grid_picture(tmp_path / "table.png", {"mujoco": rows, "bullet": rows}, curves, "FLOPs")
+    (figure,) = figures
+    *tests, training = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["mujoco", "bullet", "return"]
+    drawn = [line.get_color() for line in training.lines]
+    assert drawn == [drawn[0]] * 3 + [drawn[3]] * 3
+    for axes in tests:
+        assert [bar[0].get_color() for bar in axes.containers] == [drawn[0], drawn[3]]
+        ends = axes.containers[0][2][0].get_segments()[0]
+        assert ends[:, 1].tolist() == [1.0, 4.0]
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes] + [figure.legends[0].get_window_extent()]
+    for index, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+        assert not any(box.overlaps(other) for other in boxes[:index])

@@ -1,0 +1,98 @@
+"""robopolicy grid"""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from robopolicy.cli.compare import table
+from robopolicy.cli.options import Json
+from robopolicy.cli.progress import Lines, TrainingProgress
+from robopolicy.cli.train_es import ESOptions
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid_results, train_grid
+from robopolicy.experiments.hooks import Hooks
+from robopolicy.experiments.output_files import check_picture
+
+FAILED = 1  # exit code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(ESOptions):
+    """Train every mechanism with every seed, evaluate all policies alike, and compare them.
+
+    Each training is a run in a folder of its own below the grid's, which other commands take. The same
+    command continues a grid that was stopped: complete runs stay, others continue to the same bits. It may
+    add mechanisms and seeds; a grid with other settings is refused.
+
+    For example:
+        robopolicy grid runs/table --attention softmax "angular_hybrid(m=8, n=8)" all none --seeds 0 1 2 3
+
+    Ctrl-C or SIGTERM stops the grid after the current generation.
+    """
+
+    folder: Positional[Annotated[Path, arg(metavar="FOLDER")]]
+    """Folder of the grid."""
+    grid: GridConfig = field(default_factory=GridConfig)
+    show: bool = False
+    """Train nothing, and show the runs that are complete."""
+    picture: Path | None = None
+    """Picture to write, .png or .svg: returns over the FLOPs of a step and of training."""
+    json: Json = False
+
+    def run(self) -> int:
+        """Train, evaluate, draw, print."""
+        check_picture("picture", self.picture)
+        if self.show and (self.grid.attention or self.grid.seeds):
+            raise ValueError("show is True: it trains nothing, so give neither attention nor seeds")
+        lines = Lines()
+        trained = Trained([], {}, "") if self.show else self._trained(lines)
+        if trained.stopped:
+            lines.say(f"stopped in {trained.stopped}; the same command continues")
+        results = grid_results(self.folder, self.picture)
+        if self.json:
+            print(json_format.dumps(results._asdict() | {"failed": trained.failed}))
+        else:
+            print(_words(results))
+        for name, error in trained.failed.items():
+            lines.say(f"{name} failed: {error}")
+        return FAILED if trained.failed else 0
+
+    def _trained(self, lines: Lines) -> Trained:
+        @contextmanager
+        def showing(cell: Cell) -> Iterator[Hooks]:
+            search, outcomes = cell.search, task_class(self.task).outcomes
+            goal = search.variants[-1].title
+            title = f"{cell.attention} on {self.task}, seed {cell.seed}"
+            with TrainingProgress(search.config, title, goal, outcomes) as progress:
+                yield progress.hooks()
+
+        try:
+            return train_grid(
+                self.folder,
+                self.environment,
+                self.grid,
+                self.search,
+                presets=self.presets,
+                evaluator=self.evaluator,
+                wandb=self.wandb,
+                say=lines.say,
+                showing=showing,
+                **self.policy,
+            )
+        except KeyboardInterrupt:
+            lines.say("complete runs and checkpoints are saved: the same command continues")
+            raise
+
+
+def _words(results: Results) -> str:
+    parts = [table(rows, title) for title, rows in results.rows.items() if rows]
+    if results.incomplete:
+        parts.append(f"not complete: {', '.join(results.incomplete)}")
+    return "\n\n".join(parts or ["no run is complete"])

@@ -1,0 +1,73 @@
+"""Which comparisons may be quoted: enough trainings, alike, complete, and beside their controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robopolicy.experiments.comparison import missing_controls, policies
+from robopolicy.experiments.learning_curves import NOT_SETTINGS, leaves
+from robopolicy.experiments.runs import find_run
+from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.run_status import FINISHED, TRAINERS, status
+
+FEWEST_CLAIMED = 4  # trainings of each policy: with fewer, no verdict is possible
+# What may differ: the policy, which is compared, and what no training depends on.
+MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
+NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
+
+
+def check_claim(names: Sequence[str]) -> None:
+    """Raise ValueError, in one line, if a comparison of the runs `names` shows less than it seems to.
+
+    It must have four trainings or more of each policy; all of them complete, and on the same presets and
+    engine with the same budget and the same settings of the search; and the controls of the policy.
+    """
+    configs = {name: RunFolder(find_run(name)[0]).config() for name in names}
+    for name in names:
+        _check_complete(name)
+    first = names[0]
+    wanted = _settings(configs[first])
+    for name in names[1:]:
+        found = _settings(configs[name])
+        for path in sorted(wanted.keys() | found.keys()):
+            here, there = (settings.get(path, "not set") for settings in (found, wanted))
+            if here != there:
+                raise ValueError(
+                    f"{path.rpartition('/')[2]} is {here} in the training of {name!r} and {there} in that of "
+                    f"{first!r}: a claim needs the same"
+                )
+    together = policies(names)
+    missing = missing_controls(
+        [{"label": c.label, "controls": [control.label for control in c.controls()]} for c, _ in together]
+    )
+    if missing:
+        raise ValueError(f"runs lacks the controls {'; '.join(missing)}: a claim needs them, too")
+    for config, group in together:
+        if len(group) < FEWEST_CLAIMED:
+            count = f"{len(group)} training{'s' * (len(group) > 1)}"
+            raise ValueError(
+                f"{config.label} has {count} ({', '.join(group)}): a claim needs {FEWEST_CLAIMED} or "
+                "more of each policy"
+            )
+
+
+def _check_complete(name: str) -> None:
+    state = status(RunFolder(find_run(name)[0]))
+    counter = TRAINERS[state.trainer].counter
+    if state.status != FINISHED:
+        raise ValueError(
+            f"the training of {name!r} is {state.status}, after {counter} {state.done} of {state.total}: a "
+            "claim needs complete ones"
+        )
+    if state.done > state.total:
+        raise ValueError(
+            f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.total}: a claim "
+            "needs the same budget"
+        )
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a training that must be the same, as text by path."""
+    own = {name: value for name, value in config.items() if name not in MAY_DIFFER}
+    return {path: value for path, value in leaves(own) if path not in NO_MATTER}

@@ -1,0 +1,91 @@
+"""Evaluations that a run keeps beside its policy, in `evaluation.json`: one for each engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluation import evaluate
+from robopolicy.experiments.runs import find_run
+from robopolicy.reading_json import read_json, read_object
+from robopolicy.training.checkpoint import RunFolder
+from robopolicy.writing import write_atomically
+
+FILE = "evaluation.json"
+CHECKPOINT = "checkpoint"  # the number of the checkpoint that was evaluated; older files have none
+
+Kept = dict[str, Any]
+
+
+def stored_evaluation(name: str, engine: str | None, preset: str | None) -> Kept | None:
+    """The stored evaluation of a run's last policy; None without one for this engine and preset.
+
+    Raises ValueError, in one line, if it is damaged.
+    """
+    folder, which = find_run(name)
+    path = folder / FILE
+    if which != "last" or not path.is_file():
+        return None
+    results = read_json(path)
+    if isinstance(results, dict) and str(engine) not in results:
+        return None
+    try:
+        result = results[str(engine)]
+        if result["preset"] != preset:
+            return None
+        outcomes = [outcome.mean for outcome in task_class(result["task"]).outcomes]
+        for number in (*result["returns"], *(result[key] for key in ("success_rate", *outcomes))):
+            float(number)
+        count = sum(int(count) for count in result["causes"].values())
+        if not len(result["returns"]) == len(result["seeds"]) == count > 0:
+            raise ValueError("its episodes do not add up")
+    except KeyError as error:
+        raise ValueError(f"{str(path)!r} is no evaluation: it lacks {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine") from error
+    return dict(result) | {"kept": True}
+
+
+def evaluation_of_last(run: Path, environment: Environment, seeds: Sequence[int]) -> Kept | None:
+    """The stored evaluation of a run's last checkpoint in `environment` on `seeds`; None without one.
+
+    Raises ValueError, in one line, if the file is damaged.
+    """
+    found = stored_evaluation(str(run), environment.engine, environment.preset)
+    if found is None or found["seeds"] != list(seeds):
+        return None
+    return found if [found.get(CHECKPOINT)] == RunFolder(run).generations()[-1:] else None
+
+
+def evaluate_and_keep(
+    run: Path,
+    environment: Environment,
+    seeds: Sequence[int],
+    *,
+    workers: int = 1,
+    on_begin: Callable[[], None] = lambda: None,
+) -> None:
+    """Evaluate a run's last checkpoint and add the result to its `evaluation.json`, unless it is there.
+
+    Args:
+      run: its folder.
+      environment: where it plays; one result is kept for each engine.
+      seeds: seeds of the episodes.
+      workers: processes that play them. The result does not depend on their number.
+      on_begin: called once the episodes begin.
+
+    Raises ValueError, in one line, for a file that is damaged, and what `evaluate` raises.
+    """
+    if evaluation_of_last(run, environment, seeds) is not None:
+        return
+    played = evaluate(str(run), environment, seeds, workers=workers, on_begin=on_begin)
+    path = run / FILE
+    results = read_object(path) if path.is_file() else {}
+    results[str(environment.engine)] = played.summary() | {CHECKPOINT: RunFolder(run).generations()[-1]}
+    write_atomically(path, json.dumps(results) + "\n")

@@ -1,0 +1,103 @@
+"""`robopolicy compare --claim`, and what `compare` says without it."""
+
+import json
+
+import pytest
+from made_runs import PAPER, evaluation, made_run
+
+from robopolicy.cli import main
+from robopolicy.experiments import comparison
+
+MECHANISMS = ("softmax", "all", "all, relu", "all, cnn", "none")
+
+
+@pytest.fixture(scope="module")
+def table(once):
+    """A folder with four complete trainings of a mechanism and of each control."""
+
+    def make(folder):
+        for attention in MECHANISMS:
+            for seed in range(4):
+                made_run(folder / f"{attention}-{seed}", attention, seed)
+
+    return once("claims", make)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """No episode is played: a return is the length of the mechanism's name, and the seed."""
+
+    def evaluate(name, environment, seeds, **more):
+        more["on_begin"]()
+        attention, seed = name.rpartition("/")[2].split("-")
+        return evaluation(name, environment, seeds, len(attention) + 0.1 * int(seed))
+
+    monkeypatch.setattr(comparison, "evaluate", evaluate)
+
+
+@pytest.fixture
+def no_episodes(monkeypatch):
+    """A comparison must be refused before it plays."""
+    monkeypatch.setattr(comparison, "evaluate", None)
+
+
+def names(folder, *mechanisms, seeds=4):
+    return [str(folder / f"{attention}-{seed}") for attention in mechanisms for seed in range(seeds)]
+
+
+@pytest.mark.slow
+def test_a_claim_of_four_trainings_each_beside_its_controls_is_accepted(table, played, capsys):
+    assert main(["compare", str(table), "--claim", "--episodes", "3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["label"], len(row["runs"])) for row in rows] == [
+        (name, 4) for name in ("none", "all", "all, relu", "all, cnn", "softmax")
+    ]
+    assert main(["compare", str(table), "--claim", "--episodes", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "n = 4 and 4 seeds, 3 courses" in out
+    assert "controls" not in out
+
+
+@pytest.mark.slow
+def test_a_comparison_says_which_controls_it_lacks(table, played, capsys):
+    assert main(["compare", *names(table, "softmax", "all"), "--episodes", "2"]) == 0
+    assert "controls are missing: all, relu; all, cnn; none. Without them" in capsys.readouterr().out
+
+
+def test_a_claim_without_controls_is_refused(table, no_episodes, refused):
+    line = refused("compare", *names(table, "softmax"), "--claim")
+    assert "runs lacks the controls all; all, relu; all, cnn; none: a claim needs them" in line
+
+
+def test_a_claim_from_three_trainings_is_refused(table, no_episodes, refused):
+    line = refused("compare", *names(table, *MECHANISMS)[1:], "--claim")
+    assert "softmax has 3 trainings" in line
+    assert "a claim needs 4 or more of each policy" in line
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"environment": PAPER | {"presets": ["painted", "paper"]}}, "presets is painted, paper in the"),
+        ({"environment": PAPER | {"engine": "bullet"}}, "engine is bullet in the training of"),
+        ({"generations": 3, "done": 3}, "generations is 3 in the training of"),
+        ({"population": 8}, "population is 8 in the training of"),
+        ({"episodes": (2,)}, "episodes is 2 in the training of"),
+        ({"stop_at": 7.5}, "stop_at is 7.5 in the training of"),
+        ({"sigma": 0.1}, "sigma is 0.1 in the training of"),
+        ({"done": 1}, "is stopped, after generation 1 of 2: a claim needs complete ones"),
+        ({"done": 3}, "went on to generation 3, beyond its 2: a claim needs the same budget"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_claim_from_trainings_that_differ_is_refused(table, no_episodes, refused, tmp_path, changed, said):
+    other = made_run(tmp_path / "none-4", "none", 4, **changed)
+    line = refused("compare", *names(table, *MECHANISMS), other, "--claim")
+    assert said in line
+    assert other in line
+
+
+@pytest.mark.slow
+def test_seeds_and_checkpoints_may_differ_in_a_claim(table, played, tmp_path):
+    other = made_run(tmp_path / "none-4", "none", 4, checkpoint_every=2, keep_every=2)
+    assert main(["compare", *names(table, *MECHANISMS), other, "--claim", "--episodes", "2"]) == 0

@@ -1,0 +1,253 @@
+"""`robopolicy grid`: every mechanism with every seed, trained, evaluated, compared and drawn."""
+
+import json
+import shutil
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from made_runs import evaluation, write
+
+from robopolicy.cli import main
+from robopolicy.experiments import grid, stored_evaluations
+from robopolicy.training.checkpoint import RunFolder
+
+COMMON = (
+    *("--patch", "8", "--preset", "paper", "--engine", "mujoco", "--generations", "2", "--workers", "1"),
+    *("--test-episodes", "3", "--test-engines", "mujoco"),
+)
+PAIR = ("--attention", "none", "all", "--seeds", "0", "1")
+TINY = (
+    *(
+        "--population",
+        "2",
+        "--episodes",
+        "1",
+        "--held-out",
+        "2",
+        "--episode-seconds",
+        "0.5",
+        "--workers",
+        "1",
+    ),
+    *("--patch", "8", "--preset", "paper", "--engine", "mujoco", "--test-episodes", "2"),
+)
+
+
+class Trainer:
+    """Writes runs instead of training them: `ends` has how far a run comes, or an error, by its name."""
+
+    def __init__(self):
+        self.ends, self.trained, self.played = {}, [], []
+
+    def train(self, policy, env, config, *, out, resume, **more):
+        self.trained.append((out.name, resume))
+        end = self.ends.get(out.name, config.generations)
+        if isinstance(end, Exception):
+            raise end
+        search = grid.checked_search(policy, env, config, more["presets"], more["evaluator"])
+        write(RunFolder(out), search.settings, policy, end)
+        return SimpleNamespace(record={"generation": end, "ended_by": ""})
+
+    def evaluate(self, name, environment, seeds, *, workers, on_begin):
+        self.played.append(name.rpartition("/")[2])
+        attention, _, seed = self.played[-1].split("-")
+        on_begin()
+        return evaluation(name, environment, seeds, len(attention) + 0.1 * int(seed))
+
+
+@pytest.fixture
+def trainer(monkeypatch, tmp_path):
+    """The current folder is empty, and no training takes time."""
+    monkeypatch.chdir(tmp_path)
+    made = Trainer()
+    monkeypatch.setattr(grid, "train_es", made.train)
+    monkeypatch.setattr(stored_evaluations, "evaluate", made.evaluate)
+    return made
+
+
+def run(*words):
+    return main(["grid", "runs/table", *COMMON, *words])
+
+
+@pytest.mark.slow
+def test_every_cell_is_a_run_with_its_evaluation(trainer, tmp_path, capsys):
+    assert run(*PAIR, "--json", "--picture", "table.svg") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["failed"], found["incomplete"]) == ({}, [])
+    (rows,) = found["rows"].values()
+    assert [row["attention"] for row in rows] == ["none", "all"]
+    for row in rows:
+        assert row["runs"] == [f"runs/table/{row['attention']}-seed-{seed}" for seed in (0, 1)]
+        kept = [json.loads((tmp_path / name / "evaluation.json").read_text()) for name in row["runs"]]
+        assert row["episode_returns"] == [one["mujoco"]["returns"] for one in kept]
+        assert [one["mujoco"]["seeds"] for one in kept] == [[9000, 9001, 9002]] * 2
+        assert row["return_interval"]["low"] <= row["return_interval"]["value"]
+    assert "</svg>" in (tmp_path / "table.svg").read_text()
+    assert main(["runs", "runs/table"]) == 0
+    assert capsys.readouterr().out.count("finished") == 4
+
+
+@pytest.mark.slow
+def test_the_same_command_trains_what_is_missing_alone(trainer, capsys):
+    trainer.ends["none-seed-1"] = 1
+    assert run(*PAIR) == 0
+    assert "stopped in none-seed-1; the same command continues" in capsys.readouterr().err
+    assert trainer.trained[-1] == ("none-seed-1", False)
+    before = list(trainer.trained)
+    trainer.ends.clear()
+    assert run(*PAIR) == 0
+    assert trainer.trained[len(before) :] == [("none-seed-1", True), ("all-seed-1", False)]
+    assert sorted(trainer.played) == ["all-seed-0", "all-seed-1", "none-seed-0", "none-seed-1"]
+    assert run(*PAIR) == 0
+    assert len(trainer.trained) == len(before) + 2
+
+
+@pytest.mark.slow
+def test_mechanisms_and_seeds_may_be_added(trainer, capsys):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    assert run("--attention", "none", "softmax", "--seeds", "0", "1") == 0
+    assert [name for name, _ in trainer.trained] == [
+        *("none-seed-0", "softmax-seed-0", "none-seed-1", "softmax-seed-1"),
+    ]
+    capsys.readouterr()
+    assert main(["grid", "runs/table", "--show"]) == 0
+    out = capsys.readouterr().out
+    assert "none, softmax: no difference shown" in out
+    assert "controls are missing: all; all, relu; all, cnn. Without them" in out
+    assert len(trainer.trained) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sigma", "0.2"), "sigma is 0.2: the grid in 'runs/table' has 0.3"),
+        (("--generations", "3"), "generations is 3: the grid in 'runs/table' has 2"),
+        (("--episode-seconds", "2"), "episode_seconds is 2.0: the grid in 'runs/table' has None"),
+        (("--head-dim", "4"), "head_dim is 4: the grid in 'runs/table' has 8"),
+        (("--evaluator", "vector"), "evaluator is 'vector': the grid in 'runs/table' has 'local'"),
+        (("--test-episodes", "4"), "test_episodes is 4: the grid in 'runs/table' has 3"),
+    ],
+)
+def test_a_grid_that_was_changed_is_refused(trainer, refused, tmp_path, words, said):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    before = (tmp_path / "runs/table/grid.json").read_text()
+    assert said in refused("grid", "runs/table", *COMMON, "--attention", "none", "--seeds", "0", "5", *words)
+    assert len(trainer.trained) == 1
+    assert (tmp_path / "runs/table/grid.json").read_text() == before
+
+
+def test_the_number_of_workers_may_change(trainer):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    assert run("--attention", "none", "--seeds", "1", "--workers", "2") == 0
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_does_not_end_the_grid(trainer, capsys):
+    trainer.ends["none-seed-0"] = RuntimeError("episode 7 failed\nthree times")
+    assert run(*PAIR, "--json") == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["failed"] == {"none-seed-0": "episode 7 failed three times"}
+    assert "none-seed-0 failed: episode 7 failed three times" in err
+    assert sorted(trainer.played) == ["all-seed-0", "all-seed-1", "none-seed-1"]
+    trainer.ends.clear()
+    assert run(*PAIR) == 0
+
+
+def test_a_run_with_other_settings_in_the_place_of_a_cell_is_not_taken_for_it(trainer, tmp_path, capsys):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    shutil.copytree(tmp_path / "runs/table/none-seed-0", tmp_path / "runs/table/none-seed-1")
+    assert run("--attention", "none", "--seeds", "1") == 1
+    assert "seed is 1: the run 'none-seed-1' has 0" in capsys.readouterr().err
+
+
+def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    folder = RunFolder(tmp_path / "runs/table/none-seed-0")
+    shutil.copytree(folder.checkpoints / "2", folder.checkpoints / "3")
+    assert run("--attention", "none", "--seeds", "0") == 0
+    assert trainer.played == ["none-seed-0"] * 2
+
+
+def test_a_grid_without_a_complete_run_says_so(trainer, capsys):
+    trainer.ends["none-seed-0"] = 1
+    assert run(*PAIR, "--picture", "table.png") == 0
+    assert capsys.readouterr().out == "not complete: none-seed-0\n"
+
+
+def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
+    (tmp_path / "runs/table").mkdir(parents=True)
+    (tmp_path / "runs/table/thesis.txt").write_text("years")
+    assert "exists and holds no grid" in refused("grid", "runs/table", *COMMON, *PAIR)
+    assert "holds no grid.json" in refused("grid", "runs/table", "--show")
+    assert trainer.trained == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "it has no settings of task"),
+        ('"environment": 1', "it has no settings of environment"),
+        ('"test": {"test_episodes": "many"}', "test_episodes is 'many': it must be of type int"),
+    ],
+)
+def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    path = tmp_path / "runs/table/grid.json"
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(whole | json.loads(f"{{{text}}}")) if text.startswith('"') else text)
+    for words in (("--show",), (*COMMON, *PAIR)):
+        line = refused("grid", "runs/table", *words)
+        assert said in line
+        assert "runs/table" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seeds", "0"), "attention is empty: a grid needs one or more"),
+        (("--attention", "none"), "seeds is empty: a grid needs one or more"),
+        (("--attention", "none", "none", "--seeds", "0"), "attention has none twice"),
+        (("--attention", "none", "--seeds", "1", "1"), "seeds has 1 twice"),
+        (("--attention", "softmx", "--seeds", "0"), "did you mean 'softmax'?"),
+        ((*PAIR, "--seed", "3"), "seed is 3: a grid takes seeds"),
+        ((*PAIR, "--seeds", "2"), "--seeds is given 2 times"),
+        ((*PAIR, "--test-episodes", "0"), "test_episodes is 0"),
+        ((*PAIR, "--test-engines", "bulet"), "did you mean 'bullet'?"),
+        ((*PAIR, "--population", "1"), "population is 1"),
+        ((*PAIR, "--evaluator", "cloud"), "evaluator is 'cloud'"),
+        ((*PAIR, "--picture", "table.jpg"), "picture is 'table.jpg'"),
+        ((*PAIR, "--show"), "show is True: it trains nothing"),
+    ],
+)
+def test_a_bad_grid_is_refused_before_its_folder_is_made(refused, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused("grid", "runs/table", "--patch", "8", *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_come_from_a_file(trainer, tmp_path):
+    (tmp_path / "grid.toml").write_text('attention = ["none", "all"]\nseeds = [0]\n[search]\nsigma = 0.1\n')
+    assert run("--config", "grid.toml") == 0
+    assert [name for name, _ in trainer.trained] == ["none-seed-0", "all-seed-0"]
+    assert json.loads((tmp_path / "runs/table/grid.json").read_text())["es"]["sigma"] == 0.1
+
+
+@pytest.mark.slow
+def test_a_grid_that_was_stopped_continues_to_the_same_bits(tmp_path, monkeypatch, capsys):
+    words = ("--attention", "none", "--seeds", "0", "--generations", "3", *TINY)
+    assert main(["grid", str(tmp_path / "whole"), *words]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("robopolicy.training.loop.asked_to_stop", lambda: nullcontext(lambda: True))
+        assert main(["grid", str(tmp_path / "parts"), *words]) == 0
+    assert "stopped in none-seed-0" in capsys.readouterr().err
+    assert not (tmp_path / "parts/none-seed-0/evaluation.json").exists()
+    assert main(["grid", str(tmp_path / "parts"), *words]) == 0
+    assert "resuming at generation 2 of 3" in capsys.readouterr().err
+    runs = [tmp_path / name / "none-seed-0" for name in ("whole", "parts")]
+    whole, parts = (RunFolder(run).load()[1] for run in runs)
+    assert all((whole[name] == parts[name]).all() for name in whole if name != "progress/seconds")
+    whole, parts = (json.loads((run / "evaluation.json").read_text())["mujoco"] for run in runs)
+    assert whole["returns"] == parts["returns"]

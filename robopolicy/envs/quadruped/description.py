@@ -51,6 +51,7 @@ _SETTINGS = {
     "1 of their rates, in rad/s and m/s": "rate_weights",
     "1/N2": "force_weight",
     "a quarter of the weight, least and most of a standing leg's vertical force": "force_limits",
+    "N s/m": "grip",
     "N m/rad": "stiffness",
     "N m s/rad": "damping",
     "N m, the largest of a joint that follows positions": "motor_torque",

@@ -22,6 +22,8 @@ from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.description import PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets
+from robopolicy.envs.quadruped.stance import StanceConfig
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
@@ -87,6 +89,8 @@ PRESETS = {
             friction=(0.4, 1.0), payload=(0.0, 6.0), motor_strength=(0.8, 1.1), push=0.3
         ),
         sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
+        # A foot slips off a raised stone unless it is braked, and a payload lowers the base.
+        walker=WalkerConfig(stance=StanceConfig(grip=40.0, pose_weights=(5.0, 5.0, 20.0, 0.0, 0.0, 40.0))),
     ),
 }
 
@@ -280,10 +284,9 @@ class SteppingStones(SimulatedTask):
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4]."""
-        nominal = self.walker.hips_world()[:, :2]
-        nominal[:, 0] += self.walker.nominal_landings()
         largest = self.config.largest_offset
-        return (self.terrain.foothold_offsets(nominal, largest) / largest).astype(np.float32)
+        offsets = foothold_offsets(self.walker, self.terrain.rows(), largest, 0.0, OracleConfig())
+        return (offsets[:, 0] / largest).astype(np.float32)
 
     players = {"oracle": oracle_action}  # noqa: RUF012
 

@@ -12,7 +12,6 @@ from robopolicy.settings import check_interval, check_number
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
 BANK = 1.6  # m, half the width of the floor and of painted ground: the cameras do not see its edges
-MARGIN = 0.06  # m, from a foothold of the oracle to the edge of its stone
 
 
 @dataclass(frozen=True)
@@ -81,16 +80,10 @@ class Terrain:
         inside = np.minimum(points[..., :1] - starts, ends - points[..., :1])
         return np.asarray(inside.max(axis=-1))
 
-    def foothold_offsets(self, nominal: Array, largest: float) -> Array:
-        """The smallest offset [4] (m) that puts each `nominal` landing [4, 2] (world, m) inside a stone.
-
-        Landings keep `MARGIN` to the edge. The closest one is returned if no offset within `largest` does it.
-        """
-        starts, ends = self.edges(nominal[:, 1])
-        targets = np.clip(nominal[:, :1], starts + MARGIN, ends - MARGIN)  # [4, stones]
-        offsets = targets - nominal[:, :1]
-        least = np.abs(offsets).argmin(axis=1)
-        return np.clip(offsets[np.arange(len(nominal)), least], -largest, largest)
+    def rows(self) -> Array:
+        """Start, end and slope of the ends, right and left side of each stone, [stones, 5] (m)."""
+        half = np.full_like(self.starts, self.config.width / 2)
+        return np.stack([self.starts, self.ends, np.tan(self.yaws), -half, half], axis=1)
 
     def stones(self) -> list[Box]:
         """The visible stones."""

@@ -48,7 +48,9 @@ class Walker:
     def __init__(self, config: WalkerConfig) -> None:
         self.config = config
         gait, swing = config.gait, config.swing
-        self._timing = np.array([gait.period, gait.swing, gait.stance, swing.capture, swing.apex])
+        self._timing = np.array(
+            [gait.period, gait.swing, gait.stance, swing.capture, swing.apex, config.stance.grip]
+        )
         self.mpc: ConvexMPC | None = None
 
     def reset(self, physics: Physics) -> None:

@@ -41,6 +41,19 @@ def test_the_oracle_lands_inside_the_stones(gap, least):
     assert margins.min() > least
 
 
+def test_the_oracle_crosses_scattered_stones_where_a_blind_robot_falls():
+    config = replace(PRESETS["sparse"], episode_seconds=SECONDS)
+    env = SteppingStones(engine="mujoco", config=config)
+    margins = np.concatenate([footholds(env, seed) for seed in range(2)])
+    assert margins.min() > 0.0
+    env.on_tick = None
+    env.reset(seed=0)
+    over = False
+    while not over:
+        _, _, over, _, info = env.step(np.zeros(8, np.float32))
+    assert info["cause"] == "foot in a gap"
+
+
 def test_the_oracle_moves_only_feet_that_lift_off_by_at_most_the_largest_offset():
     env = SteppingStones(engine="mujoco", preset="extreme")
     env.reset(seed=1)

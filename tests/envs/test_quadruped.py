@@ -273,7 +273,7 @@ def test_grip_pushes_a_standing_foot_against_its_velocity():
 
     def held_by(grip: float) -> np.ndarray:
         timing = np.array([0.5, 0.2, 0.3, 0.03, 0.1, grip])
-        return commands(reading, stands, 0.0, still, feet, feet, feet.copy(), timing, 0.0)[1]
+        return commands(reading, stands, 0.0, still, feet, feet, feet.copy(), np.zeros(4), timing, 0.0)[1]
 
     np.testing.assert_array_equal(held_by(0.0), 0.0)
     torques = held_by(40.0)

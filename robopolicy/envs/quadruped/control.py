@@ -52,6 +52,7 @@ def commands(
     forces: Array,
     lift_offs: Array,
     landings: Array,
+    asides: Array,
     timing: Array,
     landing_height: float,
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
@@ -61,6 +62,7 @@ def commands(
     legs move to their position at time `end` (s). The function updates the `landings` [4, 3] (m, world) of
     swinging legs in place.
 
+    asides: [4] (m), how far to the left of its nominal landing a foot lands.
     timing: period, swing, stance and capture (s), the apex (m), and the grip (N s/m).
     """
     position, to_yaw, base_to_yaw, hips = reading.position, reading.to_yaw, reading.base_to_yaw, reading.hips
@@ -81,7 +83,7 @@ def commands(
         spent = since_lift_off[leg]
         left = max(0.0, swing - spent)
         aside = raibert_offset(reading.velocity[1], desired[1], left, stance, capture)
-        beside = hips[leg, 1] + LEG_PLANE[leg] + aside
+        beside = hips[leg, 1] + LEG_PLANE[leg] + aside + asides[leg]
         landings[leg, 1] = position[1] + to_yaw[0, 1] * hips[leg, 0] + to_yaw[1, 1] * beside
         landings[leg, 2] = landing_height
         point = path(lift_offs[leg], landings[leg], min(1.0, spent / swing), apex) - position

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
 SEEDS = range(3)
 FAULTY = ("hard", "extreme")  # presets whose cameras have noise
 # The dust differs from `paper` in the images alone: the legs here, its noise and spots below.
-CONFIGS = {name: config for name, config in PRESETS.items() if "dust" not in name}
+CONFIGS = {name: PRESETS[name] for name in PRESETS if "dust" not in name and name != "sparse"}
 CONFIGS["legs"] = replace(PRESETS["paper"], sensors=SensorConfig(legs=True))
 
 
@@ -157,6 +157,11 @@ def _check_observation(ours, expected, index, preset, precision):
             # A ray along an edge may see either side of it.
             off = np.abs(ours[name][index] - value) > (1e-5 if precision == 64 else 1e-3)
             assert off.sum() <= (0 if precision == 64 else 2)
+
+
+def test_scattered_stones_are_refused():
+    with pytest.raises(ValueError, match="no scattered stones, as in the preset sparse"):
+        SteppingStonesBatch("sparse")
 
 
 def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():

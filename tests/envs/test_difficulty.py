@@ -11,7 +11,7 @@ from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones, SteppingStonesConfig
-from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, ScatteredTerrain, Terrain, TerrainConfig
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 GROUND = Ground(Terrain(TerrainConfig(), np.random.default_rng(0)))
@@ -134,6 +134,30 @@ def test_disturbances_stay_in_their_ranges_and_follow_the_seed():
     assert again.conditions == samples[3].conditions
 
 
+def test_scattered_stones_have_gaps_on_all_sides():
+    config = ScatteredConfig()
+    for seed in range(10):
+        terrain = ScatteredTerrain(config, np.random.default_rng(seed))
+        again = ScatteredTerrain(config, np.random.default_rng(seed))
+        np.testing.assert_array_equal(terrain.slabs, again.slabs)
+        small = terrain.slabs[1:-1]
+        for low, high, sizes in ((0, 1, config.length), (2, 3, config.breadth)):
+            side = small[:, high] - small[:, low]
+            assert ((side >= sizes[0] - 1e-9) & (side <= sizes[1] + 1e-9)).all()
+        middles = (small[:, [0, 2]] + small[:, [1, 3]]) / 2
+        halves = (small[:, [1, 3]] - small[:, [0, 2]]) / 2
+        np.testing.assert_allclose(terrain.margin(middles), halves.min(axis=1))
+        for axis in range(2):
+            beyond = middles.copy()
+            beyond[:, axis] += halves[:, axis] + 0.04  # half of the smallest gap
+            inner = np.abs(beyond[:, 1]) < 0.5
+            assert (terrain.margin(beyond[inner]) <= -0.04 + 1e-9).all()
+        boxes = terrain.stones()[1:-1]
+        np.testing.assert_allclose([box.center[:2] for box in boxes], middles)
+        np.testing.assert_allclose([box.half[:2] for box in boxes], halves)
+        assert all(box.center[2] + box.half[2] == 0.0 for box in boxes)
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 @pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
 def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
@@ -167,6 +191,9 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: SensorConfig(latency=-0.1), "latency is -0.1"),
         (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
+        (lambda: SteppingStonesConfig(largest_aside=3.0), "largest_aside is 3.0"),
+        (lambda: ScatteredConfig(breadth=(0.2, 0.1)), r"breadth is \(0.2, 0.1\)"),
+        (lambda: ScatteredConfig(painted=True), "painted is True"),
     ],
 )
 def test_bad_settings_of_the_stones_are_refused_by_name(make, words):

@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 from engine_readings import readings
 from installed_engines import EACH_ENGINE
+from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import BodyState, Start
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
+from robopolicy.envs.quadruped.control import commands, foot_velocities
 from robopolicy.envs.quadruped.gait import TrotConfig, path
 from robopolicy.envs.quadruped.gait import standing as gait_stands
 from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
 from robopolicy.envs.quadruped.reading import read
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, Plan, StanceConfig
-from robopolicy.envs.quadruped.terrain import MARGIN, Terrain, TerrainConfig
+from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 
 
@@ -248,13 +250,38 @@ def test_first_row_is_ahead_and_first_column_is_left():
     assert rays[12, 0, 1] > 0 > rays[12, -1, 1]
 
 
-def test_oracle_moves_a_landing_just_inside_the_nearest_stone():
-    terrain = Terrain(TerrainConfig(), np.random.default_rng(0))
-    edge, far = terrain.ends[0], terrain.starts[1]
-    nominal = np.array([edge - 0.2, edge - 0.02, edge + 0.01, far - 0.01])
-    moved = nominal + terrain.foothold_offsets(ahead(nominal), 0.3)
-    np.testing.assert_allclose(moved, [nominal[0], edge - MARGIN, edge - MARGIN, far + MARGIN])
-    assert np.abs(terrain.foothold_offsets(ahead(nominal), 0.05)).max() <= 0.05
+def test_the_velocities_of_the_feet_are_the_changes_of_their_places():
+    rng, step = np.random.default_rng(4), 1e-6
+    for _ in range(20):
+        joints, rates = rng.normal(0.0, 0.3, 12), rng.normal(0.0, 5.0, 12)
+        attitude, spin = rng.normal(0.0, 0.3, 3), rng.normal(0.0, 2.0, 3)
+        place, velocity = rng.normal(0.0, 1.0, 3), rng.normal(0.0, 1.0, 3)
+        before = Rotation.from_euler("xyz", attitude)
+        after = Rotation.from_rotvec(step * spin) * before
+        now = read(BodyState(place, before.as_matrix(), velocity, spin, joints, rates))
+        moved = place + step * velocity, after.as_matrix(), velocity, spin, joints + step * rates, rates
+        later = read(BodyState(*moved))
+        expected = (later.feet_world - now.feet_world) / step @ now.to_yaw.T
+        np.testing.assert_allclose(foot_velocities(now, jacobians(now.joints)), expected, atol=1e-4)
+
+
+def test_grip_pushes_a_standing_foot_against_its_velocity():
+    zeros, joints = np.zeros(3), standing_joints(0.42)
+    rates = np.random.default_rng(4).normal(0.0, 1.0, 12)
+    reading = read(BodyState(zeros, np.eye(3), zeros, zeros, joints, rates))
+    stands, still, feet = np.ones(4, bool), np.zeros(2), np.zeros((4, 3))
+
+    def held_by(grip: float) -> np.ndarray:
+        timing = np.array([0.5, 0.2, 0.3, 0.03, 0.1, grip])
+        return commands(reading, stands, 0.0, still, feet, feet, feet.copy(), np.zeros(4), timing, 0.0)[1]
+
+    np.testing.assert_array_equal(held_by(0.0), 0.0)
+    torques = held_by(40.0)
+    gradients = jacobians(joints.reshape(4, 3))
+    for leg in range(4):
+        own = slice(3 * leg, 3 * leg + 3)
+        force = -40.0 * gradients[leg] @ rates[own]
+        np.testing.assert_allclose(torques[own], gradients[leg].T @ force)
 
 
 def test_walker_trots_straight_at_its_speed_on_level_ground(physics):

@@ -1,9 +1,14 @@
 """What an episode on stepping stones is: its ends, its rewards, its actions and observations."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
 from installed_engines import EACH_OF_QUADRUPEDS
+
+from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION
+from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 STILL = np.zeros(4, np.float32)
@@ -67,6 +72,27 @@ def test_action_is_latched_at_lift_off_and_moves_the_landing():
     moved = landings[1.0] - landings[0.0]
     np.testing.assert_allclose(moved[[0, 3]], 0.15, atol=0.03)
     np.testing.assert_allclose(moved[[1, 2]], 0.0, atol=0.03)
+    env.close()
+
+
+def test_an_action_to_the_side_moves_the_landing_to_the_left():
+    env = SteppingStones(config=replace(PRESETS["painted"], largest_aside=0.1))
+    assert env.action_space.shape == (8,)
+    assert [quantity.name for quantity in env.actions[3:5]] == ["foothold_RL_x", "foothold_FR_y"]
+    landings = {}
+    for aside in (0.0, 0.5):
+        env.reset(seed=0)
+        action = np.zeros(8, np.float32)
+        action[4:] = aside
+        for step in range(5):
+            observation, *_ = env.step(action if step == 0 else np.zeros(8, np.float32))
+            names = zip(LATERAL_PROPRIOCEPTION, observation["proprioception"], strict=True)
+            assert dict(names)["previous_action_FR_y"] == (aside if step == 0 else 0.0)
+        landings[aside] = env.walker.reading.feet_world.copy()
+    moved = landings[0.5] - landings[0.0]
+    np.testing.assert_allclose(moved[[0, 3], 1], 0.05, atol=0.015)
+    np.testing.assert_allclose(moved[[1, 2], 1], 0.0, atol=0.015)
+    np.testing.assert_allclose(moved[:, 0], 0.0, atol=0.015)
     env.close()
 
 

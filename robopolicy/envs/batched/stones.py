@@ -43,6 +43,7 @@ from robopolicy.envs.quadruped.difficulty import with_blobs
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stepping_stones import BOUND, PRESETS, SteppingStonesConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.naming import one_of
 
@@ -106,6 +107,11 @@ class SteppingStonesBatch:
             raise ValueError(
                 f"episode_seconds is {config.episode_seconds}: many worlds in one program play at most "
                 f"{LONGEST:.0f}; the engine mujoco plays longer episodes"
+            )
+        if config.largest_aside or isinstance(config.terrain, ScatteredConfig):
+            raise ValueError(
+                "many worlds in one program have no landings to the side and no scattered stones, as in the "
+                "preset sparse: the engine mujoco has them"
             )
         self.config, self.dtype = config, dtype
         self.engine = MujocoConfig()

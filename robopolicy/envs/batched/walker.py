@@ -103,6 +103,7 @@ def read(state: State) -> Reading:
     parts: list[Array] = [
         state.position,
         state.joints,
+        state.rates,
         attitude,
         to_yaw,
         base_to_yaw,
@@ -179,6 +180,12 @@ def hips_ahead(reading: Reading) -> Array:
     return reading.position[0] + (reading.hips @ reading.to_yaw)[:, 0]
 
 
+def foot_velocities(reading: Reading, gradients: Array) -> Array:
+    """Velocities of the toes [4, 3] (m/s, yaw frame); `gradients` [4, 3, 3] are the legs' Jacobians."""
+    by_joints = jnp.einsum("laj,lj->la", gradients, reading.rates) @ reading.base_to_yaw.T
+    return by_joints + reading.velocity + jnp.cross(reading.angular_velocity, reading.feet)
+
+
 def commands(
     config: WalkerConfig,
     reading: Reading,
@@ -192,11 +199,13 @@ def commands(
 ) -> tuple[Drive, Array]:
     """The commands of a control period, and the landing points [4, 3] (m, world) of all legs after it.
 
-    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame); the others swing from `lift_offs` to
-    `landings` [4, 3] at `height` (m). `now` is a row of the clock.
+    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame), and brake a foot that slides. The
+    others swing from `lift_offs` to `landings` [4, 3] at `height` (m). `now` is a row of the clock.
     """
     trot, swing = config.gait, config.swing
-    torques = -jnp.einsum("laj,la->lj", jacobians(reading.joints), forces @ reading.base_to_yaw)
+    gradients = jacobians(reading.joints)
+    pushes = forces + config.stance.grip * foot_velocities(reading, gradients)
+    torques = -jnp.einsum("laj,la->lj", gradients, pushes @ reading.base_to_yaw)
     left = jnp.maximum(0.0, trot.swing - now.spent)
     sideways = reading.velocity[1]
     aside = sideways * (left + trot.stance / 2) - swing.capture * (desired[1] - sideways)

@@ -27,6 +27,23 @@ def scheduled(
 
 
 @numba.njit(cache=True)
+def foot_velocities(reading: Reading, gradients: Array) -> Array:
+    """Velocities of the toes [4, 3] (m/s, yaw frame); `gradients` [4, 3, 3] are the legs' Jacobians."""
+    spin, by_joints = reading.angular_velocity, np.zeros((4, 3))
+    for leg in range(4):
+        for axis in range(3):
+            for joint in range(3):
+                by_joints[leg, axis] += gradients[leg, axis, joint] * reading.rates[leg, joint]
+    velocities = turned(reading.base_to_yaw, by_joints)
+    for leg in range(4):
+        x, y, z = reading.feet[leg]
+        velocities[leg, 0] += reading.velocity[0] + spin[1] * z - spin[2] * y
+        velocities[leg, 1] += reading.velocity[1] + spin[2] * x - spin[0] * z
+        velocities[leg, 2] += reading.velocity[2] + spin[0] * y - spin[1] * x
+    return velocities
+
+
+@numba.njit(cache=True)
 def commands(
     reading: Reading,
     stands: NDArray[np.bool_],
@@ -35,20 +52,23 @@ def commands(
     forces: Array,
     lift_offs: Array,
     landings: Array,
+    asides: Array,
     timing: Array,
     landing_height: float,
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Joint targets (rad), torques (N m), and which joints follow their targets, [12] each.
 
-    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame). Swinging legs move to their position
-    at time `end` (s). The function updates the `landings` [4, 3] (m, world) of swinging legs in place.
+    Standing legs push the ground with -`forces` [4, 3] (N, yaw frame), and brake a foot that slides. Swinging
+    legs move to their position at time `end` (s). The function updates the `landings` [4, 3] (m, world) of
+    swinging legs in place.
 
-    timing: period, swing, stance and capture (s), and the apex (m).
+    asides: [4] (m), how far to the left of its nominal landing a foot lands.
+    timing: period, swing, stance and capture (s), the apex (m), and the grip (N s/m).
     """
     position, to_yaw, base_to_yaw, hips = reading.position, reading.to_yaw, reading.base_to_yaw, reading.hips
-    period, swing, stance, capture, apex = timing
+    period, swing, stance, capture, apex, grip = timing
     gradients = jacobians(reading.joints)
-    pushes = turned(base_to_yaw.T, forces)
+    pushes = turned(base_to_yaw.T, forces + grip * foot_velocities(reading, gradients))
     since_lift_off = cycle(end, period)
     torques, held = np.zeros(12), np.zeros(12, np.bool_)
     points = hips.copy()
@@ -63,7 +83,7 @@ def commands(
         spent = since_lift_off[leg]
         left = max(0.0, swing - spent)
         aside = raibert_offset(reading.velocity[1], desired[1], left, stance, capture)
-        beside = hips[leg, 1] + LEG_PLANE[leg] + aside
+        beside = hips[leg, 1] + LEG_PLANE[leg] + aside + asides[leg]
         landings[leg, 1] = position[1] + to_yaw[0, 1] * hips[leg, 0] + to_yaw[1, 1] * beside
         landings[leg, 2] = landing_height
         point = path(lift_offs[leg], landings[leg], min(1.0, spent / swing), apex) - position

@@ -51,6 +51,7 @@ _SETTINGS = {
     "1 of their rates, in rad/s and m/s": "rate_weights",
     "1/N2": "force_weight",
     "a quarter of the weight, least and most of a standing leg's vertical force": "force_limits",
+    "N s/m": "grip",
     "N m/rad": "stiffness",
     "N m s/rad": "damping",
     "N m, the largest of a joint that follows positions": "motor_torque",
@@ -70,6 +71,13 @@ PROPRIOCEPTION = (
     *(f"previous_action_{leg}" for leg in LEGS),
     *(f"nominal_landing_{leg}" for leg in LEGS),
 )
+# With landings to the side, the previous action has their part, too.
+_AFTER = PROPRIOCEPTION.index(f"nominal_landing_{LEGS[0]}")
+LATERAL_PROPRIOCEPTION = (
+    *PROPRIOCEPTION[:_AFTER],
+    *(f"previous_action_{leg}_y" for leg in LEGS),
+    *PROPRIOCEPTION[_AFTER:],
+)
 FEEDBACK = {
     "input": "proprioception",
     "first": PROPRIOCEPTION.index(f"previous_action_{LEGS[0]}"),
@@ -79,19 +87,24 @@ FEEDBACK = {
 }
 
 
-def footholds(largest: float) -> tuple[Quantity, ...]:
-    """The numbers of an action that moves landings by up to `largest` metres."""
+def footholds(largest: float, aside: float = 0.0) -> tuple[Quantity, ...]:
+    """The numbers of an action that moves landings by up to `largest` metres, and by `aside` sideways."""
+    parts = [("x", largest, "ahead")] + ([("y", aside, "to the left")] if aside else [])
     about = (
-        "how far ahead of its nominal landing this foot is to land; it takes the command of "
+        "how far {} of its nominal landing this foot is to land; it takes the command of "
         "the step in which it lifts off, and keeps it until it has landed"
     )
-    return tuple(Quantity(f"foothold_{leg}_x", "m", -largest, largest, about) for leg in LEGS)
+    return tuple(
+        Quantity(f"foothold_{leg}_{axis}", "m", -most, most, about.format(side))
+        for axis, most, side in parts
+        for leg in LEGS
+    )
 
 
-def proprioception() -> tuple[Quantity, ...]:
-    """The numbers of `PROPRIOCEPTION`."""
-    kinds = [max((kind for kind in VALUES if name.startswith(kind)), key=len) for name in PROPRIOCEPTION]
-    rows = [(name, *VALUES[kind]) for name, kind in zip(PROPRIOCEPTION, kinds, strict=True)]
+def proprioception(names: tuple[str, ...] = PROPRIOCEPTION) -> tuple[Quantity, ...]:
+    """The numbers of `names`."""
+    kinds = [max((kind for kind in VALUES if name.startswith(kind)), key=len) for name in names]
+    rows = [(name, *VALUES[kind]) for name, kind in zip(names, kinds, strict=True)]
     return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in rows)
 
 

@@ -14,15 +14,16 @@ from robopolicy.envs.quadruped.kinematics import HIPS, foot_positions
 class Reading(NamedTuple):
     """The robot at one moment. The yaw frame has x ahead and z up.
 
-    position [3] and feet_world [4, 3] (m, world); joints [4, 3] (rad); attitude [3]: roll, pitch, yaw (rad);
-    to_yaw and base_to_yaw [3, 3]: rotations from world and base to the yaw frame; velocity [3] (m/s) and
-    angular_velocity [3] (rad/s), yaw frame; feet and hips [4, 3] (m) relative to the base, yaw frame; tilt:
-    the larger of |roll| and |pitch| (rad), NaN if either is; lowest_foot: height of the lowest toe's centre
-    (m, world).
+    position [3] and feet_world [4, 3] (m, world); joints and rates [4, 3] (rad, rad/s); attitude [3]: roll,
+    pitch, yaw (rad); to_yaw and base_to_yaw [3, 3]: rotations from world and base to the yaw frame; velocity
+    [3] (m/s) and angular_velocity [3] (rad/s), yaw frame; feet and hips [4, 3] (m) relative to the base, yaw
+    frame; tilt: the larger of |roll| and |pitch| (rad), NaN if either is; lowest_foot: height of the lowest
+    toe's centre (m, world).
     """
 
     position: Array
     joints: Array
+    rates: Array
     attitude: Array
     to_yaw: Array
     base_to_yaw: Array
@@ -68,6 +69,7 @@ def read(state: BodyState) -> Reading:
     return Reading(
         state.position,
         joints,
+        state.joint_velocities.reshape(4, 3),
         attitude,
         to_yaw,
         base_to_yaw,

@@ -41,6 +41,7 @@ class StanceConfig:
     pose_weights: tuple[float, ...] = (5.0, 5.0, 20.0, 0.0, 0.0, 10.0)
     rate_weights: tuple[float, ...] = (0.0, 0.0, 5.0, 1.0, 1.0, 1.0)
     force_weight: float = 1e-6
+    grip: float = 0.0  # N s/m, force on a standing foot against its velocity: it brakes a foot that slides
     friction: float = 0.45
     force_limits: tuple[float, float] = (0.1, 10.0)  # of one leg's f_z, in body weights / 4
     accuracy: float = 1e-9

@@ -19,10 +19,12 @@ from robopolicy.envs.physics import loaded, make_physics
 from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
 from robopolicy.envs.quadruped.cameras import CAMERAS, NO_BALLS, DepthCamera, Ground
-from robopolicy.envs.quadruped.description import PROPRIOCEPTION
+from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_balls
-from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
+from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets
+from robopolicy.envs.quadruped.stance import StanceConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
 from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
 from robopolicy.naming import one_of
@@ -54,6 +56,7 @@ class SteppingStonesConfig:
     sensors: SensorConfig = field(default_factory=SensorConfig)
     policy_period: float = 0.05
     largest_offset: float = 0.15  # of a foothold, for an action of one
+    largest_aside: float = 0.0  # the same to the left; 0 for actions without this part
     episode_seconds: float = 20.0
     lowest_base: float = 0.28  # over what it stands on; below it the robot has fallen
     largest_tilt: float = 0.6  # roll or pitch
@@ -68,9 +71,12 @@ class SteppingStonesConfig:
                 f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
             )
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
+        check_number("largest_aside", self.largest_aside, 0.0, 0.15)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
 
 
+# A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.
+RUGGED = WalkerConfig(stance=StanceConfig(grip=40.0, pose_weights=(5.0, 5.0, 20.0, 0.0, 0.0, 40.0)))
 PRESETS = {
     "paper": SteppingStonesConfig(),
     "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
@@ -82,6 +88,7 @@ PRESETS = {
             friction=(0.5, 1.0), payload=(0.0, 3.0), motor_strength=(0.9, 1.1), push=0.2
         ),
         sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
+        walker=RUGGED,
     ),
     "extreme": SteppingStonesConfig(
         terrain=TerrainConfig(length=(0.4, 0.65), gap=(0.15, 0.30), height_step=0.07, yaw=0.2),
@@ -89,7 +96,9 @@ PRESETS = {
             friction=(0.4, 1.0), payload=(0.0, 6.0), motor_strength=(0.8, 1.1), push=0.3
         ),
         sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
+        walker=RUGGED,
     ),
+    "sparse": SteppingStonesConfig(terrain=ScatteredConfig(), largest_aside=0.1),
 }
 
 
@@ -104,7 +113,7 @@ class Draw(NamedTuple):
 def draw(config: SteppingStonesConfig, rng: np.random.Generator) -> Draw:
     """Draw an episode."""
     return Draw(
-        Terrain(config.terrain, rng),
+        drawn_terrain(config.terrain, rng),
         Disturbances(config.disturbances, ROBOT_MASS, config.episode_seconds, rng),
         Sensors(CAMERAS, config.sensors, config.walker.control_period, rng),
     )
@@ -114,7 +123,9 @@ class SteppingStones(SimulatedTask):
     """Observation: two depth images (m) and proprioception, named by `PROPRIOCEPTION`. Action: [4] floats.
 
     The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; the action
-    of the step in which a foot lifts off applies to its whole swing. `info` holds `distance`
+    of the step in which a foot lifts off applies to its whole swing. On `sparse`, the action has [8] floats:
+    four more move landings to the left by up to `largest_aside`, and proprioception is named by
+    `LATERAL_PROPRIOCEPTION`. `info` holds `distance`
     (m), `success` and `cause`, the reason for the end of the episode ("" while it runs). A step calls
     `on_tick`, if it is set, after each of its control periods.
     """
@@ -155,15 +166,17 @@ class SteppingStones(SimulatedTask):
         self.physics: Physics = make_physics(self.engine, visible=self.renderer == "tiny")
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
-        self.actions = description.footholds(config.largest_offset)
+        self.actions = description.footholds(config.largest_offset, config.largest_aside)
+        names = LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION
+        self.vectors = {"proprioception": description.proprioception(names)}
         self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
             name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
             for name, camera in CAMERAS.items()
         }
-        proprioception = Box(-BOUND, BOUND, (len(PROPRIOCEPTION),), np.float32)
+        proprioception = Box(-BOUND, BOUND, (len(names),), np.float32)
         self.observation_space = Dict({**images, "proprioception": proprioception})
-        self.action_space = Box(-1.0, 1.0, (len(LEGS),), np.float32)
+        self.action_space = Box(-1.0, 1.0, (len(self.actions),), np.float32)
 
     @staticmethod
     def batch(**settings: Any) -> Any:
@@ -200,7 +213,7 @@ class SteppingStones(SimulatedTask):
         self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
         self.walker.reset(self.physics)
         self._look()
-        self._previous = np.zeros(len(LEGS), np.float32)
+        self._previous = np.zeros(len(self.actions), np.float32)
         self._steps = 0
         self._running = True
         return self.observation(), self.info("")
@@ -211,7 +224,9 @@ class SteppingStones(SimulatedTask):
         action = self.checked(action)
         config, walker = self.config, self.walker
         before = walker.reading.position[0]
-        walker.offsets = config.largest_offset * action.astype(float)
+        walker.offsets[:, 0] = config.largest_offset * action[: len(LEGS)].astype(float)
+        if config.largest_aside:
+            walker.offsets[:, 1] = config.largest_aside * action[len(LEGS) :].astype(float)
         lifting = walker.lifting()
         reward = -config.reward.effort * float(np.abs(walker.offsets[lifting]).sum())
         cause = ""
@@ -285,10 +300,10 @@ class SteppingStones(SimulatedTask):
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4]."""
-        nominal = self.walker.hips_world()[:, :2]
-        nominal[:, 0] += self.walker.nominal_landings()
-        largest = self.config.largest_offset
-        return (self.terrain.foothold_offsets(nominal, largest) / largest).astype(np.float32)
+        largest, aside = self.config.largest_offset, self.config.largest_aside
+        offsets = foothold_offsets(self.walker, self.terrain.rows(), largest, aside, OracleConfig())
+        parts = [offsets[:, 0] / largest] + ([offsets[:, 1] / aside] if aside else [])
+        return np.concatenate(parts).astype(np.float32)
 
     players = {"oracle": oracle_action}  # noqa: RUF012
 
@@ -319,7 +334,7 @@ class SteppingStones(SimulatedTask):
 
     def caption(self, action: NDArray[np.float32]) -> list[str]:
         """The commanded footholds."""
-        offsets = 100 * self.config.largest_offset * action
+        offsets = 100 * self.config.largest_offset * action[: len(LEGS)]
         feet = "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in zip(LEGS, offsets, strict=True))
         return [f"footholds of feet that lift off now  {feet}    ringed: where those in the air land"]
 

@@ -12,7 +12,6 @@ from robopolicy.settings import check_interval, check_number
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
 BANK = 1.6  # m, half the width of the floor and of painted ground: the cameras do not see its edges
-MARGIN = 0.06  # m, from a foothold of the oracle to the edge of its stone
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,27 @@ class TerrainConfig:
             )
 
 
+@dataclass(frozen=True)
+class ScatteredConfig(TerrainConfig):
+    """Small stones in rows across the course, with gaps on all sides; `width` is that of all of them (m)."""
+
+    width: float = 1.2
+    length: tuple[float, float] = (0.15, 0.25)
+    gap: tuple[float, float] = (0.08, 0.15)
+    breadth: tuple[float, float] = (0.15, 0.25)  # of a stone, across the course
+    aside: tuple[float, float] = (0.08, 0.15)  # gaps across the course
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_interval("breadth", self.breadth, 0.1)
+        check_interval("aside", self.aside, 0.0)
+        if self.painted or self.height_step or self.yaw:
+            raise ValueError(
+                f"painted is {self.painted}, height_step {self.height_step} and yaw {self.yaw}: scattered "
+                "stones are solid, level and straight"
+            )
+
+
 class Terrain:
     """One random row of stones along x.
 
@@ -81,16 +101,10 @@ class Terrain:
         inside = np.minimum(points[..., :1] - starts, ends - points[..., :1])
         return np.asarray(inside.max(axis=-1))
 
-    def foothold_offsets(self, nominal: Array, largest: float) -> Array:
-        """The smallest offset [4] (m) that puts each `nominal` landing [4, 2] (world, m) inside a stone.
-
-        Landings keep `MARGIN` to the edge. The closest one is returned if no offset within `largest` does it.
-        """
-        starts, ends = self.edges(nominal[:, 1])
-        targets = np.clip(nominal[:, :1], starts + MARGIN, ends - MARGIN)  # [4, stones]
-        offsets = targets - nominal[:, :1]
-        least = np.abs(offsets).argmin(axis=1)
-        return np.clip(offsets[np.arange(len(nominal)), least], -largest, largest)
+    def rows(self) -> Array:
+        """Start, end and slope of the ends, right and left side of each stone, [stones, 5] (m)."""
+        half = np.full_like(self.starts, self.config.width / 2)
+        return np.stack([self.starts, self.ends, np.tan(self.yaws), -half, half], axis=1)
 
     def stones(self) -> list[Box]:
         """The visible stones."""
@@ -119,3 +133,55 @@ class Terrain:
 
     def _extent(self) -> tuple[float, float]:
         return (self.starts[0] + self.ends[-1]) / 2, (self.ends[-1] - self.starts[0]) / 2
+
+
+class ScatteredTerrain(Terrain):
+    """Rows of small stones; `starts` and `ends` are those of the rows.
+
+    The first row and the far bank are one stone. `slabs` [stones, 4] has start, end, right and left side (m).
+    """
+
+    def __init__(self, config: ScatteredConfig, rng: np.random.Generator) -> None:
+        super().__init__(config, rng)
+        half, last = config.width / 2, len(self.starts) - 1
+        slabs = []
+        for row, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
+            if row in (0, last):
+                slabs.append((start, end, -half, half))
+                continue
+            left = -half - rng.uniform(0.0, config.aside[1])
+            while left < half:
+                right = left + rng.uniform(*config.aside)
+                left = right + rng.uniform(*config.breadth)
+                slabs.append((start, end, right, left))
+        self.slabs = np.array(slabs)
+
+    def margin(self, points: Array) -> Array:
+        """Distance from `points` [..., 2] to the nearest edge: positive on a stone."""
+        start, end, right, left = self.slabs.T
+        x, y = points[..., :1], points[..., 1:2]
+        inside = np.minimum(np.minimum(x - start, end - x), np.minimum(y - right, left - y))
+        return np.asarray(inside.max(axis=-1))
+
+    def rows(self) -> Array:
+        """See `Terrain`."""
+        return np.insert(self.slabs, 2, 0.0, axis=1)
+
+    def stones(self) -> list[Box]:
+        """The visible stones."""
+        half_z = self.config.depth / 2
+        return [
+            Box(
+                ((start + end) / 2, (right + left) / 2, -half_z),
+                ((end - start) / 2, (left - right) / 2, half_z),
+                (0.68, 0.8)[i % 2],
+            )
+            for i, (start, end, right, left) in enumerate(self.slabs.tolist())
+        ]
+
+
+def drawn_terrain(config: TerrainConfig, rng: np.random.Generator) -> Terrain:
+    """The random terrain of `config`."""
+    if isinstance(config, ScatteredConfig):
+        return ScatteredTerrain(config, rng)
+    return Terrain(config, rng)

@@ -1,6 +1,6 @@
 """The low level: a trot with position control of the swing legs and an MPC for the stance legs.
 
-It controls the heading and the lateral position. A policy only shifts the landing point of each foot along x.
+It controls the heading and the lateral position. A policy only shifts the landing point of each foot.
 """
 
 from __future__ import annotations
@@ -43,12 +43,18 @@ def standing_joints(height: float) -> Array:
 
 
 class Walker:
-    """Runs the gait. `offsets` [4] (m) shift each foot's landing point and are latched at its lift-off."""
+    """Runs the gait.
+
+    `offsets` [4, 2] (m, ahead and to the left) shift the landing point of each foot. It keeps those of its
+    lift-off until it has landed.
+    """
 
     def __init__(self, config: WalkerConfig) -> None:
         self.config = config
         gait, swing = config.gait, config.swing
-        self._timing = np.array([gait.period, gait.swing, gait.stance, swing.capture, swing.apex])
+        self._timing = np.array(
+            [gait.period, gait.swing, gait.stance, swing.capture, swing.apex, config.stance.grip]
+        )
         self.mpc: ConvexMPC | None = None
 
     def reset(self, physics: Physics) -> None:
@@ -59,7 +65,8 @@ class Walker:
         self.mpc.reset()
         self.physics = physics
         self.tick = 0
-        self.offsets = np.zeros(4)
+        self.offsets = np.zeros((4, 2))
+        self._asides = np.zeros(4)  # m, shifts to the left of the current or last swings
         self.reading = read(physics.state())
         self.landings = self.reading.feet_world.copy()  # world targets of the current or last swing
         self._lift_offs = self.reading.feet_world.copy()
@@ -133,7 +140,9 @@ class Walker:
         )
         if changed:
             self._lift_offs[lifting] = reading.feet_world[lifting]
-            self.landings[lifting, 0] = (self.hips_world()[:, 0] + self._ahead() + self.offsets)[lifting]
+            ahead = self.hips_world()[:, 0] + self._ahead() + self.offsets[:, 0]
+            self.landings[lifting, 0] = ahead[lifting]
+            self._asides[lifting] = self.offsets[lifting, 1]
         replan = changed or self.tick % config.replan_every == 0
         self._standing = stands
         self.ground = height - FOOT_RADIUS
@@ -148,6 +157,7 @@ class Walker:
             self._forces,
             self._lift_offs,
             self.landings,
+            self._asides,
             self._timing,
             height - config.swing.touchdown_press,
         )

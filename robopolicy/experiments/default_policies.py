@@ -19,7 +19,7 @@ from robopolicy.policies.controls import CONTROLS
 from robopolicy.policies.default_iap import default_iap
 from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.policy import Policy
-from robopolicy.policies.quadruped import quadruped
+from robopolicy.policies.quadruped import FIXED, quadruped
 from robopolicy.policies.vision_performer_config import (
     PRESETS,
     ImageInput,
@@ -84,14 +84,16 @@ def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
 
 
 def _quadruped(attention: str, declared: Mapping[str, Any], settings: Mapping[str, Any]) -> IAPConfig:
-    _check_settings(settings, IAPConfig, [*signature(quadruped).parameters][2:-1])
-    return quadruped(canonical_spec(attention), declared["proprioception"], **settings)
+    own = {name: value for name, value in declared.items() if name != "kind"}
+    _check_settings(
+        settings, IAPConfig, [n for n in [*signature(quadruped).parameters][1:-1] if n not in own]
+    )
+    return quadruped(canonical_spec(attention), **own, **settings)
 
 
 def _check_settings(settings: Mapping[str, Any], config: type, more: Sequence[str]) -> None:
     """Raise ValueError unless `settings` are optional fields of `config` with its types, or among `more`."""
-    fixed = ("lateral_inputs", "lateral_actions")  # follow from the task
-    optional = [f.name for f in fields(config) if f.default is not MISSING and f.name not in fixed]
+    optional = [f.name for f in fields(config) if f.default is not MISSING and f.name not in FIXED]
     for name in settings:
         if name not in (*optional, *more):
             raise ValueError(f"settings has {name!r}: it must be among {', '.join((*optional, *more))}")

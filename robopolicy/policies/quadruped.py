@@ -18,6 +18,8 @@ from robopolicy.settings import check_types
 READERS = {"front": ("front_depth", "FR", "FL"), "hind": ("belly_depth", "RR", "RL")}
 PROPRIOCEPTION = "proprioception"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
+ASIDE_CELLS = (12, 4)  # rows and columns
+FIXED = ("lateral_inputs", "lateral_actions")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
 
 
@@ -29,6 +31,7 @@ def quadruped(
     columns: tuple[int, int] = (4, 16),
     depth_scale: float = 0.2,
     leg_inputs: tuple[str, ...] = LEG_INPUTS,
+    aside: bool = False,
     **settings: Any,
 ) -> IAPConfig:
     """Settings for the stepping stones.
@@ -40,28 +43,38 @@ def quadruped(
       columns: the image columns [first, last) that the encoder of a left leg reads.
       depth_scale: depth (m) below level ground that the policy reads as 1.
       leg_inputs: entries of proprioception that a leg's encoder reads; {leg} stands for the leg's name.
+      aside: whether a leg also chooses how far to the left it lands. Its encoder then reads means of cells of
+        `ASIDE_CELLS` instead of means of rows, which do not show where in its columns a stone lies.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
     """
     own = {"image": image, "columns": columns, "depth_scale": depth_scale, "leg_inputs": leg_inputs}
-    check_settings(settings, [*own, *(name for name in SETTINGS if name != "lateral_inputs")])
+    own["aside"] = aside
+    check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
 
     def reader(name: str, camera: str, right: str, left: str) -> Reader:
         outputs = (
-            # A template may come from a file, so it is not given to str.format.
-            Output((leg,), tuple(name.replace("{leg}", leg) for name in leg_inputs), mirrored=leg == right)
+            Output(
+                (leg, f"{leg}_y") if aside else (leg,),
+                # A template may come from a file, so it is not given to str.format.
+                tuple(name.replace("{leg}", leg) for name in leg_inputs),
+                mirrored=leg == right,
+            )
             for leg in (right, left)
         )
-        return Reader(name, tuple(outputs), (View(camera, columns),))
+        return Reader(name, tuple(outputs), (View(camera, columns, ASIDE_CELLS if aside else None),))
 
+    legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
+    sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
     return IAPConfig(
         attention,
         cameras=tuple(Camera(c, *image, scale=depth_scale, reference=True) for c, _, _ in READERS.values()),
         vectors=(Vector(PROPRIOCEPTION, proprioception),),
         readers=tuple(reader(name, *read) for name, read in READERS.items()),
-        actions=tuple(leg for _, *legs in READERS.values() for leg in legs),
+        actions=(*legs, *sideways),
+        lateral_actions=sideways,
         lateral_inputs=tuple(filter(_is_lateral, proprioception)),
         **settings,
     )

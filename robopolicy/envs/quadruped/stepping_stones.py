@@ -141,7 +141,7 @@ class SteppingStones(SimulatedTask):
     # A painted course has 4 m: the oracle earns 3.91, a policy that looks at nothing 2.4. On real stones a
     # single course may let the whole population fall at its first gap.
     curriculum = Curriculum(("painted", "paper"), advance_at=(3.85,), episodes=(1, 3))
-    policy_settings = {"kind": "iap", "proprioception": PROPRIOCEPTION}  # noqa: RUF012
+    policy_settings = {"kind": "iap", "proprioception": PROPRIOCEPTION, "aside": False}  # noqa: RUF012
     # A foot that lifts off now does better by what the policy wanted a step ago than by no offset at all.
     holds_last_action = True
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (gymnasium's own)
@@ -169,6 +169,8 @@ class SteppingStones(SimulatedTask):
         self.actions = description.footholds(config.largest_offset, config.largest_aside)
         names = LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION
         self.vectors = {"proprioception": description.proprioception(names)}
+        aside = bool(config.largest_aside)
+        self.policy_settings = {"kind": "iap", "proprioception": names, "aside": aside}
         self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
             name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)

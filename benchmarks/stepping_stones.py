@@ -31,6 +31,8 @@ from pathlib import Path
 
 import numpy as np
 
+from robopolicy.policies.catalogue import restore
+
 HERE = Path(__file__).parent
 KEPT = HERE / "stepping_stones"
 FIGURE = HERE.parent / "docs" / "images" / "stepping-stones.png"
@@ -72,16 +74,10 @@ def evaluations(policy: str) -> dict[str, dict]:
     return {engine: json.loads(text) | {"policy": Path(policy).name} for engine, text in said.items()}
 
 
-def label(policy: dict) -> str:
-    """The mechanism or control of a run's policy, with an encoder that is not the default one."""
-    encoder = policy.get("encoder", "linear")
-    return policy["attention"] + ("" if encoder == "linear" else f", {encoder}")
-
-
 def keep(run: Path) -> None:
     """Evaluate a run and keep its curve, its config and its evaluations as one JSON."""
     config = json.loads((run / "config.json").read_text())
-    attention = label(config["policy"])
+    attention = restore(config["policy"]).label
     name = f"{NAMES[attention]}-seed-{config['es']['seed']}"
     curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept = {
@@ -99,7 +95,7 @@ def keep(run: Path) -> None:
 def ship(run: Path) -> None:
     """Copy config, log and last checkpoint of a kept run to the package, with its evaluations."""
     config = json.loads((run / "config.json").read_text())
-    name = NAMES[label(config["policy"])]
+    name = NAMES[restore(config["policy"]).label]
     kept = json.loads((KEPT / f"{name}-seed-{config['es']['seed']}.json").read_text())
     out = SHIPPED / f"stepping-stones-{name}"
     shutil.rmtree(out, ignore_errors=True)

@@ -49,9 +49,10 @@ def test_verdicts_can_come_out_either_way():
     assert (same.difference.value, same.p, same.improvement) == (0.0, 1.0, 0.5)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_a_few_trainings_show_no_difference_however_large(count):
-    low, high = np.random.default_rng(0).normal([[[0.0]], [[9.0]]], 0.1, (2, count, 50))
+@pytest.mark.parametrize(("count", "others"), [(2, 2), (3, 3), (3, 8)])
+def test_a_few_trainings_show_no_difference_however_large(count, others):
+    rng = np.random.default_rng(0)
+    low, high = rng.normal(0.0, 0.1, (others, 50)), rng.normal(9.0, 0.1, (count, 50))
     found = verdict("a", high, "b", low)
     assert found.difference.low > 8
     assert found.words.startswith("no difference shown, ")

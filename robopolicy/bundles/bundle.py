@@ -148,7 +148,7 @@ def _manifest(
         "feedback": description["feedback"],
         "cameras": description["cameras"],
         "robot": description["robot"],
-        "attention": source.config.attention,
+        "attention": source.config.label,
         "parameters": parameter_count(policy),
         "flops": count_step(policy).summary(),
         "tolerances": {**TOLERANCES, "command": TOLERANCES["command"] * _largest_scale(entries)},

@@ -27,6 +27,7 @@ from robopolicy.envs.registry import check_imported, check_name
 from robopolicy.experiments.default_policies import VISION_PERFORMER, check_kind
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.train_bc import train_bc
+from robopolicy.policies.controls import label
 from robopolicy.settings import check_types
 from robopolicy.training.bc import BCConfig
 from robopolicy.training.checkpoint import RunFolder
@@ -126,7 +127,9 @@ class TrainBC:
             iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS
         others = {"renderer": self.renderer} if self.renderer else {}
         settings = {name: getattr(self, name) for name in ("encoder", "patch", "qk_norm", "head", "samples")}
-        with CloningProgress(self.training, f"{self.attention} on {self.task}") as progress:
+        with CloningProgress(
+            self.training, f"{label(self.attention, self.encoder)} on {self.task}"
+        ) as progress:
             run = train_bc(
                 self.attention,
                 self.data,

@@ -24,13 +24,14 @@ from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.runs import load
 from robopolicy.experiments.train_es import PARTS, Variants, curriculum_of, train_es, with_curriculum
 from robopolicy.policies.catalogue import restore
+from robopolicy.policies.controls import label
 from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.settings import check_types, from_json
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 
 # Settings of the policy besides its mechanism.
-POLICY = ("variant", "encoder", "patch", "head_dim", "keep", "normalise")
+POLICY = ("variant", "patch", "head_dim", "keep", "normalise")
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,6 @@ class ESOptions:
     task: TrainedTask = "stepping-stones"
     variant: str = "mask"
     """What the policy does with its attention: mask, rank or trans."""
-    encoder: str = "linear"
-    """What reads the masked image: linear, relu or cnn."""
     patch: int | None = None
     """Side of a token, in pixels. Default: 2 on stepping stones, and what fits the images elsewhere."""
     head_dim: int = 8
@@ -96,6 +95,8 @@ class TrainES(ESOptions):
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention mechanism, such as softmax or "positive_antithetic(m=256)", or a control: all reads the whole
     image without attention, none reads no image."""
+    encoder: str = "linear"
+    """What reads the masked image: linear, relu or cnn."""
     resume: Resume = False
     resume_from: ResumeFrom = None
     json: Json = False
@@ -134,7 +135,7 @@ class TrainES(ESOptions):
                 task=task,
                 preset=tuple(environment["presets"]),
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
-                **{name: getattr(policy, name) for name in ("attention", *POLICY)},
+                **{name: getattr(policy, name) for name in ("attention", "encoder", *POLICY)},
                 search=search,
                 evaluator=evaluator,
             )
@@ -145,14 +146,15 @@ class TrainES(ESOptions):
         """Train."""
         environment = self.environment
         search = with_curriculum(self.search, self.task, self.presets)
-        policy = new_policy(environment, self.attention, seed=search.seed, **self.policy)
+        settings = {"encoder": self.encoder, **self.policy}
+        policy = new_policy(environment, self.attention, seed=search.seed, **settings)
         saved = RunFolder(self.out).generations() if self.resume else []
         if saved and self.resume_from in (None, *saved):
             begun = self.stored_command()
-            if all(getattr(begun, name) == getattr(self, name) for name in ("attention", *POLICY)):
+            if all(getattr(begun, name) == getattr(self, name) for name in ("attention", "encoder", *POLICY)):
                 policy = load(self.out, self.resume_from)  # as it began, also if Python began the run
         goal = f"{self.presets[-1]} terrain" if self.presets else self.task
-        title = f"{self.attention} on {self.task}"
+        title = f"{label(self.attention, self.encoder)} on {self.task}"
         with TrainingProgress(search, title, goal, task_class(self.task).outcomes) as progress:
             run = train_es(
                 policy,

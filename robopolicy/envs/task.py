@@ -47,7 +47,7 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
       mirror: the mirror image of a demonstration; None for a task without symmetry.
       holds_last_action: whether a step without a command repeats the last action; if not, it acts by zeros.
       batch: (settings by name) -> many environments at once as JAX programs, for the engine jax
-        (`training.device.Worlds`); None for none.
+        (`training.worlds.Worlds`); None for none.
       ticks: the number of pictures that a step can make; `on_tick`, if set, is called for each.
     """
 

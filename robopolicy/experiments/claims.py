@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from robopolicy.experiments.comparison import missing_controls, policies
+from robopolicy.experiments.flop_table import EXACT
 from robopolicy.experiments.learning_curves import NOT_SETTINGS, leaves
 from robopolicy.experiments.runs import find_run
+from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
+from robopolicy.policies.catalogue import PolicyConfig
+from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.run_status import FINISHED, TRAINERS, status
 
-FEWEST_CLAIMED = 4  # trainings of each policy: with fewer, no verdict is possible
 # What may differ: the policy, which is compared, and what no training depends on.
 MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
 NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
@@ -38,18 +42,31 @@ def check_claim(names: Sequence[str]) -> None:
                     f"{first!r}: a claim needs the same"
                 )
     together = policies(names)
+    _check_alike([config for config, _ in together])
     missing = missing_controls(
         [{"label": c.label, "controls": [control.label for control in c.controls()]} for c, _ in together]
     )
     if missing:
         raise ValueError(f"runs lacks the controls {'; '.join(missing)}: a claim needs them, too")
     for config, group in together:
-        if len(group) < FEWEST_CLAIMED:
+        if len(group) < FEWEST_OF_VERDICT:
             count = f"{len(group)} training{'s' * (len(group) > 1)}"
             raise ValueError(
-                f"{config.label} has {count} ({', '.join(group)}): a claim needs {FEWEST_CLAIMED} or "
+                f"{config.label} has {count} ({', '.join(group)}): a claim needs {FEWEST_OF_VERDICT} or "
                 "more of each policy"
             )
+
+
+def _check_alike(configs: Sequence[PolicyConfig]) -> None:
+    """Raise ValueError if policies differ in more than what is compared."""
+    first, *others = [asdict(attending(config, EXACT)) for config in configs]
+    for config, other in zip(configs[1:], others, strict=True):
+        for name, value in other.items():
+            if value != first[name]:
+                raise ValueError(
+                    f"{name} is {value} in the policy of {config.label} and {first[name]} in that of "
+                    f"{configs[0].label}: a claim needs the same"
+                )
 
 
 def _check_complete(name: str) -> None:

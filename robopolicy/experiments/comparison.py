@@ -171,7 +171,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         gap = found.difference
         lines.append(
             f"{one}, {other}: {found.words}; difference {gap.value:.2f} ({gap.low:.2f} to {gap.high:.2f}), "
-            f"the first is better in {found.improvement:.0%} of episodes"
+            f"the first is better in {found.improvement:.0%} of episodes (ties count half)"
         )
     if len(several) < len(rows):
         lines.append(

@@ -85,9 +85,8 @@ def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
 
 def _quadruped(attention: str, declared: Mapping[str, Any], settings: Mapping[str, Any]) -> IAPConfig:
     own = {name: value for name, value in declared.items() if name != "kind"}
-    _check_settings(
-        settings, IAPConfig, [n for n in [*signature(quadruped).parameters][1:-1] if n not in own]
-    )
+    more = [name for name in [*signature(quadruped).parameters][1:-1] if name not in own]
+    _check_settings(settings, IAPConfig, more)
     return quadruped(canonical_spec(attention), **own, **settings)
 
 

@@ -46,7 +46,8 @@ class EvaluatorConfig:
       evaluator: local (a pool of processes), ray (a cluster), vector (in lock step, with one policy call
         for all environments), or device (simulation, policy and search as one program on the devices of JAX,
         for tasks with the engine jax).
-      workers: number of rollout processes, or of accelerators. Results do not depend on it.
+      workers: number of rollout processes, or of accelerators. Results do not depend on it where `places` is
+        given; without, several accelerators divide the episodes, which may round differently.
       deadline: time after which an episode counts as hung and is played again, s. With the engine jax, it
         covers the episodes that a process plays at once, and their compilation.
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
@@ -166,7 +167,9 @@ class EvaluatorConfig:
             tasks = max(search.population * each, held_out)
             sizes.append(Sizes(search.population, each, max(each, held_out), tasks))
         places = self.places or (ON_CPU if devices[0].platform == "cpu" else ON_ACCELERATOR)
-        places = min(places, max(size.tasks for size in sizes))
+        most = max(size.tasks for size in sizes)
+        # Without a number, each device has its share at once; with one, it is that of the chunks.
+        places = min(places, most if self.places else -(-most // len(devices)))
         watched, strategy = policy.functions.normalised, search.make_strategy()
         playing = DeviceEvaluator(worlds, policy.flat_act, strategy, sizes, places, devices, watched)
         playing.prepare(policy.parameters.size)

@@ -106,7 +106,12 @@ def count_rows(
         for name, value in settings.items():
             if name not in OPTIONS[policy_kind(task)]:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        is_control = not specs and settings.get("encoder") in PLAIN_ENCODERS
+        is_control = settings.get("encoder") in PLAIN_ENCODERS
+        if is_control and set(specs) - {NO_ATTENTION}:
+            raise ValueError(
+                f"encoder is {settings['encoder']!r}: it counts a control, so attention must be "
+                f"{NO_ATTENTION!r} or left out"
+            )
         config = policy_config(NO_ATTENTION if is_control else EXACT, task, **settings)
         first = Subject(None, task, config, None)
         bases, subjects = [first], [first] if is_control else []
@@ -151,7 +156,7 @@ def _draw(path: Path, rows: list[Row]) -> None:
 def price(config: PolicyConfig) -> int:
     """FLOPs of a policy step. Raises ValueError if a step needs more memory than this machine has."""
     counted = count_step(blank_policy(config))
-    check_fits(f"attention is {config.attention!r}", counted.peak_bytes, "a policy step")
+    check_fits(f"attention is {config.label!r}", counted.peak_bytes, "a policy step")
     return counted.total
 
 

@@ -28,7 +28,7 @@ from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
 from robopolicy.naming import check_distinct, one_line, one_of
-from robopolicy.policies.controls import from_label
+from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, PLAIN_ENCODERS, from_label, label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
 from robopolicy.settings import check_count, check_fields, check_types
@@ -262,7 +262,13 @@ def _cells(
 def _canonical(attention: str) -> str:
     """The canonical spec of a mechanism, or the label of a control. Raises ValueError for anything else."""
     spec, encoder = from_label(attention)
-    return attention if encoder else canonical_spec(spec)
+    try:
+        return attention if encoder else canonical_spec(spec)
+    except ValueError as error:
+        controls = (
+            f"or a control: {'; '.join((*CONTROLS, *(label(NO_ATTENTION, e) for e in PLAIN_ENCODERS)))}"
+        )
+        raise ValueError(f"attention is {attention!r}: {error}, {controls}") from error
 
 
 def _policy(env: str | Environment, attention: str, seed: int, settings: Mapping[str, Any]) -> Policy:

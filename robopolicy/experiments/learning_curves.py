@@ -16,6 +16,7 @@ from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, task_of
 from robopolicy.naming import one_of
+from robopolicy.policies.catalogue import describe, restore
 from robopolicy.policies.controls import label
 from robopolicy.training import bc, es
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
@@ -93,7 +94,7 @@ class Run(NamedTuple):
     def attention(self) -> str:
         """The mechanism or control of its policy."""
         policy = self.config["policy"]
-        return label(str(policy["attention"]), str(policy.get("encoder")))
+        return label(policy["attention"], policy["encoder"])
 
     @property
     def seed(self) -> Any:
@@ -184,7 +185,7 @@ def logged(name: str) -> Run:
             raise CheckpointError(
                 f"{str(folder.metrics_path)!r} goes from {counter} {before[counter]} back to {after[counter]}"
             )
-    run = Run(name, kind, config, records)
+    run = Run(name, kind, {**config, "policy": describe(restore(policy))}, records)
     if not any(_values(run, series.name) for series in SERIES[kind]):
         raise ValueError(f"run is {name!r}: it has logged nothing yet")
     return run

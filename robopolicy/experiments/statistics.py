@@ -19,6 +19,7 @@ from scipy.stats import permutation_test, trim_mean
 Array = NDArray[np.float64]
 RESAMPLES, LEVEL = 2000, 0.95
 FEWEST = 2  # training seeds of an interval
+FEWEST_OF_VERDICT = 4
 
 
 class Interval(NamedTuple):
@@ -74,8 +75,9 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples
     It is if the 95 % interval of the difference of the interquartile means leaves out 0, and if at most 5 %
     of the ways to deal the S + T trainings to two groups differ as much (a permutation test of two sides).
     The bootstrap alone is too sure of few trainings: with two of each, it finds a difference between equals
-    in a third of the cases. The test never finds one with fewer than four of each. It compares plain means,
-    since interquartile means leave out a training of four.
+    in a third of the cases. Fewer than four trainings of either never show a difference. The test compares
+    plain means, since interquartile means leave out a training of four. Its p is twice the share of the
+    smaller tail.
     """
     mine, theirs = _checked(name, scores), _checked(other, other_scores)
     if mine.shape[1] != theirs.shape[1]:
@@ -92,9 +94,10 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples
         _permutation_p(mine, theirs, resamples),
     )
     words = "no difference shown"
-    if p <= 1 - LEVEL and difference.low > 0:
+    is_enough = min(len(mine), len(theirs)) >= FEWEST_OF_VERDICT and p <= 1 - LEVEL
+    if is_enough and difference.low > 0:
         words = f"{name} above {other}"
-    elif p <= 1 - LEVEL and difference.high < 0:
+    elif is_enough and difference.high < 0:
         words = f"{other} above {name}"
     words += f", p = {p:.2g}, n = {len(mine)} and {len(theirs)} seeds, {mine.shape[1]} courses"
     return Verdict(words, difference, p, probability_of_improvement(mine, theirs))
@@ -105,7 +108,10 @@ def _difference(mine: Array, theirs: Array) -> float:
 
 
 def _permutation_p(mine: Array, theirs: Array, resamples: int) -> float:
-    """The share of deals of all trainings to two groups that differ as much; of drawn ones if many exist."""
+    """Twice the share of the deals of all trainings that differ as much to the same side.
+
+    More than `resamples` deals are drawn at random.
+    """
     result = permutation_test(
         (mine.mean(axis=1), theirs.mean(axis=1)),
         lambda one, another, axis: one.mean(axis=axis) - another.mean(axis=axis),

@@ -102,7 +102,9 @@ class IAPConfig(Looking):
         if self.variant != "mask":
             for name, value in (("attention", NO_ATTENTION), *(("encoder", e) for e in PLAIN_ENCODERS)):
                 if getattr(self, name) == value:
-                    raise ValueError(f"variant is {self.variant!r}: {name} {value!r} needs 'mask'")
+                    raise ValueError(f"variant is {self.variant!r}: {name} {value!r} needs variant 'mask'")
+        if self.encoder in PLAIN_ENCODERS and not self.sees:
+            raise ValueError(f"encoder is {self.encoder!r}: attention 'none' reads no image, so leave it out")
 
     def _check_names(self) -> None:
         for name, least, most in (

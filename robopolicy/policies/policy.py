@@ -39,7 +39,7 @@ class Policy:
     run: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"Policy({self.name!r}, {self.config.attention!r}, {self.parameters.size} parameters)"
+        return f"Policy({self.name!r}, {self.config.label!r}, {self.parameters.size} parameters)"
 
     def __post_init__(self) -> None:
         constants = KINDS[kind_of(self.config)].constants

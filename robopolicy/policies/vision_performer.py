@@ -148,7 +148,7 @@ class Learner(NamedTuple):
       policy: its functions.
       loss: (parameters, features, observation, action [A], key, negatives) -> loss of one demonstration.
       layers: (parameters, features, observation) -> every layer's output by name, from first to last.
-      attention: spec of its mechanism.
+      attention: its mechanism or control.
     """
 
     policy: PolicyFunctions
@@ -234,4 +234,4 @@ def vision_performer(
         config.actions,
         observation_dtypes=dict.fromkeys(shapes, "uint8"),
     )
-    return Learner(policy, loss, layers, config.attention)
+    return Learner(policy, loss, layers, config.label)

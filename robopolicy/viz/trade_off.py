@@ -21,7 +21,7 @@ def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None
 
     Args:
       path: the file; its suffix is the format.
-      rows: with `attention`, `flops`, `returns` (the mean of each run), `return_mean` and `return_interval`
+      rows: with `label`, `flops`, `returns` (the mean of each run), `return_mean` and `return_interval`
         (None for a single run, else the interquartile mean with the ends of its interval).
       title: title of the picture.
     """

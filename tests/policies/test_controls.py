@@ -129,9 +129,11 @@ def test_cloning_trains_every_parameter_of_a_control(control):
 @pytest.mark.parametrize(
     ("task", "attention", "settings", "message"),
     [
-        ("stepping-stones", "all", {"variant": "rank"}, "variant is 'rank': attention 'all' needs 'mask'"),
+        ("stepping-stones", "all", {"variant": "rank"},
+         "variant is 'rank': attention 'all' needs variant 'mask'"),
         ("stepping-stones", "softmax", {"variant": "trans", "encoder": "cnn"},
-         "variant is 'trans': encoder 'cnn' needs 'mask'"),
+         "variant is 'trans': encoder 'cnn' needs variant 'mask'"),
+        ("stepping-stones", "none", {"encoder": "cnn"}, "encoder is 'cnn': attention 'none' reads no image"),
         ("stepping-stones", "all", {"encoder": "mlp"}, "encoder is 'mlp'"),
         ("bimanual-sweep", "softmax", {"encoder": "cnn"},
          "encoder is 'cnn': it has no attention, so attention must be 'all', not 'softmax'"),

@@ -300,18 +300,19 @@ class SteppingStonesBatch:
         c, s = jnp.cos(yaw), jnp.sin(yaw)
         turn = jnp.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]], self.dtype)
         images = {}
-        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 3 * len(CAMERAS))
+        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 2 * len(CAMERAS))
         for index, (name, camera) in enumerate(CAMERAS.items()):
             eye = place + course.eyes[index] @ turn
             depth = image(camera, course.tilts[index], eye, yaw, course.stones, course.floor, balls)
             if sensors.noise:
-                noise = jax.random.normal(keys[3 * index], depth.shape, depth.dtype)
+                noise = jax.random.normal(keys[2 * index], depth.shape, depth.dtype)
                 depth = jnp.clip(depth + sensors.noise * depth**2 * noise, 0.0, camera.reach)
             if sensors.dropout:
-                is_lost = jax.random.uniform(keys[3 * index + 1], depth.shape) < sensors.dropout
+                is_lost = jax.random.uniform(keys[2 * index + 1], depth.shape) < sensors.dropout
                 depth = jnp.where(is_lost, 0.0, depth)
             if sensors.blobs:
-                draws = jax.random.uniform(keys[3 * index + 2], (sensors.blobs, 4), depth.dtype)
+                key = jax.random.fold_in(keys[2 * index], 1)
+                draws = jax.random.uniform(key, (sensors.blobs, 4), depth.dtype)
                 depth = with_blobs(sensors, depth, draws, camera.reach, jnp)
             images[name] = depth.astype(jnp.float32)
         return images

@@ -12,7 +12,7 @@ import gymnasium
 
 from robopolicy.viz.pictures import picture
 
-PRESETS = ("paper", "painted", "dust", "dust-thick", "hard", "extreme")
+PRESETS = ("paper", "painted", "dust", "dust-thick", "hard", "extreme", "sparse")
 OUT = Path(__file__).parent.parent / "docs" / "images" / "presets.png"
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     """Draw and write."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     OUT.parent.mkdir(exist_ok=True)
-    with picture(OUT, (16, 6)) as figure:
+    with picture(OUT, (18, 6)) as figure:
         figure.set_layout_engine("compressed")  # pictures keep their sides
         axes = figure.subplots(3, len(PRESETS), height_ratios=(1.25, 1, 1))
         for preset, column in zip(PRESETS, axes.T, strict=True):

@@ -27,7 +27,10 @@ Renderer = Annotated[
     str | None,
     arg(help="Renderer of pictures: software, tiny (bullet's) or opengl (mujoco's). Default: software."),
 ]
-Preset = Annotated[str | None, arg(help="Variant of the task. Default: the first one of the task.")]
+Preset = Annotated[
+    str | None,
+    arg(help="Variant of the task. Default: the last one of the first run's training, or the task's first."),
+]
 EpisodeSeconds = Annotated[
     float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")
 ]

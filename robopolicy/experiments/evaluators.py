@@ -137,6 +137,9 @@ class EvaluatorConfig:
     def check_search(self, variants: Sequence[Environment], search: ESConfig) -> None:
         """Raise ValueError, in one line, for a search on `variants` that the evaluator cannot play."""
         is_on_cpu = self._is_batched(variants)
+        if is_on_cpu:
+            for variant in variants:
+                batch_of(variant)()  # raises ValueError for a preset that the program does not have
         if self.evaluator == DEVICE:
             if search.strategy not in COMPILED:
                 raise ValueError(
@@ -145,7 +148,7 @@ class EvaluatorConfig:
                 )
             is_on_cpu = devices_of(self.device, self.workers)[0].platform == "cpu"
             for variant in variants:
-                batch_of(variant)
+                batch_of(variant)()
         if is_on_cpu and self.places is not None and self.places > MOST_ON_CPU:
             raise ValueError(f"places is {self.places}: on a CPU it must be from 1 to {MOST_ON_CPU}")
 

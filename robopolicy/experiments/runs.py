@@ -65,10 +65,10 @@ def played_on(
     episode_seconds: float | None = None,
     renderer: str | None = None,
 ) -> Environment:
-    """The environment of runs and baselines: by default the task and the engine of the first run.
+    """The environment of runs and baselines: by default the task, engine and last preset of the first run.
 
-    An engine that is not installed is no default.
-    Baselines alone play the first of all tasks on its default engine. Raises ValueError or FileNotFoundError,
+    An engine that is not installed is no default. Baselines alone play the first of all tasks on its default
+    engine. Raises ValueError or FileNotFoundError,
     in one line, for an unknown task, engine or run, and for a run of another task.
     """
     baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
@@ -81,14 +81,23 @@ def played_on(
         if other != task:
             raise ValueError(f"task is {task!r}: {name!r} was trained on {other!r}")
     engine = next(filter(None, (engine, *map(engine_of, configs.values()))), None)
+    preset = next(filter(None, (preset, *map(preset_of, configs.values()))), None)
     others = {"renderer": renderer} if renderer else {}
     return Environment.of(Environment(task, engine, preset, episode_seconds, others))
 
 
 def trained_on(trained: Policy) -> Environment:
-    """The task and the engine of a policy's training; raises ValueError if its run names no task."""
+    """Task, engine and last preset of a policy's training; raises ValueError if its run names no task."""
     task = task_of("policy", trained.run)
-    return Environment.of(Environment(task, engine_of(trained.run)))
+    return Environment.of(Environment(task, engine_of(trained.run), preset_of(trained.run)))
+
+
+def preset_of(config: Mapping[str, Any]) -> str | None:
+    """The last preset that a run was trained on; None without presets."""
+    environment = config.get("environment")
+    presets = environment.get("presets") if isinstance(environment, dict) else None
+    last = presets[-1] if isinstance(presets, list) and presets else None
+    return last if isinstance(last, str) else None
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:

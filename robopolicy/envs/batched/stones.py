@@ -110,8 +110,8 @@ class SteppingStonesBatch:
             )
         if config.largest_aside or isinstance(config.terrain, ScatteredConfig):
             raise ValueError(
-                "many worlds in one program have no landings to the side and no scattered stones, as in the "
-                "preset sparse: the engine mujoco has them"
+                "engine is 'jax': many worlds in one program have no scattered stones and no landings to the "
+                "side, as sparse has; the engine mujoco has them"
             )
         self.config, self.dtype = config, dtype
         self.engine = MujocoConfig()

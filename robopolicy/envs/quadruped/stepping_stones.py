@@ -99,6 +99,11 @@ PRESETS = {
         walker=RUGGED,
     ),
     "sparse": SteppingStonesConfig(terrain=ScatteredConfig(), largest_aside=0.1),
+    "sparse-dirty": SteppingStonesConfig(
+        terrain=ScatteredConfig(),
+        largest_aside=0.1,
+        sensors=SensorConfig(noise=0.01, blobs=4, legs=True, mount_tilt=4.0),
+    ),
 }
 
 

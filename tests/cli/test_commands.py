@@ -35,7 +35,9 @@ def last_record(run):
 def test_flops_as_json(capsys):
     assert main(["flops", "--attention", "trigonometric(m=4)", "--patch", "4", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["attention"] for row in rows] == ["trigonometric(m=4)", "softmax"]
+    controls = ["all", "all, relu", "all, cnn", "none"]
+    assert [row["label"] for row in rows] == ["trigonometric(m=4)", "softmax", *controls]
+    assert [row["attention"] for row in rows[2:]] == ["all", "all", "all", "none"]
     for row in rows:
         assert sum(row["by_component"].values()) == row["total"]
 

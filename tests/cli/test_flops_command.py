@@ -45,10 +45,11 @@ def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
     config = policy_config("angular_hybrid(m=8, n=8)", "stepping-stones")
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones")
     rows = rows_of(capsys, SHIPPED, bundle, "--attention", "positive(m=16)", "--attention", "softmax")
-    assert [(row["policy"], row["attention"]) for row in rows] == [
+    assert [(row["policy"], row["label"]) for row in rows] == [
         (SHIPPED, "softmax"),
         (bundle, "angular_hybrid(m=8, n=8)"),
         (None, "positive(m=16)"),
+        *((None, control) for control in ("all", "all, relu", "all, cnn", "none")),
     ]
     assert rows[1]["total"] == count_step(blank_policy(config)).total
     for row in rows:

@@ -66,7 +66,7 @@ def test_the_table_shows_where_softmax_wins(capsys):
         (("--budget", "5", "--task", "chess"), "task is 'chess'"),
         (("--budget", "5", "--policy", "nobody"), "run is 'nobody'"),
         (("--budget", "5", "--policy", "bimanual-sweep-angular"), "was trained on 'bimanual-sweep'"),
-        (("--budget", "5", "--policy", "stepping-stones-no-vision"), "attends to nothing"),
+        (("--budget", "5", "--policy", "stepping-stones-no-vision"), "has no attention"),
         (
             ("--budget", "5", "--tokens", "100"),
             "tokens is 100: a patch that fits the image makes 24, 96, 384",

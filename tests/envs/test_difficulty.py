@@ -65,9 +65,9 @@ def test_spots_of_wrong_depth_are_few_and_elsewhere_in_every_image():
     config = SensorConfig(blobs=3, blob_radius=(2.0, 2.0), blob_error=0.2)
     wrong = np.array([i["belly_depth"] for i in seen(config, frames=50)]) - clean
     assert 0.15 < np.abs(wrong).max() <= 3 * 0.2  # where spots overlap, errors add
-    # A disc of radius 2 covers 13 pixels or fewer, and less at an edge of the image.
+    # A disc of radius 2 covers 14 pixels or fewer, and less at an edge of the image.
     count = (wrong != 0).reshape(50, -1).sum(axis=1)
-    assert 15 < count.mean() <= count.max() <= 39
+    assert 15 < count.mean() <= count.max() <= 42
     assert (wrong != 0).any(axis=0).mean() > 0.5
 
 

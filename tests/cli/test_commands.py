@@ -132,7 +132,7 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     assert driven["played"][0]["cause"] == "stopped: the drive has ended"
 
     assert main(["flops", run, str(tmp_path / "bundle"), "--json"]) == 0
-    of_run, of_bundle, exact = json.loads(capsys.readouterr().out)
+    of_run, of_bundle, exact, *_ = json.loads(capsys.readouterr().out)
     assert {**of_bundle, "policy": run} == of_run
     assert exact["attention"] == "softmax"
 
@@ -291,7 +291,8 @@ def clone(capsys, tmp_path, data):
     assert main(["rollout", run, "--video", video, "--size", "240", "240", *short]) == 0
     assert main(["flops", run, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [row["attention"] for row in rows] == ["positive(m=4)", "softmax"]
+    controls = ["all", "all, relu", "all, cnn", "none"]
+    assert [row["label"] for row in rows] == ["positive(m=4)", "softmax", *controls]
     bundle = str(tmp_path / "bundle")
     assert main(["export", run, "--out", bundle, "--observations", "6"]) == 0
     capsys.readouterr()

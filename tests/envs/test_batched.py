@@ -161,9 +161,7 @@ def _check_observation(ours, expected, index, preset, precision):
 
 
 def test_scattered_stones_are_refused():
-    with pytest.raises(
-        ValueError, match="have no scattered stones and no landings to the side, as sparse has"
-    ):
+    with pytest.raises(ValueError, match="have no scattered stones and no landings to the side"):
         SteppingStonesBatch("sparse")
 
 

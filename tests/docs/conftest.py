@@ -44,6 +44,7 @@ def world(once):
     def make(folder):
         with unoptimised(), pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)  # runs remember where their data is
+            jax.clear_caches()  # what other tests compiled with optimisation draws features with other bits
             _make()
 
     return once("world", make)

@@ -82,7 +82,7 @@ def _matches(value: Any, annotation: Any, from_json: bool) -> bool:
         )
     if isinstance(value, bool):
         return annotation is bool
-    return isinstance(value, int | float if annotation is float else annotation)
+    return isinstance(value, int | float if annotation is float else get_origin(annotation) or annotation)
 
 
 def check_count(name: str, value: Any, low: int, high: int) -> None:

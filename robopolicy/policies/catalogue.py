@@ -76,7 +76,9 @@ def restore(description: Mapping[str, Any]) -> PolicyConfig:
         raise ValueError(f"policy kind is {shown(kind)}: it must be {' or '.join(map(repr, KINDS))}")
     config: PolicyConfig | None = from_older(kind, settings)
     declared: Any = KINDS[kind].config
-    settings = {"encoder": declared.encoder, **settings}  # the first files of this format have none
+    # The first files of this format lack these.
+    newer = {name: getattr(declared, name) for name in ("encoder", "footholds") if hasattr(declared, name)}
+    settings = {**newer, **settings}
     return config or from_json(f"policy, of kind {kind},", declared, settings)
 
 

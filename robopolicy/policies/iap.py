@@ -26,6 +26,7 @@ from robopolicy.policies.base import (
     normalise,
     side_by_side,
 )
+from robopolicy.policies.footholds import Footholds, chosen
 from robopolicy.policies.iap_config import HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, View
 from robopolicy.policies.iap_weights import Look, Weights, weights_of
@@ -78,9 +79,11 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         model, pixels = nnx.merge(graph, parameters), pixels_of(features, observation)
         entries = _entries(config, features, observation)
         scores: list[Array] = []
+        moves: list[Array] = []
         kept: dict[str, Array] = {}
         for reader in config.readers:
             weights, inputs, parts = model[reader.name], [], []
+            choice, of_each = config.choice(reader), 0.0
             with jax.named_scope("encoder"):
                 if reader.outputs[0].inputs:
                     inputs = [jnp.stack([_inputs(config, entries, output) for output in reader.outputs])]
@@ -93,18 +96,28 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
                 with jax.named_scope("encoder"):
+                    if choice and config.looks_up(reader):
+                        looked = _looked(config, observation, reader, choice, weights, read)
+                        of_each = weights.foothold(looked)[..., 0]
+                        continue
                     each = [_seen(config, weights, view, read, out.mirrored) for out in reader.outputs]
                     parts.append(jnp.stack([seen.ravel() for seen in each]))
             with jax.named_scope("encoder"):
                 encoding = side_by_side([*parts, *inputs], axis=1)
                 hidden = jnp.tanh(weights.hidden(encoding)) if config.hidden else encoding
             with jax.named_scope("head"):
-                scores.append(weights.head(hidden).reshape(-1, HEADS[config.head]))
+                score = weights.head(hidden)
+                if choice:
+                    score = score + of_each
+                    moves.append(chosen(score, choice.moves, config.head == "choice").ravel())
+                scores.append(score if choice else score.reshape(-1, HEADS[config.head]))
         with jax.named_scope("head"):
             every = side_by_side(scores)
-            if order != sorted(order):
-                every = every[np.array(order)]
-            action = _chosen(config, every)
+            if moves:
+                action = side_by_side(moves)[np.array(order)]
+            else:
+                every = every[np.array(order)] if order != sorted(order) else every
+                action = _chosen(config, every)
             if negated:
                 action = action * signs
         blind = {f"kept/{name}": jnp.zeros(c.shape[:2], bool) for name, c in cameras.items()}
@@ -201,11 +214,7 @@ def _seen(config: IAPConfig, weights: Weights, view: View, read: Array, mirrored
     """What an output reads of a camera; the same for a scene and, if `mirrored`, its mirror image."""
     if config.variant == "rank":
         return read * np.array([1.0] * (read.shape[1] - 1) + [-1.0 if mirrored else 1.0], np.float32)
-    if config.variant == "mask":
-        image = joined(read, config.camera(view.camera).shape, config.patch)
-        image = image.reshape(*image.shape[:2], -1)
-    else:
-        image = read.reshape(*config.grid(view), -1)
+    image = _image(config, view, read)
     (first, last), columns = config.region(view, config.patch), image.shape[1]
     part = image[:, columns - last : columns - first] if mirrored else image[:, first:last]
     if config.encoder == "cnn":
@@ -218,6 +227,37 @@ def _seen(config: IAPConfig, weights: Weights, view: View, read: Array, mirrored
     part = part[:, ::-1] if mirrored else part
     cells = part.reshape(rows, part.shape[0] // rows, across, part.shape[1] // across, -1)
     return jnp.mean(cells, axis=(1, 3))
+
+
+def _image(config: IAPConfig, view: View, read: Array) -> Array:
+    """What the encoder reads of a camera as an image: of pixels for `mask`, of tokens for `trans`."""
+    if config.variant == "trans":
+        return read.reshape(*config.grid(view), -1)
+    image = joined(read, config.camera(view.camera).shape, config.patch)
+    return image.reshape(*image.shape[:2], -1)
+
+
+def _looked(
+    config: IAPConfig,
+    observation: Observation,
+    reader: Reader,
+    choice: Footholds,
+    weights: Weights,
+    read: Array,
+) -> Array:
+    """What each output reads at each foothold, [outputs, F, N]."""
+    (view,) = reader.views
+    image = _image(config, view, read)
+    each = []
+    for output, nominal in zip(reader.outputs, choice.nominal, strict=True):
+        (vector,) = (vector for vector in config.vectors if nominal in vector.entries)
+        ahead = observation[vector.name][vector.entries.index(nominal)]
+        each.append(choice.look(image, ahead, output.mirrored))
+    seen = jnp.stack(each)
+    if config.encoder == "relu":
+        pixels = seen.reshape(-1, image.shape[-1])
+        seen = jax.nn.relu(weights.pixels[view.camera](pixels)).reshape(*seen.shape[:2], -1)
+    return seen
 
 
 def _entries(config: IAPConfig, features: Any, observation: Observation) -> dict[str, tuple[Array, int]]:

@@ -9,6 +9,7 @@ from math import ceil, log2, prod
 from robopolicy.attention import attention
 from robopolicy.naming import check_distinct, check_name, one_of
 from robopolicy.policies.controls import NO_ATTENTION, NO_VISION, PLAIN_ENCODERS, Looking
+from robopolicy.policies.footholds import Footholds
 from robopolicy.policies.iap_parts import (
     LARGEST_IMAGE,
     LARGEST_SCALE,
@@ -56,6 +57,9 @@ class IAPConfig(Looking):
       normalise: whether running statistics normalise the vectors.
       encoder: what reads the image that `mask` leaves: `linear` means of cells, `relu` the means of four
         learned functions of each pixel, or `cnn`, convolutions of 3 x 3 with a stride of 2.
+      footholds: the readers whose outputs choose among footholds, and read the image where these are instead
+        of means (`cnn` and variant `rank` read the same as without). With the head `tanh`, the action is the
+        mean of the footholds weighted by a softmax.
 
     Raises ValueError in one line for a setting of another type, out of its range, or that fits no other.
     """
@@ -78,6 +82,7 @@ class IAPConfig(Looking):
     calm: float = 0.3
     normalise: bool = False
     encoder: str = ENCODERS[0]
+    footholds: tuple[Footholds, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -97,6 +102,7 @@ class IAPConfig(Looking):
             check_patch(self.patch, camera.rows, camera.columns, f"camera {camera.name!r}")
         for reader in self.readers:
             self._check_reader(reader)
+        self._check_footholds()
         if self.attends:
             attention(self.attention)
         if self.variant != "mask":
@@ -158,8 +164,32 @@ class IAPConfig(Looking):
                     f"cells {where} is {view.cells}: they must divide the {part[0]} rows and {part[1]} "
                     f"columns that {self.variant} reads"
                 )
-        if not (self.encoded(reader) or reader.outputs[0].inputs):
+        if not (self.encoded(reader) or self.looks_up(reader) or reader.outputs[0].inputs):
             raise ValueError(f"reader {reader.name!r} reads nothing: it must have views or inputs")
+
+    def _check_footholds(self) -> None:
+        names = [choice.reader for choice in self.footholds]
+        check_distinct("the readers with footholds", names)
+        for name in names:
+            one_of("a reader with footholds", name, [reader.name for reader in self.readers])
+        if names and len(names) < len(self.readers):
+            without = next(reader.name for reader in self.readers if reader.name not in names)
+            raise ValueError(f"reader {without!r} has no footholds: all readers must have them, or none")
+        for reader in self.readers if names else ():
+            choice, outputs = self.choice(reader), reader.outputs
+            assert choice is not None
+            of = f"of reader {reader.name!r}"
+            for what, count, needed in (
+                ("views", len(reader.views), 1),
+                ("actions in an output", len(outputs[0].actions), len(choice.reach)),
+                ("entries nominal", len(choice.nominal), len(outputs)),
+                ("outputs with inputs", sum(bool(output.inputs) for output in outputs), len(outputs)),
+                ("footholds", len(choice.moves), len(self.footholds[0].moves)),
+            ):
+                if count != needed:
+                    raise ValueError(f"the number of {what} {of} is {count}: its footholds need {needed}")
+            for entry in choice.nominal:
+                one_of(f"an entry nominal of the footholds {of}", entry, self.entries)
 
     def controls(self) -> tuple[IAPConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has other inputs."""
@@ -168,6 +198,15 @@ class IAPConfig(Looking):
         if all(reader.outputs[0].inputs for reader in self.readers):
             controls.append(replace(plain, attention=NO_VISION))
         return tuple(controls)
+
+    def choice(self, reader: Reader) -> Footholds | None:
+        """The footholds that a reader's outputs choose among, if they do."""
+        return next((each for each in self.footholds if each.reader == reader.name), None)
+
+    def looks_up(self, reader: Reader) -> bool:
+        """Whether it reads its image at footholds."""
+        plain = self.variant == "rank" or self.encoder == "cnn"
+        return self.sees and self.choice(reader) is not None and not plain
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -213,8 +252,14 @@ class IAPConfig(Looking):
         return max(1, round(self.keep * self.token_count(view)))
 
     def encoded(self, reader: Reader) -> int:
-        """Number of values that a reader reads of its cameras."""
-        return sum(map(self._encoded, reader.views)) if self.sees else 0
+        """Number of values that a reader reads of its cameras for all its choices."""
+        return sum(map(self._encoded, reader.views)) if self.sees and not self.looks_up(reader) else 0
+
+    def width(self, view: View) -> int:
+        """Numbers for each pixel, or token, that the encoder reads of."""
+        if self.encoder == "relu":
+            return CHANNELS
+        return self.head_dim if self.variant == "trans" else self.camera(view.camera).channels
 
     def _encoded(self, view: View) -> int:
         channels = self.camera(view.camera).channels
@@ -224,8 +269,7 @@ class IAPConfig(Looking):
         if self.encoder == "cnn":
             stride = 2 ** self.convolutions(view)
             return ceil(rows / stride) * ceil(columns / stride) * 2 * CHANNELS
-        width = {"linear": channels, "relu": CHANNELS}[self.encoder]
-        return prod(view.cells or (rows, 1)) * (self.head_dim if self.variant == "trans" else width)
+        return prod(view.cells or (rows, 1)) * self.width(view)
 
     def convolutions(self, view: View) -> int:
         """Number of convolutions of `cnn`: two or more, until few rows and columns are left."""

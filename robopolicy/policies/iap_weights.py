@@ -82,14 +82,16 @@ class Weights(nnx.Module):
         if config.hidden:
             self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)
             width = config.hidden
-        lead = jnp.zeros(HEADS[config.head]).at[0].set(config.calm if config.head == "choice" else 0.0)
+        choice, zeros = config.choice(reader), nnx.initializers.zeros
+        each, times = (len(choice.moves), 1) if choice else (HEADS[config.head], len(output.actions))
+        lead = jnp.zeros(each).at[0].set(config.calm if config.head == "choice" else 0.0)
         self.head = nnx.Linear(
-            width,
-            HEADS[config.head] * len(output.actions),
-            kernel_init=nnx.initializers.zeros,
-            bias_init=lambda *_: jnp.tile(lead, len(output.actions)),
-            rngs=rngs,
+            width, each * times, kernel_init=zeros, bias_init=lambda *_: jnp.tile(lead, times), rngs=rngs
         )
+        if choice and config.looks_up(reader):
+            (view,) = reader.views
+            read = choice.points.shape[1] * config.width(view)
+            self.foothold = nnx.Linear(read, 1, use_bias=False, kernel_init=zeros, rngs=rngs)
 
 
 def weights_of(config: IAPConfig, rngs: nnx.Rngs) -> Any:

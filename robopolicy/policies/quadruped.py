@@ -2,14 +2,17 @@
 
 - front legs read the front camera, hind legs the belly camera;
 - a right leg reads the mirror image of what a left leg reads, with the same weights;
-- a leg chooses among three footholds, since a map that must jump at the middle of a gap has to be a choice.
+- a leg chooses among footholds, since a map that must jump at the middle of a gap has to be a choice;
+- it reads the image where these footholds are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from robopolicy.naming import check_settings
+from robopolicy.policies.footholds import Footholds
 from robopolicy.policies.iap_config import SETTINGS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
 from robopolicy.settings import check_types
@@ -18,7 +21,9 @@ from robopolicy.settings import check_types
 READERS = {"front": ("front_depth", "FR", "FL"), "hind": ("belly_depth", "RR", "RL")}
 PROPRIOCEPTION = "proprioception"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
-ASIDE_CELLS = (12, 4)  # rows and columns
+# Shares of the largest step ahead and to the left that a leg chooses among; the first is its nominal landing.
+AHEAD, LEFT = (0.0, -0.5, 0.5, -1.0, 1.0), (0.0, -1.0, 1.0)
+AROUND = 0.05  # m
 FIXED = ("lateral_inputs", "lateral_actions")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
 
@@ -31,28 +36,32 @@ def quadruped(
     columns: tuple[int, int] = (4, 16),
     depth_scale: float = 0.2,
     leg_inputs: tuple[str, ...] = LEG_INPUTS,
-    aside: bool = False,
+    footholds: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> IAPConfig:
     """Settings for the stepping stones.
 
     Args:
-      attention: spec of the mechanism, or `none`.
+      attention: spec of the mechanism, or a control.
       proprioception: name of every entry of the proprioception vector, in order.
       image: rows and columns of both depth images.
-      columns: the image columns [first, last) that the encoder of a left leg reads.
+      columns: the image columns [first, last) that the encoder of a left leg reads if it reads means of rows.
       depth_scale: depth (m) below level ground that the policy reads as 1.
       leg_inputs: entries of proprioception that a leg's encoder reads; {leg} stands for the leg's name.
-      aside: whether a leg also chooses how far to the left it lands. Its encoder then reads means of cells of
-        `ASIDE_CELLS` instead of means of rows, which do not show where in its columns a stone lies.
+      footholds: what tells where in the images a leg would land: `reach`, how far (m) an action of 1 moves a
+        landing, ahead and, if legs choose that too, to the left; `feet`, for each leg the place (m ahead and
+        to the left of the robot's middle) that `nominal_landing_{leg}` is relative to; and `mounts`, for each
+        camera the `mount`, `tilt` and `fields` of `Footholds`. Without it, a leg chooses among three landings
+        ahead, and its encoder reads the mean of each row.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
     """
     own = {"image": image, "columns": columns, "depth_scale": depth_scale, "leg_inputs": leg_inputs}
-    own["aside"] = aside
+    own["footholds"] = footholds
     check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
+    aside = footholds is not None and len(footholds["reach"]) > 1
 
     def reader(name: str, camera: str, right: str, left: str) -> Reader:
         outputs = (
@@ -64,7 +73,7 @@ def quadruped(
             )
             for leg in (right, left)
         )
-        return Reader(name, tuple(outputs), (View(camera, columns, ASIDE_CELLS if aside else None),))
+        return Reader(name, tuple(outputs), (View(camera, columns),))
 
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
@@ -76,7 +85,23 @@ def quadruped(
         actions=(*legs, *sideways),
         lateral_actions=sideways,
         lateral_inputs=tuple(filter(_is_lateral, proprioception)),
+        footholds=tuple(_choice(name, footholds, aside) for name in READERS) if footholds else (),
         **settings,
+    )
+
+
+def _choice(name: str, footholds: Mapping[str, Any], aside: bool) -> Footholds:
+    """The footholds of a reader's legs."""
+    camera, right, left = READERS[name]
+    return Footholds(
+        name,
+        ahead=AHEAD,
+        left=LEFT if aside else (),
+        reach=footholds["reach"],
+        around=AROUND,
+        nominal=tuple(f"nominal_landing_{leg}" for leg in (right, left)),
+        foot=footholds["feet"][left],
+        **footholds["mounts"][camera],
     )
 
 

@@ -10,7 +10,7 @@ from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import Physics
 from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
 from robopolicy.envs.quadruped.gait import OFFSETS
-from robopolicy.envs.quadruped.kinematics import LEGS
+from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
 from robopolicy.envs.quadruped.walker import WalkerConfig, standing_joints
 from robopolicy.envs.simulated import measured, pinhole
 
@@ -106,6 +106,24 @@ def proprioception(names: tuple[str, ...] = PROPRIOCEPTION) -> tuple[Quantity, .
     kinds = [max((kind for kind in VALUES if name.startswith(kind)), key=len) for name in names]
     rows = [(name, *VALUES[kind]) for name, kind in zip(names, kinds, strict=True)]
     return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in rows)
+
+
+def reading(height: float, reach: tuple[float, ...]) -> Description:
+    """What a policy has to know to find footholds in the images, with the base at `height` (m).
+
+    reach: how far (m) an action of 1 moves a landing, ahead and, if it does, to the left.
+    """
+    places = HIPS[:, :2] + np.stack([np.zeros(4), LEG_PLANE], axis=1)
+    mounts = {
+        name: {
+            "mount": (camera.position[0], height + camera.position[2]),
+            "tilt": camera.tilt,
+            "fields": camera.fields,
+        }
+        for name, camera in CAMERAS.items()
+    }
+    feet = {leg: tuple(place.round(6).tolist()) for leg, place in zip(LEGS, places, strict=True)}
+    return {"reach": reach, "feet": feet, "mounts": mounts}
 
 
 def depth_cameras() -> dict[str, Camera]:

@@ -107,6 +107,16 @@ PRESETS = {
 }
 
 
+def policy_settings(config: SteppingStonesConfig) -> Description:
+    """The policy that is trained by default."""
+    reach = (config.largest_offset, config.largest_aside)[: 1 + bool(config.largest_aside)]
+    return {
+        "kind": "iap",
+        "proprioception": LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION,
+        "footholds": description.reading(config.walker.height, reach),
+    }
+
+
 class Draw(NamedTuple):
     """What an episode draws."""
 
@@ -146,7 +156,7 @@ class SteppingStones(SimulatedTask):
     # A painted course has 4 m: the oracle earns 3.91, a policy that looks at nothing 2.4. On real stones a
     # single course may let the whole population fall at its first gap.
     curriculum = Curriculum(("painted", "paper"), advance_at=(3.85,), episodes=(1, 3))
-    policy_settings = {"kind": "iap", "proprioception": PROPRIOCEPTION, "aside": False}  # noqa: RUF012
+    policy_settings = policy_settings(SteppingStonesConfig())
     # A foot that lifts off now does better by what the policy wanted a step ago than by no offset at all.
     holds_last_action = True
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (gymnasium's own)
@@ -172,10 +182,9 @@ class SteppingStones(SimulatedTask):
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset, config.largest_aside)
-        names = LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION
+        self.policy_settings = policy_settings(config)
+        names = self.policy_settings["proprioception"]
         self.vectors = {"proprioception": description.proprioception(names)}
-        aside = bool(config.largest_aside)
-        self.policy_settings = {"kind": "iap", "proprioception": names, "aside": aside}
         self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
             name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)

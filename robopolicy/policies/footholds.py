@@ -1,13 +1,12 @@
-"""Where in a camera's image a foot would land, and what the image shows there.
+"""Footholds that a leg chooses among, and what a camera shows there.
 
-A leg that chooses a foothold has to know what is at each, and where that is in the image changes with the
-speed of the robot. Means of rows or cells tell it in part only.
+The image is read at a grid of places around the landing of each leg, so that the same weights score every
+foothold, from what lies at it and beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import jax
@@ -19,26 +18,25 @@ from numpy.typing import NDArray
 from robopolicy.naming import check_name
 from robopolicy.settings import check_count, check_fields, check_number
 
-MOST_CHOICES = 32  # values of one action
-FARTHEST = 100.0  # m
+MOST_CHOICES = 33  # along one axis
+LEAST, FARTHEST = 0.001, 100.0  # m
 WIDEST = 179.0  # deg
 
 
 @dataclass(frozen=True)
 class Footholds:
-    """The footholds that the outputs of a reader choose among, and the mount of its camera.
+    """A grid of footholds that the outputs of a reader choose among, and the mount of its camera.
 
-    The mount turns with the robot's yaw and stays level. Left and right are those of an output that is not
-    mirrored.
+    The mount turns with the robot's yaw and stays level. For a mirrored output, left is right.
 
     Attributes:
-      reader: its name. It has one view, and its outputs have one action for each of `reach`.
-      ahead, left: the values of the actions that an output chooses among, [-1, 1]; the first ones are the
-        choice without a lead. () for `left` without an action to the left.
-      reach: how far (m) an action of 1 moves the foothold: ahead, and to the left if `left` has values.
-      around: distance (m) from a foothold of four more points that are read: ahead, behind, left and right.
+      reader: its name. It has one view.
+      counts: odd numbers of footholds ahead and to the left; outputs have one action, or two if the second
+        count is above 1. Actions of -1 and 1 are the ends of the grid.
+      spacing: distances (m) between footholds, ahead and to the left.
       nominal: for each output the entry of a vector that tells how far (m) ahead of `foot` it lands by an
         action of 0.
+      aside: the same to the left of `foot`; () if it lands as far to the left as `foot`.
       foot: a place (m ahead and to the left of the robot's middle).
       mount: the camera's place (m ahead of the robot's middle, and above level ground).
       tilt: angle (deg) of its axis from straight down towards the front.
@@ -48,11 +46,10 @@ class Footholds:
     """
 
     reader: str
-    ahead: tuple[float, ...]
-    left: tuple[float, ...]
-    reach: tuple[float, ...]
-    around: float
+    counts: tuple[int, int]
+    spacing: tuple[float, float]
     nominal: tuple[str, ...]
+    aside: tuple[str, ...]
     foot: tuple[float, float]
     mount: tuple[float, float]
     tilt: float
@@ -62,70 +59,91 @@ class Footholds:
         check_fields(self)
         check_name("a reader with footholds", self.reader)
         of = f"of the footholds of reader {self.reader!r}"
-        for name, least in (("ahead", 1), ("left", 0)):
-            values = getattr(self, name)
-            check_count(f"the number of values {name} {of}", len(values), least, MOST_CHOICES)
-            for value in values:
-                check_number(f"a value {name} {of}", value, -1.0, 1.0)
-        axes = 1 + bool(self.left)
-        check_count(f"the number of numbers in reach {of}", len(self.reach), axes, axes)
-        for value in (*self.reach, self.around):
-            check_number(f"reach or around {of}", value, 0.0, FARTHEST)
-        for value in (*self.foot, *self.mount):
+        for count in self.counts:
+            check_count(f"a count {of}", count, 1, MOST_CHOICES)
+            if count % 2 == 0:
+                raise ValueError(f"a count {of} is {count}: it must be odd, for a middle that is action 0")
+        for value in self.spacing:
+            check_number(f"spacing {of}", value, LEAST, FARTHEST)
+        if self.aside and len(self.aside) != len(self.nominal):
+            raise ValueError(
+                f"aside {of} has {len(self.aside)} entries: it must have as many as nominal, or none"
+            )
+        for value in (*self.foot, self.mount[0]):
             check_number(f"foot or mount {of}", value, -FARTHEST, FARTHEST)
-        check_number(f"the height of the mount {of}", self.mount[1], 0.01, FARTHEST)
+        check_number(f"the height of the mount {of}", self.mount[1], LEAST, FARTHEST)
         check_number(f"tilt {of}", self.tilt, -90.0, 90.0)
         for value in self.fields:
             check_number(f"fields {of}", value, 0.1, WIDEST)
 
     @property
-    def moves(self) -> NDArray[np.float32]:
-        """The actions [F, A] of each foothold."""
-        return np.array(list(product(self.ahead, self.left) if self.left else zip(self.ahead)), np.float32)
+    def actions(self) -> int:
+        """Actions of an output."""
+        return 2 if self.counts[1] > 1 else 1
 
     @property
-    def points(self) -> NDArray[np.float32]:
-        """Where each foothold is read (m ahead and to the left of the nominal landing), [F, 5, 2]."""
-        moved = np.zeros((len(self.moves), 2), np.float32)
-        moved[:, : len(self.reach)] = self.moves * np.array(self.reach, np.float32)
-        cross = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.float32)
-        return moved[:, None] + self.around * cross
+    def moves(self) -> NDArray[np.float32]:
+        """The actions [F, A] of each foothold, row by row from the farthest behind, right first."""
+        axes = [np.linspace(-1.0, 1.0, count, dtype=np.float32) for count in self.counts[: self.actions]]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.actions)
 
-    def seen_at(self, nominal: Array, rows: int, columns: int) -> tuple[Any, Any]:
-        """Rows and columns [F, 5] of the points on level ground, in an image of this size, as fractions."""
-        tilt, (across, along) = np.radians(self.tilt), np.tan(np.radians(self.fields) / 2)
-        ahead = self.points[..., 0] + np.float32(self.foot[0] - self.mount[0]) + nominal
-        left = self.points[..., 1] + np.float32(self.foot[1])
-        # Points behind the camera are read at the edge of its image.
-        depth = jnp.maximum(ahead * float(np.sin(tilt)) + float(self.mount[1] * np.cos(tilt)), 1e-3)
-        above = ahead * float(np.cos(tilt)) - float(self.mount[1] * np.sin(tilt))
-        half = np.float32(0.5)
-        row = (1.0 - above / depth / float(along)) * float(rows / 2) - half
-        column = (1.0 - left / depth / float(across)) * float(columns / 2) - half
+    @property
+    def terms(self) -> NDArray[np.float32]:
+        """What a preference without an image is a sum of, [F, 2 A]: the actions and their squares."""
+        return np.concatenate([self.moves, self.moves**2], axis=1)
+
+    def seen_at(self, ahead: Any, left: Any, border: int, size: tuple[int, int]) -> tuple[Any, Any]:
+        """Where an image of `size` shows the grid, with `border` places more on each side, on level ground.
+
+        ahead, left: where the middle of the grid lies from `foot` (m).
+
+        Returns rows [counts[0] + 2 border, 1] and columns [counts[0] + 2 border, counts[1] + 2 border], as
+        fractions.
+        """
+        x, y = (
+            spacing * np.arange(-(count // 2) - border, count // 2 + border + 1, dtype=np.float32)
+            for count, spacing in zip(self.counts, self.spacing, strict=True)
+        )
+        x = (x + np.float32(self.foot[0] - self.mount[0]) + ahead)[:, None]
+        y = y + np.float32(self.foot[1]) + left
+        sine, cosine = float(np.sin(np.radians(self.tilt))), float(np.cos(np.radians(self.tilt)))
+        across, along = np.tan(np.radians(self.fields) / 2).tolist()
+        # Places behind the camera are read at the edge of its image.
+        closeness = 1.0 / jnp.maximum(x * sine + self.mount[1] * cosine, LEAST)
+        rows, columns = size
+        row = (rows - 1) / 2 - (rows / 2 / along) * (x * cosine - self.mount[1] * sine) * closeness
+        column = (columns - 1) / 2 - (columns / 2 / across) * y * closeness
         return row, column
 
-    def look(self, image: Array, nominal: Array, mirrored: bool) -> Array:
-        """What `image` [rows, columns, C] shows at each foothold, [F, 5 * C]: bilinear between its pixels."""
-        rows, columns, channels = image.shape
-        row, column = self.seen_at(nominal, rows, columns)
+    def read(self, image: Array, ahead: Any, left: Any, border: int, mirrored: bool) -> Array:
+        """What `image` [H, W, C] shows at the grid of `seen_at`, bilinear between its pixels, [..., C].
+
+        `mirrored` reads the mirror image.
+        """
+        height, width, channels = image.shape
+        row, column = self.seen_at(ahead, left, border, (height, width))
+        row, column = jnp.clip(row, 0.0, height - 1.0), jnp.clip(column, 0.0, width - 1.0)
         if mirrored:
-            column = float(columns - 1) - column
-        row, column = jnp.clip(row, 0.0, rows - 1.0), jnp.clip(column, 0.0, columns - 1.0)
-        top, first = jnp.minimum(jnp.floor(row), rows - 2.0), jnp.minimum(jnp.floor(column), columns - 2.0)
-        down, right = row - top, column - first
-        corner = (top * columns + first).astype(jnp.int32).ravel()
+            column = (width - 1.0) - column
+        top, first = jnp.minimum(jnp.floor(row), height - 2.0), jnp.minimum(jnp.floor(column), width - 2.0)
+        down, right = (row - top)[..., None], (column - first)[..., None]
+        corner = (top * width + first).astype(jnp.int32)
         pixels = image.reshape(-1, channels)
-        weights = {
-            0: (1.0 - down) * (1.0 - right),
-            1: (1.0 - down) * right,
-            columns: down * (1.0 - right),
-            columns + 1: down * right,
-        }
-        parts = (
-            weight.reshape(-1, 1) * jnp.take(pixels, corner + step, axis=0, mode="clip")
-            for step, weight in weights.items()
-        )
-        return sum(parts, jnp.float32(0)).reshape(len(self.moves), -1)
+
+        def between(step: int) -> Array:
+            a, b = (jnp.take(pixels, corner + step + side, axis=0, mode="clip") for side in (0, 1))
+            return a + right * (b - a)
+
+        upper = between(0)
+        return upper + down * (between(width) - upper)
+
+
+def beside(grid: Array) -> Array:
+    """The 3 x 3 neighbours of every inner place of `grid` [R, S, C], side by side: [R - 2, S - 2, 9 C]."""
+    rows, columns = grid.shape[0] - 2, grid.shape[1] - 2
+    return jnp.concatenate(
+        [grid[i : i + rows, j : j + columns] for i in range(3) for j in range(3)], axis=-1
+    )
 
 
 def chosen(scores: Array, moves: NDArray[np.float32], is_choice: bool) -> Array:

@@ -83,7 +83,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         kept: dict[str, Array] = {}
         for reader in config.readers:
             weights, inputs, parts = model[reader.name], [], []
-            choice, of_each = config.choice(reader), 0.0
+            choice, of_each = config.choice(reader), None
             with jax.named_scope("encoder"):
                 if reader.outputs[0].inputs:
                     inputs = [jnp.stack([_inputs(config, entries, output) for output in reader.outputs])]
@@ -96,9 +96,8 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
                 with jax.named_scope("encoder"):
-                    if choice and config.looks_up(reader):
-                        looked = _looked(config, observation, reader, choice, weights, read)
-                        of_each = weights.foothold(looked)[..., 0]
+                    if choice:
+                        of_each = _at_footholds(config, observation, reader, choice, weights, read)
                         continue
                     each = [_seen(config, weights, view, read, out.mirrored) for out in reader.outputs]
                     parts.append(jnp.stack([seen.ravel() for seen in each]))
@@ -108,7 +107,8 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             with jax.named_scope("head"):
                 score = weights.head(hidden)
                 if choice:
-                    score = score + of_each
+                    score = score @ choice.terms.T
+                    score = score if of_each is None else score + of_each
                     moves.append(chosen(score, choice.moves, config.head == "choice").ravel())
                 scores.append(score if choice else score.reshape(-1, HEADS[config.head]))
         with jax.named_scope("head"):
@@ -237,7 +237,7 @@ def _image(config: IAPConfig, view: View, read: Array) -> Array:
     return image.reshape(*image.shape[:2], -1)
 
 
-def _looked(
+def _at_footholds(
     config: IAPConfig,
     observation: Observation,
     reader: Reader,
@@ -245,19 +245,22 @@ def _looked(
     weights: Weights,
     read: Array,
 ) -> Array:
-    """What each output reads at each foothold, [outputs, F, N]."""
+    """Scores of the footholds of each output by what the image shows there, [outputs, F]."""
     (view,) = reader.views
     image = _image(config, view, read)
-    each = []
-    for output, nominal in zip(reader.outputs, choice.nominal, strict=True):
-        (vector,) = (vector for vector in config.vectors if nominal in vector.entries)
-        ahead = observation[vector.name][vector.entries.index(nominal)]
-        each.append(choice.look(image, ahead, output.mirrored))
-    seen = jnp.stack(each)
-    if config.encoder == "relu":
-        pixels = seen.reshape(-1, image.shape[-1])
-        seen = jax.nn.relu(weights.pixels[view.camera](pixels)).reshape(*seen.shape[:2], -1)
-    return seen
+
+    def value(names: tuple[str, ...], output: int) -> Any:
+        if not names:
+            return np.float32(0)
+        (vector,) = (vector for vector in config.vectors if names[output] in vector.entries)
+        return observation[vector.name][vector.entries.index(names[output])]
+
+    scores = []
+    for index, output in enumerate(reader.outputs):
+        left = value(choice.aside, index)
+        place = value(choice.nominal, index), -left if output.mirrored else left
+        scores.append(weights.foothold(choice.read(image, *place, weights.foothold.border, output.mirrored)))
+    return jnp.stack(scores)
 
 
 def _entries(config: IAPConfig, features: Any, observation: Observation) -> dict[str, tuple[Array, int]]:

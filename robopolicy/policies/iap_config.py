@@ -57,8 +57,9 @@ class IAPConfig(Looking):
       normalise: whether running statistics normalise the vectors.
       encoder: what reads the image that `mask` leaves: `linear` means of cells, `relu` the means of four
         learned functions of each pixel, or `cnn`, convolutions of 3 x 3 with a stride of 2.
-      footholds: the readers whose outputs choose among footholds, and read the image where these are instead
-        of means (`cnn` and variant `rank` read the same as without). With the head `tanh`, the action is the
+      footholds: the readers whose outputs choose among footholds. They read the image at these instead of
+        means: `linear` scores a foothold by the 3 x 3 places around it, `relu` by four functions of each,
+        and `cnn` by four functions of the 3 x 3 places around each. With the head `tanh`, the action is the
         mean of the footholds weighted by a softmax.
 
     Raises ValueError in one line for a setting of another type, out of its range, or that fits no other.
@@ -172,6 +173,8 @@ class IAPConfig(Looking):
         check_distinct("the readers with footholds", names)
         for name in names:
             one_of("a reader with footholds", name, [reader.name for reader in self.readers])
+        if names and self.variant == "rank":
+            raise ValueError("variant is 'rank': it reads tokens wherever they are, so leave footholds out")
         if names and len(names) < len(self.readers):
             without = next(reader.name for reader in self.readers if reader.name not in names)
             raise ValueError(f"reader {without!r} has no footholds: all readers must have them, or none")
@@ -181,15 +184,15 @@ class IAPConfig(Looking):
             of = f"of reader {reader.name!r}"
             for what, count, needed in (
                 ("views", len(reader.views), 1),
-                ("actions in an output", len(outputs[0].actions), len(choice.reach)),
+                ("actions in an output", len(outputs[0].actions), choice.actions),
                 ("entries nominal", len(choice.nominal), len(outputs)),
                 ("outputs with inputs", sum(bool(output.inputs) for output in outputs), len(outputs)),
                 ("footholds", len(choice.moves), len(self.footholds[0].moves)),
             ):
                 if count != needed:
                     raise ValueError(f"the number of {what} {of} is {count}: its footholds need {needed}")
-            for entry in choice.nominal:
-                one_of(f"an entry nominal of the footholds {of}", entry, self.entries)
+            for entry in (*choice.nominal, *choice.aside):
+                one_of(f"an entry of the footholds {of}", entry, self.entries)
 
     def controls(self) -> tuple[IAPConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has other inputs."""
@@ -205,8 +208,7 @@ class IAPConfig(Looking):
 
     def looks_up(self, reader: Reader) -> bool:
         """Whether it reads its image at footholds."""
-        plain = self.variant == "rank" or self.encoder == "cnn"
-        return self.sees and self.choice(reader) is not None and not plain
+        return self.sees and self.choice(reader) is not None
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -256,9 +258,7 @@ class IAPConfig(Looking):
         return sum(map(self._encoded, reader.views)) if self.sees and not self.looks_up(reader) else 0
 
     def width(self, view: View) -> int:
-        """Numbers for each pixel, or token, that the encoder reads of."""
-        if self.encoder == "relu":
-            return CHANNELS
+        """Numbers for each pixel of `mask`, or each token of `trans`."""
         return self.head_dim if self.variant == "trans" else self.camera(view.camera).channels
 
     def _encoded(self, view: View) -> int:
@@ -269,7 +269,7 @@ class IAPConfig(Looking):
         if self.encoder == "cnn":
             stride = 2 ** self.convolutions(view)
             return ceil(rows / stride) * ceil(columns / stride) * 2 * CHANNELS
-        return prod(view.cells or (rows, 1)) * self.width(view)
+        return prod(view.cells or (rows, 1)) * (CHANNELS if self.encoder == "relu" else self.width(view))
 
     def convolutions(self, view: View) -> int:
         """Number of convolutions of `cnn`: two or more, until few rows and columns are left."""

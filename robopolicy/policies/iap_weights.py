@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from robopolicy.policies.footholds import beside
 from robopolicy.policies.iap_config import CHANNELS, HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Reader, View
 
@@ -58,6 +59,27 @@ class Convolutions(nnx.Module):
         return parts
 
 
+class Scores(nnx.Module):
+    """Scores of footholds from what lies at them and beside them: a grid [R, S, C] to [F]."""
+
+    def __init__(self, config: IAPConfig, view: View, rngs: nnx.Rngs) -> None:
+        width, self.encoder = config.width(view), config.encoder
+        if self.encoder != "linear":
+            self.places = nnx.Linear(width * (9 if self.encoder == "cnn" else 1), CHANNELS, rngs=rngs)
+            width = CHANNELS
+        self.score = nnx.Linear(9 * width, 1, use_bias=False, kernel_init=nnx.initializers.zeros, rngs=rngs)
+
+    @property
+    def border(self) -> int:
+        """Places that are read beyond each end of the footholds."""
+        return 2 if self.encoder == "cnn" else 1
+
+    def __call__(self, grid: Array) -> Array:
+        if self.encoder != "linear":
+            grid = jax.nn.relu(self.places(beside(grid) if self.encoder == "cnn" else grid))
+        return self.score(beside(grid)).ravel()
+
+
 class Weights(nnx.Module):
     """The trainable part of one reader."""
 
@@ -68,30 +90,33 @@ class Weights(nnx.Module):
             self.looks = nnx.Dict(
                 {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
             )
-        if config.sees and config.encoder == "relu":
+        choice = config.choice(reader)
+        if config.sees and choice:
+            self.foothold = Scores(config, reader.views[0], rngs)
+        elif config.sees and config.encoder == "relu":
             self.pixels = nnx.Dict(
                 {
                     view.camera: nnx.Linear(config.camera(view.camera).channels, CHANNELS, rngs=rngs)
                     for view in reader.views
                 }
             )
-        if config.sees and config.encoder == "cnn":
+        elif config.sees and config.encoder == "cnn":
             self.convolutions = nnx.Dict(
                 {view.camera: Convolutions(config, view, rngs) for view in reader.views}
             )
         if config.hidden:
             self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)
             width = config.hidden
-        choice, zeros = config.choice(reader), nnx.initializers.zeros
-        each, times = (len(choice.moves), 1) if choice else (HEADS[config.head], len(output.actions))
-        lead = jnp.zeros(each).at[0].set(config.calm if config.head == "choice" else 0.0)
+        is_choice = config.head == "choice"
+        if choice:
+            # Footholds far from the nominal landing start with a lower score.
+            lead = jnp.array([0.0] * choice.actions + [-config.calm * is_choice] * choice.actions)
+        else:
+            lead = jnp.zeros(HEADS[config.head]).at[0].set(config.calm * is_choice)
+            lead = jnp.tile(lead, len(output.actions))
         self.head = nnx.Linear(
-            width, each * times, kernel_init=zeros, bias_init=lambda *_: jnp.tile(lead, times), rngs=rngs
+            width, len(lead), kernel_init=nnx.initializers.zeros, bias_init=lambda *_: lead, rngs=rngs
         )
-        if choice and config.looks_up(reader):
-            (view,) = reader.views
-            read = choice.points.shape[1] * config.width(view)
-            self.foothold = nnx.Linear(read, 1, use_bias=False, kernel_init=zeros, rngs=rngs)
 
 
 def weights_of(config: IAPConfig, rngs: nnx.Rngs) -> Any:

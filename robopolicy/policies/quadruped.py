@@ -21,9 +21,8 @@ from robopolicy.settings import check_types
 READERS = {"front": ("front_depth", "FR", "FL"), "hind": ("belly_depth", "RR", "RL")}
 PROPRIOCEPTION = "proprioception"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
-# Shares of the largest step ahead and to the left that a leg chooses among; the first is its nominal landing.
-AHEAD, LEFT = (0.0, -0.5, 0.5, -1.0, 1.0), (0.0, -1.0, 1.0)
-AROUND = 0.05  # m
+AHEAD, LEFT = 9, 7  # footholds that a leg chooses among
+BESIDE = 0.04  # m, spacing to the left of what a leg reads that chooses among landings ahead
 FIXED = ("lateral_inputs", "lateral_actions")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
 
@@ -85,25 +84,28 @@ def quadruped(
         actions=(*legs, *sideways),
         lateral_actions=sideways,
         lateral_inputs=tuple(filter(_is_lateral, proprioception)),
-        footholds=tuple(_choice(name, footholds, aside) for name in READERS) if footholds else (),
+        footholds=tuple(_choice(name, footholds, proprioception) for name in READERS) if footholds else (),
         **settings,
     )
 
 
-def _choice(name: str, footholds: Mapping[str, Any], aside: bool) -> Footholds:
+def _choice(name: str, footholds: Mapping[str, Any], entries: tuple[str, ...]) -> Footholds:
     """The footholds of a reader's legs."""
-    camera, right, left = READERS[name]
+    camera, *legs = READERS[name]
+    ahead, *left = footholds["reach"]
+    aside = tuple(f"nominal_aside_{leg}" for leg in legs)
     return Footholds(
         name,
-        ahead=AHEAD,
-        left=LEFT if aside else (),
-        reach=footholds["reach"],
-        around=AROUND,
-        nominal=tuple(f"nominal_landing_{leg}" for leg in (right, left)),
-        foot=footholds["feet"][left],
+        counts=(AHEAD, LEFT if left else 1),
+        spacing=(2 * ahead / (AHEAD - 1), 2 * left[0] / (LEFT - 1) if left else BESIDE),
+        nominal=tuple(f"nominal_landing_{leg}" for leg in legs),
+        aside=aside if set(aside) <= set(entries) else (),
+        foot=footholds["feet"][legs[1]],
         **footholds["mounts"][camera],
     )
 
 
 def _is_lateral(name: str) -> bool:
-    return name in LATERAL or (name.startswith("foot_") and name.endswith("_y"))
+    if name.startswith(("foot_", "previous_action_")):
+        return name.endswith("_y")
+    return name in LATERAL or name.startswith("nominal_aside_")

@@ -11,7 +11,7 @@ from robopolicy.envs.physics.base import Physics
 from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
 from robopolicy.envs.quadruped.gait import OFFSETS
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
-from robopolicy.envs.quadruped.walker import WalkerConfig, standing_joints
+from robopolicy.envs.quadruped.walker import SWAY, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import measured, pinhole
 
 FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
@@ -35,6 +35,14 @@ VALUES = {
         "of 0: v (t_swing + t_stance / 2) - capture (v_desired - v), v the speed ahead, t_swing = (1 - duty) "
         "period, t_stance = duty period; of a foot in the air, where it is going to land. Ahead is along the "
         "course",
+    ),
+    "nominal_aside": (
+        "m",
+        5.0,
+        "how far to the left of the straight line ahead of its hip a foot would land if it lifted off now by a "
+        f"command of 0: {SWAY[0]} v + {SWAY[1]} y + {SWAY[2]} roll + {SWAY[3]} roll rate, v the base's speed to "
+        "the left and y its place to the left of the course's middle; of a foot in the air, where it is going "
+        "to land",
     ),
 }
 # The settings with each unit.
@@ -71,12 +79,13 @@ PROPRIOCEPTION = (
     *(f"previous_action_{leg}" for leg in LEGS),
     *(f"nominal_landing_{leg}" for leg in LEGS),
 )
-# With landings to the side, the previous action has their part, too.
+# With landings to the side, the previous action and the nominal landing have their part, too.
 _AFTER = PROPRIOCEPTION.index(f"nominal_landing_{LEGS[0]}")
 LATERAL_PROPRIOCEPTION = (
     *PROPRIOCEPTION[:_AFTER],
     *(f"previous_action_{leg}_y" for leg in LEGS),
     *PROPRIOCEPTION[_AFTER:],
+    *(f"nominal_aside_{leg}" for leg in LEGS),
 )
 FEEDBACK = {
     "input": "proprioception",

@@ -24,9 +24,6 @@ from robopolicy.envs.quadruped.walker import Walker
 PROGRESS = np.array([0.0496, -0.0986, 0.1578, 0.0422])
 SPEED = np.array([0.0909, -0.4508, 0.3050, 0.2123, 0.6322])
 OVERSHOOT = 0.006  # m, mean of the landings beyond their targets
-# How far a foot lands to the left of the straight line from its hip (m), from the base's speed (m/s) and
-# place (m) to the left, roll (rad) and its rate (rad/s): the trunk sways. Residual of 12 mm.
-SWAY = np.array([-0.0861, -0.3329, -0.9704, 0.0345])
 PULL = 1.0  # cost of a metre between a landing and its shift: each shift leads to a landing near it
 NOWHERE = 100.0  # cost of a landing with no stone in reach
 
@@ -72,8 +69,7 @@ def foothold_offsets(
     place, speed = reading.position[0], reading.velocity[0]
     legs = np.stack([hips[:, 0] - place, hips[:, 1] + LEG_PLANE], axis=1)
     if aside:  # else stones reach across the course
-        roll, rate = reading.attitude[0], reading.angular_velocity[0]
-        legs[lifting, 1] += SWAY @ np.array([reading.velocity[1], reading.position[1], roll, rate])
+        legs[lifting, 1] += walker.sway()
     feet = np.stack([np.flatnonzero(lifting), np.flatnonzero(~lifting)])  # the pairs, in turns
     first = _plan(
         place,

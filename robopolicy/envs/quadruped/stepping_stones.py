@@ -302,6 +302,7 @@ class SteppingStones(SimulatedTask):
                 [np.sin(phase), np.cos(phase)],
                 self._previous,
                 walker.nominal_landings(),
+                walker.nominal_asides() if self.config.largest_aside else [],
             ]
         )
         bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)

@@ -25,6 +25,7 @@ from robopolicy.plan.vectors import Base
 from robopolicy.policies.base import KEY
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
 from robopolicy.policies.iap_config import IAPConfig
+from robopolicy.policies.iap_parts import Reader, View
 
 EXACT = "softmax"
 USELESS = 1.0  # the error of an estimate that is off by the size of the kernel
@@ -85,22 +86,38 @@ class Front(NamedTuple):
 
 
 class Use(NamedTuple):
-    """An operation on `tokens` of width `dim`, for `heads` at once, `times` per step."""
+    """An operation of `queries` on `tokens` of width `dim`, for `heads` at once, `times` per step.
+
+    `values` is the width of what it reads.
+    """
 
     operation: str
     times: int
     heads: int
     tokens: int
     dim: int
+    queries: int
+    values: int
 
 
 def uses_of(config: PolicyConfig) -> tuple[Use, ...]:
     """The uses of attention in a policy, one for each number of tokens."""
     if isinstance(config, IAPConfig):
-        operation = "apply" if config.variant == "trans" else "rank"
-        counts = Counter(config.token_count(view) for reader in config.readers for view in reader.views)
-        return tuple(Use(operation, times, 1, tokens, config.head_dim) for tokens, times in counts.items())
-    return (Use("apply", config.depth, config.heads, config.tokens, head_dim_of(config)),)
+        counts = Counter(_use(config, reader, view) for reader in config.readers for view in reader.views)
+        return tuple(use._replace(times=times) for use, times in counts.items())
+    dim = head_dim_of(config)
+    return (Use("apply", config.depth, config.heads, config.tokens, dim, config.tokens, dim),)
+
+
+def _use(config: IAPConfig, reader: Reader, view: View) -> Use:
+    """How a reader's attention is used."""
+    tokens, dim = config.token_count(view), config.head_dim
+    operation = "apply" if config.variant in ("trans", "query") else "rank"
+    choice = config.choice(reader)
+    if config.variant == "query" and choice is not None:
+        queries = len(reader.outputs) * choice.places(config.border)
+        return Use(operation, 1, 1, tokens, dim, queries, config.width(view))
+    return Use(operation, 1, 1, tokens, dim, tokens, dim)
 
 
 def head_dim_of(config: PolicyConfig) -> int:
@@ -142,11 +159,10 @@ def _counted(spec: str, use: Use) -> int:
     mechanism = attention(spec)
     one = jax.eval_shape(lambda key: mechanism.init(key, use.dim), KEY)
     # All heads at once, as in policies: computations that they share count once.
-    features, token = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((use.heads, *leaf.shape), leaf.dtype),
-        (one, jax.ShapeDtypeStruct((use.tokens, use.dim), "float32")),
-    )
-    arguments = (token,) * (2 if use.operation == "rank" else 3)
+    features = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((use.heads, *leaf.shape), leaf.dtype), one)
+    shapes = [(use.queries, use.dim), (use.tokens, use.dim), (use.tokens, use.values)]
+    each = [jax.ShapeDtypeStruct((use.heads, *shape), "float32") for shape in shapes]
+    arguments = each[: 2 if use.operation == "rank" else 3]
     return count(jax.vmap(getattr(mechanism, use.operation)), features, *arguments).total
 
 

@@ -7,6 +7,7 @@ foothold, from what lies at it and beside it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import jax
@@ -81,6 +82,10 @@ class Footholds:
         """Actions of an output."""
         return 2 if self.counts[1] > 1 else 1
 
+    def places(self, border: int) -> int:
+        """Places that are read, with `border` beyond each end of the footholds."""
+        return prod(count + 2 * border for count in self.counts)
+
     @property
     def moves(self) -> NDArray[np.float32]:
         """The actions [F, A] of each foothold, row by row from the farthest behind, right first."""
@@ -92,13 +97,18 @@ class Footholds:
         """What a preference without an image is a sum of, [F, 2 A]: the actions and their squares."""
         return np.concatenate([self.moves, self.moves**2], axis=1)
 
-    def seen_at(self, ahead: Any, left: Any, border: int, size: tuple[int, int]) -> tuple[Any, Any]:
-        """Where an image of `size` shows the grid, with `border` places more on each side, on level ground.
+    def seen_at(
+        self, size: tuple[int, int], ahead: Any, left: Any, border: int = 0, mirrored: bool = False
+    ) -> tuple[Any, Any]:
+        """Where an image of `size` shows the grid on level ground, as fractional rows and columns.
 
-        ahead, left: where the middle of the grid lies from `foot` (m).
+        Args:
+          size: rows and columns of pixels. A place outside of them is seen at their edge.
+          ahead, left: where the middle of the grid lies from `foot` (m).
+          border: places beyond each end of the grid.
+          mirrored: whether the places are those of a mirror image.
 
-        Returns rows [counts[0] + 2 border, 1] and columns [counts[0] + 2 border, counts[1] + 2 border], as
-        fractions.
+        Returns rows [counts[0] + 2 border, 1] and columns [counts[0] + 2 border, counts[1] + 2 border].
         """
         x, y = (
             spacing * np.arange(-(count // 2) - border, count // 2 + border + 1, dtype=np.float32)
@@ -113,37 +123,31 @@ class Footholds:
         rows, columns = size
         row = (rows - 1) / 2 - (rows / 2 / along) * (x * cosine - self.mount[1] * sine) * closeness
         column = (columns - 1) / 2 - (columns / 2 / across) * y * closeness
-        return row, column
-
-    def read(self, image: Array, ahead: Any, left: Any, border: int, mirrored: bool) -> Array:
-        """What `image` [H, W, C] shows at the grid of `seen_at`, bilinear between its pixels, [..., C].
-
-        `mirrored` reads the mirror image.
-        """
-        height, width, channels = image.shape
-        row, column = self.seen_at(ahead, left, border, (height, width))
-        row, column = jnp.clip(row, 0.0, height - 1.0), jnp.clip(column, 0.0, width - 1.0)
         if mirrored:
-            column = (width - 1.0) - column
-        top, first = jnp.minimum(jnp.floor(row), height - 2.0), jnp.minimum(jnp.floor(column), width - 2.0)
-        down, right = (row - top)[..., None], (column - first)[..., None]
-        corner = (top * width + first).astype(jnp.int32)
-        pixels = image.reshape(-1, channels)
+            column = (columns - 1.0) - column
+        return jnp.clip(row, 0.0, rows - 1.0), jnp.clip(column, 0.0, columns - 1.0)
 
-        def between(step: int) -> Array:
-            a, b = (jnp.take(pixels, corner + step + side, axis=0, mode="clip") for side in (0, 1))
-            return a + right * (b - a)
 
-        upper = between(0)
-        return upper + down * (between(width) - upper)
+def between_pixels(image: Array, row: Array, column: Array) -> Array:
+    """`image` [H, W, C] at fractional rows [R, 1] and columns [R, S], bilinear between pixels, [R, S, C]."""
+    height, width, channels = image.shape
+    top, first = jnp.minimum(jnp.floor(row), height - 2.0), jnp.minimum(jnp.floor(column), width - 2.0)
+    down, right = (row - top)[..., None], (column - first)[..., None]
+    corner = (top * width + first).astype(jnp.int32)
+    pixels = image.reshape(-1, channels)
+
+    def across(step: int) -> Array:
+        a, b = (jnp.take(pixels, corner + step + side, axis=0, mode="clip") for side in (0, 1))
+        return a + right * (b - a)
+
+    upper = across(0)
+    return upper + down * (across(width) - upper)
 
 
 def beside(grid: Array) -> Array:
     """The 3 x 3 neighbours of every inner place of `grid` [R, S, C], side by side: [R - 2, S - 2, 9 C]."""
     rows, columns = grid.shape[0] - 2, grid.shape[1] - 2
-    return jnp.concatenate(
-        [grid[i : i + rows, j : j + columns] for i in range(3) for j in range(3)], axis=-1
-    )
+    return jnp.concatenate([grid[i : i + rows, j : j + columns] for i in range(3) for j in range(3)], axis=-1)
 
 
 def chosen(scores: Array, moves: NDArray[np.float32], is_choice: bool) -> Array:

@@ -26,7 +26,8 @@ from robopolicy.policies.base import (
     normalise,
     side_by_side,
 )
-from robopolicy.policies.footholds import Footholds, chosen
+from robopolicy.policies.foothold_scores import asked, at_pixels, by_attention
+from robopolicy.policies.footholds import chosen
 from robopolicy.policies.iap_config import HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, View
 from robopolicy.policies.iap_weights import Look, Weights, weights_of
@@ -75,6 +76,17 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         """The pixels [L, P] of the tokens of a camera, computed once."""
         return cache(lambda name: _pixels(config, cameras[name], observation[name], features["level"]))
 
+    def queried(
+        weights: Weights, reader: Reader, view: View, observation: Observation, seen: Array
+    ) -> tuple[tuple[Array, Array], Array]:
+        """Queries and keys of a reader's attention, and what its tokens show, of the pixels `seen` [L, P]."""
+        choice = config.choice(reader)
+        if choice is None or config.variant != "query":
+            shown, *heads = _projected(config, reader, view, weights.looks[view.camera], seen)
+            return (heads[0], heads[1]), shown
+        shown = jnp.mean(seen.reshape(len(seen), config.patch**2, -1), axis=1)
+        return asked(config, reader, choice, weights.question, observation, shown), shown
+
     def inspect(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
         model, pixels = nnx.merge(graph, parameters), pixels_of(features, observation)
         entries = _entries(config, features, observation)
@@ -90,14 +102,19 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             for view in reader.views if config.sees else ():
                 seen = pixels(view.camera)
                 read, mask = seen, jnp.ones(cameras[view.camera].shape[:2], bool)
-                if config.attends:
-                    look, draw = weights.looks[view.camera], features["draws"][reader.name]
-                    read, mask = _attended(config, reader, view, look, draw, seen)
+                draw = features["draws"][reader.name]
+                if config.attends and config.variant != "query":
+                    read, mask = _attended(config, reader, view, weights.looks[view.camera], draw, seen)
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
                 with jax.named_scope("encoder"):
+                    if choice and config.attends and config.variant == "query":
+                        heads, shown = queried(weights, reader, view, observation, seen)
+                        of_each = by_attention(config, reader, choice, weights.foothold, draw, heads, shown)
+                        continue
                     if choice:
-                        of_each = _at_footholds(config, observation, reader, choice, weights, read)
+                        image = _image(config, view, read)
+                        of_each = at_pixels(config, reader, choice, weights.foothold, observation, image)
                         continue
                     each = [_seen(config, weights, view, read, out.mirrored) for out in reader.outputs]
                     parts.append(jnp.stack([seen.ravel() for seen in each]))
@@ -130,8 +147,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         model, pixels = nnx.merge(graph, parameters), pixels_of(features, observation)
         heads = []
         for reader, view in looks:
-            look = model[reader.name].looks[view.camera]
-            _, q, k = _projected(config, reader, view, look, pixels(view.camera))
+            (q, k), _ = queried(model[reader.name], reader, view, observation, pixels(view.camera))
             heads.append(Heads(q[None], k[None]))
         return tuple(heads)
 
@@ -235,32 +251,6 @@ def _image(config: IAPConfig, view: View, read: Array) -> Array:
         return read.reshape(*config.grid(view), -1)
     image = joined(read, config.camera(view.camera).shape, config.patch)
     return image.reshape(*image.shape[:2], -1)
-
-
-def _at_footholds(
-    config: IAPConfig,
-    observation: Observation,
-    reader: Reader,
-    choice: Footholds,
-    weights: Weights,
-    read: Array,
-) -> Array:
-    """Scores of the footholds of each output by what the image shows there, [outputs, F]."""
-    (view,) = reader.views
-    image = _image(config, view, read)
-
-    def value(names: tuple[str, ...], output: int) -> Any:
-        if not names:
-            return np.float32(0)
-        (vector,) = (vector for vector in config.vectors if names[output] in vector.entries)
-        return observation[vector.name][vector.entries.index(names[output])]
-
-    scores = []
-    for index, output in enumerate(reader.outputs):
-        left = value(choice.aside, index)
-        place = value(choice.nominal, index), -left if output.mirrored else left
-        scores.append(weights.foothold(choice.read(image, *place, weights.foothold.border, output.mirrored)))
-    return jnp.stack(scores)
 
 
 def _entries(config: IAPConfig, features: Any, observation: Observation) -> dict[str, tuple[Array, int]]:

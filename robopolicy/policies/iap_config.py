@@ -23,7 +23,7 @@ from robopolicy.policies.iap_parts import (
 from robopolicy.policies.patches import check_patch, divisors
 from robopolicy.settings import check_count, check_fields, check_number
 
-VARIANTS = ("mask", "rank", "trans")
+VARIANTS = ("mask", "rank", "trans", "query")
 HEADS = {"choice": 3, "tanh": 1}  # numbers of the head for each action
 ENCODERS = ("linear", *PLAIN_ENCODERS)
 CHANNELS = 4  # of `relu`, and of the first convolution; the others have twice as many
@@ -45,7 +45,8 @@ class IAPConfig(Looking):
       lateral_inputs: entries of vectors that change sign in a mirror.
       lateral_actions: actions that change sign in a mirror.
       variant: `mask` keeps the image and zeroes every token outside the top; `rank` passes the top tokens to
-        the encoder in order of rank, with their places; `trans` passes ordinary attention output.
+        the encoder in order of rank, with their places; `trans` passes ordinary attention output; in `query`,
+        the places around each foothold are the queries, and attention reads the image there.
       patch: side of a token, pixels; it divides all images.
       head_dim: width of queries and keys.
       keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1].
@@ -175,6 +176,10 @@ class IAPConfig(Looking):
             one_of("a reader with footholds", name, [reader.name for reader in self.readers])
         if names and self.variant == "rank":
             raise ValueError("variant is 'rank': it reads tokens wherever they are, so leave footholds out")
+        if self.variant == "query" and not names:
+            raise ValueError("variant is 'query': its queries are footholds, so it needs footholds")
+        if self.variant == "query" and self.head_dim % 4:
+            raise ValueError(f"head_dim is {self.head_dim}: the variant 'query' needs a multiple of 4")
         if names and len(names) < len(self.readers):
             without = next(reader.name for reader in self.readers if reader.name not in names)
             raise ValueError(f"reader {without!r} has no footholds: all readers must have them, or none")
@@ -209,6 +214,11 @@ class IAPConfig(Looking):
     def looks_up(self, reader: Reader) -> bool:
         """Whether it reads its image at footholds."""
         return self.sees and self.choice(reader) is not None
+
+    @property
+    def border(self) -> int:
+        """Places that are read beyond each end of the footholds."""
+        return 2 if self.encoder == "cnn" else 1
 
     @property
     def entries(self) -> tuple[str, ...]:

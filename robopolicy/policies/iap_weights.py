@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from robopolicy.policies.footholds import beside
+from robopolicy.policies.foothold_scores import Question, Scores
 from robopolicy.policies.iap_config import CHANNELS, HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Reader, View
 
@@ -59,34 +59,15 @@ class Convolutions(nnx.Module):
         return parts
 
 
-class Scores(nnx.Module):
-    """Scores of footholds from what lies at them and beside them: a grid [R, S, C] to [F]."""
-
-    def __init__(self, config: IAPConfig, view: View, rngs: nnx.Rngs) -> None:
-        width, self.encoder = config.width(view), config.encoder
-        if self.encoder != "linear":
-            self.places = nnx.Linear(width * (9 if self.encoder == "cnn" else 1), CHANNELS, rngs=rngs)
-            width = CHANNELS
-        self.score = nnx.Linear(9 * width, 1, use_bias=False, kernel_init=nnx.initializers.zeros, rngs=rngs)
-
-    @property
-    def border(self) -> int:
-        """Places that are read beyond each end of the footholds."""
-        return 2 if self.encoder == "cnn" else 1
-
-    def __call__(self, grid: Array) -> Array:
-        if self.encoder != "linear":
-            grid = jax.nn.relu(self.places(beside(grid) if self.encoder == "cnn" else grid))
-        return self.score(beside(grid)).ravel()
-
-
 class Weights(nnx.Module):
     """The trainable part of one reader."""
 
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
         output = reader.outputs[0]
         width = config.encoded(reader) + len(output.inputs)
-        if config.attends:
+        if config.attends and config.variant == "query":
+            self.question = Question(config, reader.views[0], rngs)
+        elif config.attends:
             self.looks = nnx.Dict(
                 {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
             )

@@ -23,7 +23,7 @@ PROPRIOCEPTION = "proprioception"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
 AHEAD, LEFT = 9, 7  # footholds that a leg chooses among
 BESIDE = 0.04  # m, spacing to the left of what a leg reads that chooses among landings ahead
-FIXED = ("lateral_inputs", "lateral_actions")  # follow from the robot
+FIXED = ("lateral_inputs", "lateral_actions", "footholds")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
 
 
@@ -50,8 +50,8 @@ def quadruped(
       footholds: what tells where in the images a leg would land: `reach`, how far (m) an action of 1 moves a
         landing, ahead and, if legs choose that too, to the left; `feet`, for each leg the place (m ahead and
         to the left of the robot's middle) that `nominal_landing_{leg}` is relative to; and `mounts`, for each
-        camera the `mount`, `tilt` and `fields` of `Footholds`. Without it, a leg chooses among three landings
-        ahead, and its encoder reads the mean of each row.
+        camera the `mount`, `tilt` and `fields` of `Footholds`. Without it, and for the variant `rank`, a leg
+        chooses among three values of each action, and its encoder reads the mean of each row.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
@@ -74,6 +74,9 @@ def quadruped(
         )
         return Reader(name, tuple(outputs), (View(camera, columns),))
 
+    choices: tuple[Footholds, ...] = ()
+    if footholds and settings.get("variant") != "rank":  # which reads tokens wherever they are
+        choices = tuple(_choice(name, footholds, proprioception) for name in READERS)
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
     return IAPConfig(
@@ -84,7 +87,7 @@ def quadruped(
         actions=(*legs, *sideways),
         lateral_actions=sideways,
         lateral_inputs=tuple(filter(_is_lateral, proprioception)),
-        footholds=tuple(_choice(name, footholds, proprioception) for name in READERS) if footholds else (),
+        footholds=choices,
         **settings,
     )
 

@@ -1,7 +1,5 @@
 """The search: prices equal those of whole policies, fronts, and the choice."""
 
-from dataclasses import replace
-
 import pytest
 
 from robopolicy.costs.flops import count_step
@@ -97,7 +95,7 @@ def test_resolutions_are_those_that_a_policy_allows():
     found = list(resolutions(stones))
     assert {(r.patch, r.tokens) for r in found} == {(1, 1536), (2, 384), (4, 96), (8, 24)}
     assert {r.keep for r in found} == {0.5}
-    ranked = resolutions(replace(stones, variant="rank"))
+    ranked = resolutions(policy_config(stones.attention, "stepping-stones", variant="rank"))
     assert {r.keep for r in ranked} == {0.5, 0.25}  # tokens that are not kept cost nothing there
     sweep = policy_config("softmax", "bimanual-sweep")
     assert head_dims(sweep) == [16, 8]

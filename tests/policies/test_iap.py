@@ -165,22 +165,6 @@ def test_a_mirrored_scene_gives_the_other_sides_scores(read):
         assert np.abs(here - swapped(np.asarray(here))).max() > 1e-3
 
 
-def test_landings_to_the_side_are_mirrored_too():
-    wide = config("softmax", patch=1, aside=True)
-    assert wide.actions[4:] == ("FR_y", "FL_y", "RR_y", "RL_y")
-    policy = iap(wide, LEVEL)
-    parameters, features = trained_like(policy), policy.init_features(KEY)
-    inspect = jax.jit(policy.inspect)
-    sideways = 0
-    for seed in range(8):
-        here = np.asarray(inspect(parameters, features, observation(seed))["action"])
-        there = np.asarray(inspect(parameters, features, mirrored(observation(seed)))["action"])
-        np.testing.assert_array_equal(there[:4], swapped(here[:4]))
-        np.testing.assert_array_equal(there[4:], -swapped(here[4:]))
-        sideways += np.abs(here[4:]).sum()
-    assert sideways > 0
-
-
 def test_gaps_move_the_scores_of_the_legs_that_see_them():
     policy = iap(config(), LEVEL)
     parameters, features = trained_like(policy), policy.init_features(KEY)

@@ -181,7 +181,7 @@ SWEEP = policy_config(
     "angular_hybrid(m=8, n=8)", "bimanual-sweep", images={"image": (48, 48)}, patch=12, samples=16
 )
 POLICIES = [
-    *(replace(STONES, variant=variant) for variant in VARIANTS),
+    *(policy_config(STONES.attention, "stepping-stones", variant=variant) for variant in VARIANTS),
     replace(STONES, attention="softmax", normalise=True, hidden=8, head="tanh"),
     replace(STONES, attention="none"),
     *(replace(SWEEP, head=head) for head in HEADS),

@@ -235,7 +235,7 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--strategy", "opn_es"), "did you mean 'open_es'?"),
         (("--workers", "0"), "workers is 0"),
         (("--workers", "100000"), "workers is 100000: it must be from 1 to "),
-        (("--population", "1000000000000"), "population is 1000000000000: a generation of 392 parameters"),
+        (("--population", "1000000000000"), "population is 1000000000000: a generation of 258 parameters"),
         (("--held-out", "10000000000"), "held_out is 10000000000: what their episodes return needs 5,000 GB"),
         (
             ("--attention", "positive(m=100000000000)"),

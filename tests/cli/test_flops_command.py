@@ -2,11 +2,13 @@
 
 import csv
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
+from robopolicy import load
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import TASKS, task_class
@@ -42,7 +44,7 @@ def sweep_bundle(tmp_path):
 
 
 def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
-    config = policy_config("angular_hybrid(m=8, n=8)", "stepping-stones")
+    config = replace(load(SHIPPED).config, attention="angular_hybrid(m=8, n=8)")
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones")
     rows = rows_of(capsys, SHIPPED, bundle, "--attention", "positive(m=16)", "--attention", "softmax")
     assert [(row["policy"], row["label"]) for row in rows] == [

@@ -50,8 +50,8 @@ class IAPConfig(Looking):
       patch: side of a token, pixels; it divides all images.
       head_dim: width of queries and keys.
       keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1].
-      fade: distance above the last kept rank from which on a token counts in full; the mean rank is 1. A small
-        one amplifies rounding errors.
+      fade: distance above the last kept rank from which on a token counts in full; the mean rank is 1. A
+        short one amplifies rounding errors.
       hidden: width of a hidden layer before the head, 0 for none.
       head: `choice` among -1, 0 and 1 for each action, or continuous `tanh`.
       spread: standard deviation of the random part of the first query and key projections.

@@ -351,9 +351,18 @@ class SteppingStones(SimulatedTask):
 
     def caption(self, action: NDArray[np.float32]) -> list[str]:
         """The commanded footholds."""
-        offsets = 100 * self.config.largest_offset * action[: len(LEGS)]
-        feet = "   ".join(f"{leg} {offset:+.0f} cm" for leg, offset in zip(LEGS, offsets, strict=True))
-        return [f"footholds of feet that lift off now  {feet}    ringed: where those in the air land"]
+        scale, words = [self.config.largest_offset], "ahead"
+        if self.config.largest_aside:
+            scale, words = [*scale, self.config.largest_aside], "ahead, to the left"
+        offsets = 100 * np.array(scale) * action.reshape(len(scale), len(LEGS)).T
+        feet = "   ".join(
+            f"{leg} {', '.join(f'{part:+.0f}' for part in offset)}"
+            for leg, offset in zip(LEGS, offsets, strict=True)
+        )
+        return [
+            f"footholds of feet that lift off now, cm {words}:  {feet}",
+            "ringed: where feet in the air land",
+        ]
 
     def robot(self) -> Description:
         """The Laikago and its low level."""

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from robopolicy.cli.compare import table
 from robopolicy.experiments.comparison import rows_of
+from robopolicy.experiments.comparison_table import table
 from robopolicy.policies.catalogue import restore
 
 KEPT = Path(__file__).parent / "stones"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,28 +11,18 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
 from robopolicy.cli.progress import CountingProgress
-from robopolicy.envs.registry import task_class
 from robopolicy.experiments.claims import check_claim
-from robopolicy.experiments.comparison import (
-    Row,
-    compare,
-    compared_on,
-    missing_controls,
-    runs_in,
-    verdicts,
-)
+from robopolicy.experiments.comparison import compare, compared_on, runs_in
+from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
-from robopolicy.experiments.tables import aligned
-
-MIDDLE = "{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 @dataclass(frozen=True)
 class Compare:
     """Play runs on the same unseen episodes: return against FLOPs, latency and parameters.
 
-    Runs whose policies have the same settings count as one policy trained with several seeds. Their row has
+    Runs that differ in nothing but their seeds count as one policy with several trainings. Their row has
     the mean, the spread between them, and the interquartile mean with its 95 % interval. Each two policies of
     several seeds have a verdict. Several policies of one run stay apart, and so do copies of a run.
 
@@ -77,27 +66,3 @@ class Compare:
                 on_episode=progress.advance,
             )
         print(json_format.dumps(rows) if self.json else table(rows, environment.title))
-
-
-def table(rows: Sequence[Row], title: str) -> str:
-    """Rows of `compare` as text, then verdicts, and the controls that are missing."""
-    task = rows[0]["task"]
-    outcomes = [("success", "success_rate", "{:.1%}")]
-    outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
-    titles = [title for title, _, _ in outcomes]
-    lines = [["attention", "runs", "return", "middle half", *titles, "FLOPs", "latency", "parameters"]]
-    for row in rows:
-        spread = "" if row["return_spread"] is None else f" +- {row['return_spread']:.2f}"
-        means = [shown.format(row[name]).strip() for _, name, shown in outcomes]
-        latency = "" if row["latency_ms"] is None else f"{row['latency_ms']:.2f} ms"
-        price = [f"{row['flops']:,}", latency, f"{row['parameters']:,}"]
-        middle = "" if row["return_interval"] is None else MIDDLE.format(**row["return_interval"])
-        first = [row["label"], str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
-        lines.append([*first, *means, *price])
-    count = rows[0]["episodes"]
-    about = f"{title}, {count} unseen episodes each; spread between runs of one policy, cheapest first"
-    lines_below = verdicts(rows)
-    if missing := missing_controls(rows):
-        without = "the table does not show what vision and attention contribute"
-        lines_below.append(f"controls are missing: {'; '.join(missing)}. Without them, {without}")
-    return "\n".join([about, *aligned(lines), "", *lines_below])

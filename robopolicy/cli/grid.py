@@ -11,11 +11,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.compare import table
 from robopolicy.cli.options import Json
 from robopolicy.cli.progress import Lines, TrainingProgress
 from robopolicy.cli.train_es import ESOptions
 from robopolicy.envs.registry import task_class
+from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid_results, train_grid
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import check_picture

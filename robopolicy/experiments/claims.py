@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from robopolicy.experiments.comparison import missing_controls, policies
+from robopolicy.experiments.comparison import missing_controls, policies, search_settings
 from robopolicy.experiments.flop_table import EXACT
-from robopolicy.experiments.learning_curves import NOT_SETTINGS, leaves
 from robopolicy.experiments.runs import find_run
 from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.run_status import FINISHED, TRAINERS, status
-
-# What may differ: the policy, which is compared, and what no training depends on.
-MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
-NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
 
 
 def check_claim(names: Sequence[str]) -> None:
@@ -31,9 +25,9 @@ def check_claim(names: Sequence[str]) -> None:
     for name in names:
         _check_complete(name)
     first = names[0]
-    wanted = _settings(configs[first])
+    wanted = search_settings(configs[first])
     for name in names[1:]:
-        found = _settings(configs[name])
+        found = search_settings(configs[name])
         for path in sorted(wanted.keys() | found.keys()):
             here, there = (settings.get(path, "not set") for settings in (found, wanted))
             if here != there:
@@ -82,9 +76,3 @@ def _check_complete(name: str) -> None:
             f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.total}: a claim "
             "needs the same budget"
         )
-
-
-def _settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of a training that must be the same, as text by path."""
-    own = {name: value for name, value in config.items() if name not in MAY_DIFFER}
-    return {path: value for path, value in leaves(own) if path not in NO_MATTER}

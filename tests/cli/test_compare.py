@@ -5,10 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from made_runs import PAPER, made_run
 
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
-from robopolicy.experiments.comparison import verdicts
+from robopolicy.experiments.comparison import policies, verdicts
 from robopolicy.experiments.runs import find_run, load
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.viz.trade_off import trade_off
@@ -48,6 +49,14 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     )
     assert one["return_interval"] is None
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_only_trainings_that_differ_in_nothing_but_their_seeds_are_one_policy(tmp_path):
+    names = [made_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1)]
+    names.append(made_run(tmp_path / "longer", seed=2, generations=9))
+    names.append(made_run(tmp_path / "hard", seed=3, environment=PAPER | {"presets": ["hard"]}))
+    names.append(made_run(tmp_path / "kept", seed=4, keep_every=5))
+    assert [group for _, group in policies(names)] == [[*names[:2], names[4]], [names[2]], [names[3]]]
 
 
 def test_verdicts_are_of_policies_with_several_trainings():

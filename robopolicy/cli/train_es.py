@@ -40,7 +40,7 @@ class ESOptions:
 
     task: TrainedTask = "stepping-stones"
     variant: str = "mask"
-    """What the policy does with its attention: mask, rank or trans."""
+    """What the policy does with its attention: mask, rank, trans, or query (stepping stones alone)."""
     patch: int | None = None
     """Side of a token, in pixels. Default: 2 on stepping stones, and what fits the images elsewhere."""
     head_dim: int = 8

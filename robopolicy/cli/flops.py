@@ -33,7 +33,7 @@ class Flops:
     """Mechanism to count with the settings of each run or bundle; repeatable. Default, without runs and
     bundles: those that the paper compares."""
     variant: str | None = None
-    """On stepping stones, what the policy does with its attention: mask (the default), rank, trans or query."""
+    """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query."""
     encoder: str | None = None
     """Count the control with this encoder first: relu or cnn."""
     preset: str | None = None

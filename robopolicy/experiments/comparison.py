@@ -163,21 +163,26 @@ def missing_controls(rows: Sequence[Row]) -> list[str]:
     return [name for name in dict.fromkeys(chain(*(row["controls"] for row in rows))) if name not in present]
 
 
+def titles(rows: Sequence[Row]) -> list[str]:
+    """The label of each row, with a run's name where several rows have it."""
+    labels = [row["label"] for row in rows]
+    return [
+        label if labels.count(label) == 1 else f"{label} ({row['runs'][0]})"
+        for label, row in zip(labels, rows, strict=True)
+    ]
+
+
 def verdicts(rows: Sequence[Row]) -> list[str]:
     """What `rows` of `compare` show of each two policies, in a line each.
 
     A policy of one training has no verdict, which the last line says.
     """
     several = [row for row in rows if len(row["runs"]) >= FEWEST]
-    labels = [row["label"] for row in rows]
+    names = {row["runs"][0]: title for row, title in zip(rows, titles(rows), strict=True)}
     lines = []
     for pair in combinations(several, 2):
         (one, mine), (other, theirs) = (
-            (
-                row["label"] if labels.count(row["label"]) == 1 else row["runs"][0],
-                np.array(row["episode_returns"]),
-            )
-            for row in pair
+            (names[row["runs"][0]], np.array(row["episode_returns"])) for row in pair
         )
         found = verdict(one, mine, other, theirs)
         gap = found.difference

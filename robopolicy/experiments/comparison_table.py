@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robopolicy.envs.registry import task_class
-from robopolicy.experiments.comparison import Row, missing_controls, verdicts
+from robopolicy.experiments.comparison import Row, missing_controls, titles, verdicts
 from robopolicy.experiments.tables import aligned
 
 MIDDLE = "{value:.2f} ({low:.2f} to {high:.2f})"
@@ -16,15 +16,15 @@ def table(rows: Sequence[Row], title: str) -> str:
     task = rows[0]["task"]
     outcomes = [("success", "success_rate", "{:.1%}")]
     outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
-    titles = [title for title, _, _ in outcomes]
-    lines = [["attention", "runs", "return", "middle half", *titles, "FLOPs", "latency", "parameters"]]
-    for row in rows:
+    heads = [title for title, _, _ in outcomes]
+    lines = [["attention", "runs", "return", "middle half", *heads, "FLOPs", "latency", "parameters"]]
+    for row, name in zip(rows, titles(rows), strict=True):
         spread = "" if row["return_spread"] is None else f" +- {row['return_spread']:.2f}"
         means = [shown.format(row[name]).strip() for _, name, shown in outcomes]
         latency = "" if row["latency_ms"] is None else f"{row['latency_ms']:.2f} ms"
         price = [f"{row['flops']:,}", latency, f"{row['parameters']:,}"]
         middle = "" if row["return_interval"] is None else MIDDLE.format(**row["return_interval"])
-        first = [row["label"], str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
+        first = [name, str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
         lines.append([*first, *means, *price])
     count = rows[0]["episodes"]
     about = f"{title}, {count} unseen episodes each; spread between runs of one policy, cheapest first"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from robopolicy.plan.search import EXACT, Resolution, head_dim_of, with_head_dim
 from robopolicy.policies.catalogue import PolicyConfig
-from robopolicy.policies.iap_config import IAPConfig
+from robopolicy.policies.iap_config import OF_PLACES, IAPConfig
 from robopolicy.policies.vision_performer_config import LEAST_TOKENS, MOST_TOKENS
 
 
@@ -13,7 +13,9 @@ def head_dims(config: PolicyConfig) -> list[int]:
     """Widths of queries and keys: the policy's own, half and twice of it, if the policy allows them."""
     own = head_dim_of(config)
     widths = [own, own // 2, 2 * own]
-    if not isinstance(config, IAPConfig):
+    if isinstance(config, IAPConfig):
+        widths = [dim for dim in widths if not (config.asks and dim % OF_PLACES)]
+    else:
         widths = [dim for dim in widths if dim and config.width % dim == 0]
     return [dim for dim in widths if dim >= 2]
 

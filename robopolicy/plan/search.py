@@ -114,7 +114,7 @@ def _use(config: IAPConfig, reader: Reader, view: View) -> Use:
     tokens, dim = config.token_count(view), config.head_dim
     operation = "apply" if config.variant in ("trans", "query") else "rank"
     choice = config.choice(reader)
-    if config.variant == "query" and choice is not None:
+    if config.asks and choice is not None:
         queries = len(reader.outputs) * choice.places(config.border)
         return Use(operation, 1, 1, tokens, dim, queries, config.width(view))
     return Use(operation, 1, 1, tokens, dim, tokens, dim)
@@ -166,6 +166,11 @@ def _counted(spec: str, use: Use) -> int:
     return count(jax.vmap(getattr(mechanism, use.operation)), features, *arguments).total
 
 
+def _with_few(use: Use) -> Use:
+    """The same use on `FEW` tokens, with as many queries for each."""
+    return use._replace(tokens=FEW, queries=max(1, round(FEW * use.queries / use.tokens)))
+
+
 class Search:
     """The search for one policy, on queries and keys like `pairs`."""
 
@@ -206,7 +211,7 @@ class Search:
 
     def _promising(self, uses: tuple[Use, ...]) -> list[tuple[str, float]]:
         """Specs and errors of mechanisms that may be on the front, from estimated prices."""
-        known, few = self._best[uses[0].dim], tuple(use._replace(tokens=FEW) for use in uses)
+        known, few = self._best[uses[0].dim], tuple(map(_with_few, uses))
         if few not in self._estimates:
             self._estimates[few] = np.array([_estimated_price(shape, c, few) for shape, c, _ in known])
         prices, errors = self._estimates[few], np.array([error for _, _, error in known])

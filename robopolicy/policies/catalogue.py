@@ -50,6 +50,8 @@ KINDS = {
     ),
 }
 
+NEWER = {"iap": ("encoder", "footholds"), "vision-performer": ("encoder",)}  # the first files lack these
+
 
 def kind_of(config: PolicyConfig) -> str:
     """The name in `KINDS` of the settings' kind. Raises ValueError for other settings."""
@@ -76,9 +78,7 @@ def restore(description: Mapping[str, Any]) -> PolicyConfig:
         raise ValueError(f"policy kind is {shown(kind)}: it must be {' or '.join(map(repr, KINDS))}")
     config: PolicyConfig | None = from_older(kind, settings)
     declared: Any = KINDS[kind].config
-    # The first files of this format lack these.
-    newer = {name: getattr(declared, name) for name in ("encoder", "footholds") if hasattr(declared, name)}
-    settings = {**newer, **settings}
+    settings = {**{name: getattr(declared, name) for name in NEWER[kind]}, **settings}
     return config or from_json(f"policy, of kind {kind},", declared, settings)
 
 

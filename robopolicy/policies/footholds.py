@@ -70,8 +70,9 @@ class Footholds:
             raise ValueError(
                 f"aside {of} has {len(self.aside)} entries: it must have as many as nominal, or none"
             )
-        for value in (*self.foot, self.mount[0]):
-            check_number(f"foot or mount {of}", value, -FARTHEST, FARTHEST)
+        for name, values in (("foot", self.foot), ("mount", self.mount[:1])):
+            for value in values:
+                check_number(f"{name} {of}", value, -FARTHEST, FARTHEST)
         check_number(f"the height of the mount {of}", self.mount[1], LEAST, FARTHEST)
         check_number(f"tilt {of}", self.tilt, -90.0, 90.0)
         for value in self.fields:
@@ -89,8 +90,10 @@ class Footholds:
     @property
     def moves(self) -> NDArray[np.float32]:
         """The actions [F, A] of each foothold, row by row from the farthest behind, right first."""
-        axes = [np.linspace(-1.0, 1.0, count, dtype=np.float32) for count in self.counts[: self.actions]]
-        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.actions)
+        halves = [count // 2 for count in self.counts[: self.actions]]
+        axes = [np.linspace(-1.0, 1.0, 2 * half + 1) if half else np.zeros(1) for half in halves]
+        grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+        return grid.reshape(-1, self.actions).astype(np.float32)
 
     @property
     def terms(self) -> NDArray[np.float32]:

@@ -81,11 +81,12 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
     ) -> tuple[tuple[Array, Array], Array]:
         """Queries and keys of a reader's attention, and what its tokens show, of the pixels `seen` [L, P]."""
         choice = config.choice(reader)
-        if choice is None or config.variant != "query":
+        if choice is None or not config.asks:
             shown, *heads = _projected(config, reader, view, weights.looks[view.camera], seen)
             return (heads[0], heads[1]), shown
         shown = jnp.mean(seen.reshape(len(seen), config.patch**2, -1), axis=1)
-        return asked(config, reader, choice, weights.question, observation, shown), shown
+        with jax.named_scope("projections"):
+            return asked(config, reader, choice, weights.question, observation, shown), shown
 
     def inspect(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
         model, pixels = nnx.merge(graph, parameters), pixels_of(features, observation)
@@ -103,12 +104,12 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 seen = pixels(view.camera)
                 read, mask = seen, jnp.ones(cameras[view.camera].shape[:2], bool)
                 draw = features["draws"][reader.name]
-                if config.attends and config.variant != "query":
+                if config.attends and not config.asks:
                     read, mask = _attended(config, reader, view, weights.looks[view.camera], draw, seen)
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
                 with jax.named_scope("encoder"):
-                    if choice and config.attends and config.variant == "query":
+                    if choice and config.asks:
                         heads, shown = queried(weights, reader, view, observation, seen)
                         of_each = by_attention(config, reader, choice, weights.foothold, draw, heads, shown)
                         continue

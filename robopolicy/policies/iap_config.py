@@ -29,6 +29,7 @@ ENCODERS = ("linear", *PLAIN_ENCODERS)
 CHANNELS = 4  # of `relu`, and of the first convolution; the others have twice as many
 LARGEST_READ = 8  # rows and columns that convolutions leave at most
 LARGEST_WIDTH, MOST_CAMERAS = 2048, 64
+OF_PLACES = 4  # sines and cosines of rows and columns: `head_dim` of `query` is a multiple
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class IAPConfig(Looking):
       fade: distance above the last kept rank from which on a token counts in full; the mean rank is 1. A
         short one amplifies rounding errors.
       hidden: width of a hidden layer before the head, 0 for none.
-      head: `choice` among -1, 0 and 1 for each action, or continuous `tanh`.
+      head: `choice` among -1, 0 and 1 for each action, or among `footholds`; or continuous `tanh`.
       spread: standard deviation of the random part of the first query and key projections.
-      calm: first lead of the score of 0, for `choice`.
+      calm: first lead of the score of 0, for `choice`; of footholds, over one at the end of an axis.
       normalise: whether running statistics normalise the vectors.
       encoder: what reads the image that `mask` leaves: `linear` means of cells, `relu` the means of four
         learned functions of each pixel, or `cnn`, convolutions of 3 x 3 with a stride of 2.
@@ -177,10 +178,14 @@ class IAPConfig(Looking):
             one_of("a reader with footholds", name, [reader.name for reader in self.readers])
         if names and self.variant == "rank":
             raise ValueError("variant is 'rank': it reads tokens wherever they are, so leave footholds out")
-        if self.variant == "query" and not names:
+        if names and self.head == "choice":  # else all footholds are equal at first
+            check_number("calm, with footholds,", self.calm, LEAST_SCALE, LARGEST_SCALE)
+        if self.asks and not names:
             raise ValueError("variant is 'query': its queries are footholds, so it needs footholds")
-        if self.variant == "query" and self.head_dim % 4:
-            raise ValueError(f"head_dim is {self.head_dim}: the variant 'query' needs a multiple of 4")
+        if self.asks and self.head_dim % OF_PLACES:
+            raise ValueError(
+                f"head_dim is {self.head_dim}: the variant 'query' needs a multiple of {OF_PLACES}"
+            )
         if names and len(names) < len(self.readers):
             without = next(reader.name for reader in self.readers if reader.name not in names)
             raise ValueError(f"reader {without!r} has no footholds: all readers must have them, or none")
@@ -197,6 +202,11 @@ class IAPConfig(Looking):
             ):
                 if count != needed:
                     raise ValueError(f"the number of {what} {of} is {count}: its footholds need {needed}")
+            for output in outputs:
+                if output.mirrored and not set(output.actions[1:]) <= set(self.lateral_actions):
+                    raise ValueError(
+                        f"lateral_actions lacks {output.actions[1]!r}: it is of a mirrored output {of}"
+                    )
             for entry in (*choice.nominal, *choice.aside):
                 one_of(f"an entry of the footholds {of}", entry, self.entries)
 
@@ -215,6 +225,11 @@ class IAPConfig(Looking):
     def looks_up(self, reader: Reader) -> bool:
         """Whether it reads its image at footholds."""
         return self.sees and self.choice(reader) is not None
+
+    @property
+    def asks(self) -> bool:
+        """Whether its legs query the image by attention."""
+        return self.attends and self.variant == "query"
 
     @property
     def border(self) -> int:

@@ -65,7 +65,7 @@ class Weights(nnx.Module):
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
         output = reader.outputs[0]
         width = config.encoded(reader) + len(output.inputs)
-        if config.attends and config.variant == "query":
+        if config.asks:
             self.question = Question(config, reader.views[0], rngs)
         elif config.attends:
             self.looks = nnx.Dict(

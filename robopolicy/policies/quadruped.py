@@ -8,20 +8,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robopolicy.naming import check_settings
+from robopolicy.naming import check_settings, shown
 from robopolicy.policies.footholds import Footholds
 from robopolicy.policies.iap_config import SETTINGS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
-from robopolicy.settings import check_types
+from robopolicy.settings import check_number, check_types
 
 # Readers by name: their camera, and the legs that they move, those on the right in a mirror.
 READERS = {"front": ("front_depth", "FR", "FL"), "hind": ("belly_depth", "RR", "RL")}
 PROPRIOCEPTION = "proprioception"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
 AHEAD, LEFT = 9, 7  # footholds that a leg chooses among
+MOUNT = ("mount", "tilt", "fields")
 BESIDE = 0.04  # m, spacing to the left of what a leg reads that chooses among landings ahead
 FIXED = ("lateral_inputs", "lateral_actions", "footholds")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
@@ -48,10 +49,10 @@ def quadruped(
       depth_scale: depth (m) below level ground that the policy reads as 1.
       leg_inputs: entries of proprioception that a leg's encoder reads; {leg} stands for the leg's name.
       footholds: what tells where in the images a leg would land: `reach`, how far (m) an action of 1 moves a
-        landing, ahead and, if legs choose that too, to the left; `feet`, for each leg the place (m ahead and
-        to the left of the robot's middle) that `nominal_landing_{leg}` is relative to; and `mounts`, for each
-        camera the `mount`, `tilt` and `fields` of `Footholds`. Without it, and for the variant `rank`, a leg
-        chooses among three values of each action, and its encoder reads the mean of each row.
+        landing, ahead and, if legs choose that too, to the left; `feet`, for each left leg the place (m ahead
+        and to the left of the robot's middle) that `nominal_landing_{leg}` is relative to; and `mounts`, for
+        each camera the `mount`, `tilt` and `fields` of `Footholds`. Without it, and for the variant `rank`, a
+        leg chooses among three values of each action, and its encoder reads the mean of each row.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
@@ -60,6 +61,8 @@ def quadruped(
     own["footholds"] = footholds
     check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
+    if footholds is not None:
+        _check_footholds(footholds)
     aside = footholds is not None and len(footholds["reach"]) > 1
 
     def reader(name: str, camera: str, right: str, left: str) -> Reader:
@@ -75,7 +78,7 @@ def quadruped(
         return Reader(name, tuple(outputs), (View(camera, columns),))
 
     choices: tuple[Footholds, ...] = ()
-    if footholds and settings.get("variant") != "rank":  # which reads tokens wherever they are
+    if footholds is not None and settings.get("variant") != "rank":  # which reads tokens wherever they are
         choices = tuple(_choice(name, footholds, proprioception) for name in READERS)
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
@@ -92,6 +95,26 @@ def quadruped(
     )
 
 
+def _check_footholds(footholds: Any) -> None:
+    """Raise ValueError, in one line, for a part that is missing or wrong."""
+    cameras, _, left = zip(*READERS.values(), strict=True)
+    _check_holds("footholds", footholds, ("feet", "mounts", "reach"))
+    _check_holds("footholds feet", footholds["feet"], left)
+    _check_holds("footholds mounts", footholds["mounts"], cameras)
+    for camera in cameras:
+        _check_holds(f"footholds mounts {camera}", footholds["mounts"][camera], MOUNT)
+    reach = footholds["reach"]
+    if not (isinstance(reach, tuple | list) and len(reach) in (1, 2)):
+        raise ValueError(f"footholds reach is {shown(reach)}: it must hold one number or two")
+    for value in reach:
+        check_number("footholds reach", value, 0.01, 10.0)
+
+
+def _check_holds(where: str, value: Any, names: Sequence[str]) -> None:
+    if not (isinstance(value, Mapping) and set(names) <= value.keys()):
+        raise ValueError(f"{where} is {shown(value)}: it must hold {', '.join(names)}")
+
+
 def _choice(name: str, footholds: Mapping[str, Any], entries: tuple[str, ...]) -> Footholds:
     """The footholds of a reader's legs."""
     camera, *legs = READERS[name]
@@ -104,7 +127,7 @@ def _choice(name: str, footholds: Mapping[str, Any], entries: tuple[str, ...]) -
         nominal=tuple(f"nominal_landing_{leg}" for leg in legs),
         aside=aside if set(aside) <= set(entries) else (),
         foot=footholds["feet"][legs[1]],
-        **footholds["mounts"][camera],
+        **{part: footholds["mounts"][camera][part] for part in MOUNT},
     )
 
 

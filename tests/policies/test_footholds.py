@@ -9,7 +9,7 @@ from robopolicy.bundles.onnx import export_policy
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig, policy_settings
+from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig, default_policy
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.plan.search import EXACT, price, uses_of
 from robopolicy.policies.catalogue import blank_policy, describe, restore
@@ -31,7 +31,7 @@ READ = [
 
 
 def config(preset="sparse", **settings):
-    own = {name: value for name, value in policy_settings(PRESETS[preset]).items() if name != "kind"}
+    own = {name: value for name, value in default_policy(PRESETS[preset]).items() if name != "kind"}
     return quadruped(**{"attention": "all", **own, **settings})
 
 
@@ -41,7 +41,7 @@ def scene(seed, preset="sparse"):
     terrain = drawn_terrain(PRESETS[preset].terrain, rng)
     base = np.array([rng.uniform(1.0, 6.0), 0.0, HEIGHT])
     images = {name: DepthCamera(camera).image(Ground(terrain), base, 0.0) for name, camera in CAMERAS.items()}
-    names = policy_settings(PRESETS[preset])["proprioception"]
+    names = default_policy(PRESETS[preset])["proprioception"]
     felt = rng.normal(scale=0.02, size=len(names)).astype(np.float32)
     for leg in LEGS:
         felt[names.index(f"nominal_landing_{leg}")] = rng.uniform(0.1, 0.25)
@@ -49,7 +49,7 @@ def scene(seed, preset="sparse"):
 
 
 def mirrored(seen):
-    names = policy_settings(PRESETS["sparse"])["proprioception"]
+    names = default_policy(PRESETS["sparse"])["proprioception"]
     felt = dict(zip(names, seen["proprioception"], strict=True))
     twins = dict(zip(LEGS, ("FL", "FR", "RL", "RR"), strict=True))
     other = []
@@ -197,9 +197,31 @@ def test_bad_footholds_are_refused(change, message):
         ({"footholds": (HOLDS, replace(HOLDS, reader="hind", nominal=("height",) * 2))}, "is 'height'"),
         ({"variant": "rank", "attention": "softmax"}, "variant is 'rank': .* leave footholds out"),
         ({"variant": "query", "attention": "softmax", "head_dim": 6}, "head_dim is 6"),
+        ({"calm": 0.0}, "calm, with footholds, is 0.0"),
+        ({"lateral_actions": ()}, "lateral_actions lacks 'FR_y'"),
         ({"variant": "query", "attention": "softmax", "footholds": ()}, "variant is 'query'"),
     ],
 )  # fmt: skip
 def test_footholds_that_do_not_fit_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(config(), **change)
+
+
+GIVEN = default_policy(PRESETS["sparse"])["footholds"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reach": 5}, "footholds reach is 5: it must hold one number or two"),
+        ({"reach": ("a", "b")}, "footholds reach is 'a': it must be a number"),
+        ({"feet": {}}, "footholds feet is {}: it must hold FL, RL"),
+        ({"mounts": 5}, "footholds mounts is 5: it must hold front_depth, belly_depth"),
+        ({"mounts": GIVEN["mounts"] | {"belly_depth": {"tilt": 0.0}}}, "it must hold mount, tilt, fields"),
+    ],
+)
+def test_parts_of_footholds_are_checked(change, message):
+    with pytest.raises(ValueError, match=message):
+        config(footholds=GIVEN | change)
+    with pytest.raises(ValueError, match=r"footholds is \{\}: it must hold feet, mounts, reach"):
+        config(footholds={})

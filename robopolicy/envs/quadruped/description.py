@@ -39,10 +39,11 @@ VALUES = {
     "nominal_aside": (
         "m",
         5.0,
-        "how far to the left of the straight line ahead of its hip a foot would land if it lifted off now by "
+        "how far to the left of straight ahead of its leg's plane a foot would land if it lifted off now by "
         f"a command of 0: {SWAY[0]} v + {SWAY[1]} y + {SWAY[2]} roll + {SWAY[3]} of its rate, v the speed "
-        "of the base to the left and y its place to the left of the course's middle; of a foot in the air, "
-        "where it is going to land",
+        "of the base to the left and y its place to the left of the course's middle; the plane is "
+        f"{1e3 * abs(LEG_PLANE[0]):.1f} mm (right) or {1e3 * abs(LEG_PLANE[1]):.1f} mm (left) outside of the "
+        "hip; of a foot in the air, where it is going to land",
     ),
 }
 # The settings with each unit.

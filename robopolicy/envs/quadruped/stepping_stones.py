@@ -71,7 +71,7 @@ class SteppingStonesConfig:
                 f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
             )
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
-        check_number("largest_aside", self.largest_aside, 0.0, 0.15)
+        check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.15)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
 
 
@@ -107,7 +107,7 @@ PRESETS = {
 }
 
 
-def policy_settings(config: SteppingStonesConfig) -> Description:
+def default_policy(config: SteppingStonesConfig) -> Description:
     """The policy that is trained by default."""
     reach = (config.largest_offset, config.largest_aside)[: 1 + bool(config.largest_aside)]
     return {
@@ -156,7 +156,7 @@ class SteppingStones(SimulatedTask):
     # A painted course has 4 m: the oracle earns 3.91, a policy that looks at nothing 2.4. On real stones a
     # single course may let the whole population fall at its first gap.
     curriculum = Curriculum(("painted", "paper"), advance_at=(3.85,), episodes=(1, 3))
-    policy_settings = policy_settings(SteppingStonesConfig())
+    policy_settings = default_policy(SteppingStonesConfig())
     # A foot that lifts off now does better by what the policy wanted a step ago than by no offset at all.
     holds_last_action = True
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (gymnasium's own)
@@ -182,7 +182,7 @@ class SteppingStones(SimulatedTask):
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset, config.largest_aside)
-        self.policy_settings = policy_settings(config)
+        self.policy_settings = default_policy(config)
         names = self.policy_settings["proprioception"]
         self.vectors = {"proprioception": description.proprioception(names)}
         self.ticks = round(config.policy_period / config.walker.control_period)

@@ -18,7 +18,7 @@ from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, HIPS, LEG_PLANE, j
 from robopolicy.envs.quadruped.reading import read
 from robopolicy.envs.quadruped.stance import ConvexMPC, StanceConfig
 
-# How far a foot lands to the left of the straight line from its hip (m), from the base's speed (m/s) and
+# How far a foot lands to the left of straight ahead of its leg's plane (m), from the base's speed (m/s) and
 # place (m) to the left, roll (rad) and its rate (rad/s): the trunk sways. Residual of 12 mm.
 SWAY = np.array([-0.0861, -0.3329, -0.9704, 0.0345])
 
@@ -112,11 +112,11 @@ class Walker:
         return np.where(self._standing, self._ahead(), self.landings[:, 0] - self.hips_world()[:, 0])
 
     def nominal_asides(self) -> Array:
-        """The same to the left, from the straight line ahead of its hip, [4] (m)."""
+        """The same to the left, from straight ahead of its leg's plane, [4] (m)."""
         return self.sway() + np.where(self._standing, 0.0, self._asides)
 
     def sway(self) -> float:
-        """How far to the left of that line a foot lands that lifts off now (m)."""
+        """How far to the left of it a foot lands that lifts off now (m)."""
         reading = self.reading
         roll, rate = reading.attitude[0], reading.angular_velocity[0]
         return float(SWAY @ np.array([reading.velocity[1], reading.position[1], roll, rate]))

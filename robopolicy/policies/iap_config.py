@@ -79,7 +79,7 @@ class IAPConfig(Looking):
     patch: int = 2
     head_dim: int = 8
     keep: float = 0.5
-    fade: float = 0.5
+    fade: float = 0.05
     hidden: int = 0
     head: str = "choice"
     spread: float = 0.2

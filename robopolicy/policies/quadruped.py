@@ -23,6 +23,7 @@ PROPRIOCEPTION = "proprioception"
 LATERAL = ("roll", "angular_velocity_x", "angular_velocity_z", "velocity_y")  # change sign in a mirror
 AHEAD, LEFT = 9, 7  # footholds that a leg chooses among
 MOUNT = ("mount", "tilt", "fields")
+FADE = 0.5  # of the mask: a foothold's score is a sum of few pixels, so that rounding errors in it grow
 BESIDE = 0.04  # m, spacing to the left of what a leg reads that chooses among landings ahead
 FIXED = ("lateral_inputs", "lateral_actions", "footholds")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
@@ -80,6 +81,7 @@ def quadruped(
     choices: tuple[Footholds, ...] = ()
     if footholds is not None and settings.get("variant") != "rank":  # which reads tokens wherever they are
         choices = tuple(_choice(name, footholds, proprioception) for name in READERS)
+        settings = {"fade": FADE, **settings}
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
     return IAPConfig(

@@ -4,10 +4,10 @@
     python benchmarks/stones.py --keep GRID       adds the complete trainings of a grid
     python benchmarks/stones.py --ship RUN NAME   makes a run that is kept a policy of the package
 
-A grid is, with a preset such as `sparse`,
+A grid is, on `dust` for example,
 
     robopolicy grid GRID --attention SPEC ... all "all, relu" "all, cnn" none --seeds 0 1 2 3 4 \\
-        --preset PRESET --episodes 2 --generations 15 --test-engines mujoco bullet
+        --preset dust --episodes 2 --generations 15 --test-engines mujoco bullet
 
 Trainings on `sparse` need `--engine mujoco`. Every policy plays 100 unseen courses (seeds 9000 on) of its
 preset on both engines.

@@ -129,7 +129,7 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     driven = json.loads(capsys.readouterr().out)
     assert driven["steps"] == 20
     assert driven["stopped"] is None
-    assert driven["played"][0]["cause"] == "stopped: the drive has ended"
+    assert driven["played"][-1]["cause"] == "stopped: the drive has ended"
 
     assert main(["flops", run, str(tmp_path / "bundle"), "--json"]) == 0
     of_run, of_bundle, exact, *_ = json.loads(capsys.readouterr().out)

@@ -9,8 +9,7 @@ A grid is, on `dust` for example,
     robopolicy grid GRID --attention SPEC ... all "all, relu" "all, cnn" none --seeds 0 1 2 3 4 \\
         --preset dust --episodes 2 --generations 15 --test-engines mujoco bullet
 
-Trainings on `sparse` need `--engine mujoco`. Every policy plays 100 unseen courses (seeds 9000 on) of its
-preset on both engines.
+Every policy plays 100 unseen courses (seeds 9000 on) of its preset on both engines.
 
 Expected, as means of three seeds or more of the best policy, on both engines: at least 95 % of the courses on
 `hard` and `dust`, 80 % on `sparse`, 60 % on `extreme`; and at most 5 % without an image.

@@ -10,17 +10,24 @@ from robopolicy.envs.batched.dynamics import Array
 from robopolicy.envs.quadruped.cameras import CameraConfig
 from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 
-NEAREST = 8  # stones that an image is made of
 STEEP = 1e-12  # component of a ray below which it is parallel to a face
 
 
 def image(
-    config: CameraConfig, tilt: Array, eye: Array, yaw: Array, stones: Array, floor: Array, balls: Array
+    config: CameraConfig,
+    count: int,
+    tilt: Array,
+    eye: Array,
+    yaw: Array,
+    stones: Array,
+    floor: Array,
+    balls: Array,
 ) -> Array:
     """Depth [height, width] (m) from `eye` [3] (m, world), with the mount turned by `yaw` (rad).
 
-    tilt: of the optical axis from straight down (rad). stones: [B, 8] and floor: [8], boxes as rows of
-    centre, half extents (m), and cosine and sine of the yaw. balls: [L, 3] (m, world), of the legs.
+    count: the largest number of stones in view. tilt: of the optical axis from straight down (rad).
+    stones: [B, 8] and floor: [8], boxes as rows of centre, half extents (m), and cosine and sine of the yaw.
+    balls: [L, 3] (m, world), of the legs.
     """
     right, down = np.tan(np.radians(config.fields) / 2)
     u = ((np.arange(config.width) + 0.5) / config.width * 2 - 1) * right
@@ -31,8 +38,9 @@ def image(
     up = (-cosine - v * sine)[:, None] + 0 * u
     c, s = jnp.cos(yaw), jnp.sin(yaw)
     rays = jnp.stack([c * ahead - s * left, s * ahead + c * left, up])  # [3, height, width]
-    count = min(NEAREST, len(stones))
-    _, places = lax.top_k(stones[:, 3] - jnp.abs(stones[:, 0] - eye[0]), count)
+    # Stones that matter lie ahead of a camera that looks ahead.
+    middle = eye[0] + config.reach * float(np.sin(np.radians(config.tilt)))
+    _, places = lax.top_k(stones[:, 3] - jnp.abs(stones[:, 0] - middle), min(count, len(stones)))
     boxes = jnp.concatenate([stones[places], floor[None]])
 
     def nearer(depth: Array, box: Array) -> tuple[Array, None]:

@@ -19,7 +19,7 @@ from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import BASE, MujocoPhysics, mujoco
 from robopolicy.envs.quadruped.kinematics import LEGS
 from robopolicy.envs.quadruped.stepping_stones import Draw, SteppingStonesConfig, draw
-from robopolicy.envs.quadruped.terrain import TerrainConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 
 RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
@@ -36,7 +36,8 @@ class Course(NamedTuple):
       friction, strength: [], of the contacts and of the motors.
       solids: [B, 8], boxes to stand on. stones: [B, 8] and floor: [8], those that are seen. Rows of boxes
         hold centre, half extents (m), and cosine and sine of the yaw.
-      edges: [B, 3], start, end (m along the middle) and slope of each stone's ends.
+      edges: [B, 5], start and end (m along the middle) of each stone, slope of its ends, and its right and
+        left side (m), which are infinite if touchdowns beside a stone cost nothing.
       lowest: [] (m), height of a toe that is in a gap.
       push_starts, push_forces: [K] (s) and [K, 3] (N, world).
       eyes, tilts: [C, 3] (m) and [C] (rad), the cameras on the base.
@@ -132,9 +133,12 @@ def courses(config: SteppingStonesConfig, seeds: Sequence[int], dtype: Any) -> C
 
 
 def most_stones(terrain: TerrainConfig) -> int:
-    """The largest number of stones in a row."""
+    """The largest number of stones in a course."""
     pitch = terrain.length[0] + terrain.gap[0]
-    return 2 + math.ceil((terrain.goal + 1.0 - terrain.first_edge[0]) / pitch)
+    rows, across = math.ceil((terrain.goal + 1.0 - terrain.first_edge[0]) / pitch), 1
+    if isinstance(terrain, ScatteredConfig):
+        across = math.ceil((terrain.width + terrain.aside[1]) / (terrain.breadth[0] + terrain.aside[0]))
+    return 2 + rows * across
 
 
 def _most_pushes(config: SteppingStonesConfig) -> int:
@@ -147,7 +151,9 @@ def _most_pushes(config: SteppingStonesConfig) -> int:
 def _course(config: SteppingStonesConfig, drawn: Draw, seed: int, robot: Robot, boxes: int) -> Course:
     terrain, disturbances, sensors = drawn
     conditions = disturbances.conditions
-    edges = np.column_stack([terrain.starts, terrain.ends, np.tan(terrain.yaws)])
+    edges = terrain.rows()
+    if not isinstance(terrain.config, ScatteredConfig):
+        edges[:, 3:] = -np.inf, np.inf
     pushes = _most_pushes(config)
     starts, forces = np.full(pushes, np.inf), np.zeros((pushes, 3))
     count = len(disturbances.starts)
@@ -161,7 +167,7 @@ def _course(config: SteppingStonesConfig, drawn: Draw, seed: int, robot: Robot, 
         rows_of(terrain.solids(), boxes + 1),
         rows_of(terrain.stones(), boxes),
         rows_of([terrain.floor()], 1)[0],
-        np.concatenate([edges, np.full((boxes - len(edges), 3), (AWAY, AWAY, 0.0))]),
+        np.concatenate([edges, np.full((boxes - len(edges), 5), (AWAY, AWAY, 0.0, -np.inf, np.inf))]),
         np.float64(terrain.tops.min() - config.deepest_foot),
         starts,
         forces,

@@ -36,6 +36,7 @@ from robopolicy.envs.batched.walker import (
     hips_ahead,
     leg_balls,
     read,
+    sway,
 )
 from robopolicy.envs.physics.mujoco import MujocoConfig
 from robopolicy.envs.quadruped.cameras import CAMERAS
@@ -43,10 +44,11 @@ from robopolicy.envs.quadruped.difficulty import with_blobs
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
 from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stepping_stones import BOUND, PRESETS, SteppingStonesConfig
-from robopolicy.envs.quadruped.terrain import ScatteredConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.naming import one_of
 
+IN_VIEW = {TerrainConfig: 8, ScatteredConfig: 56}  # stones that a camera sees at most
 CAUSES = ("", "fall", "foot in a gap", "drift", "goal", "time")
 PRECISION = "highest"  # some accelerators round factors of products to ten bits by default
 LONGEST = 600.0  # s; the table of the gait takes 0.1 MB a second
@@ -57,10 +59,10 @@ class Walk(NamedTuple):
     """One world in an episode; with a leading axis, those of a batch.
 
     Attributes:
-      body: the robot. lift_offs, landings: [4, 3] (m, world) of the feet's swings. forces: [4, 3] (N) of the
-        MPC's last plan.
-      previous: [4], the last action. seen: [H, 4] or more, `_pose` of the last control periods, the oldest
-        first.
+      body: the robot. lift_offs, landings: [4, 3] (m, world) of the feet's swings. asides: [4] (m), shifts
+        of these landings to the left. forces: [4, 3] (N) of the MPC's last plan.
+      previous: [4] or [8], the last action. seen: [H, 4] or more, `_pose` of the last control periods, the
+        oldest first.
       cause: [], index in `CAUSES`. total: [], the return. distance: [] (m).
       unsettled: [], plans whose active set has not settled. key: of the cameras' noise.
     """
@@ -68,6 +70,7 @@ class Walk(NamedTuple):
     body: State
     lift_offs: Array
     landings: Array
+    asides: Array
     forces: Array
     previous: Array
     seen: Array
@@ -89,7 +92,6 @@ class SteppingStonesBatch:
     """The task for a batch of worlds. Its methods are pure, so they can be compiled and vectorised."""
 
     causes = CAUSES
-    actions = len(LEGS)
 
     def __init__(
         self,
@@ -108,12 +110,8 @@ class SteppingStonesBatch:
                 f"episode_seconds is {config.episode_seconds}: many worlds in one program play at most "
                 f"{LONGEST:.0f}; the engine mujoco plays longer episodes"
             )
-        if config.largest_aside or isinstance(config.terrain, ScatteredConfig):
-            raise ValueError(
-                "engine is 'jax': many worlds in one program have no scattered stones and no landings to the "
-                "side, as sparse has; the engine mujoco has them"
-            )
         self.config, self.dtype = config, dtype
+        self.actions = len(LEGS) * (1 + bool(config.largest_aside))
         self.engine = MujocoConfig()
         self.ticks = round(config.policy_period / config.walker.control_period)
         self.last = int(np.ceil(config.episode_seconds / config.policy_period - 1e-9))
@@ -146,13 +144,13 @@ class SteppingStonesBatch:
         feet, place = reading.feet_world, self._pose(reading).astype(dtype)
         seen = jnp.broadcast_to(place, (1 + self._delay, len(place)))
         count = jnp.array(0)
-        previous = jnp.zeros(len(LEGS), dtype)
-        return Walk(body, feet, feet, 0 * feet, previous, seen, count, zero, zero, count, key)
+        still, previous = jnp.zeros(len(LEGS), dtype), jnp.zeros(self.actions, dtype)
+        return Walk(body, feet, feet, still, 0 * feet, previous, seen, count, zero, zero, count, key)
 
     def step(
         self, courses: Course, walks: Walks, actions: Array
     ) -> tuple[Walks, dict[str, Array], Array, Array]:
-        """One policy step of all worlds with `actions` [N, 4]: walks, observation, rewards [N], done [N]."""
+        """One policy step of all worlds with `actions` [N, A]: walks, observation, rewards [N], done [N]."""
         with jax.default_matmul_precision(PRECISION):
             return self._step(courses, walks, actions)
 
@@ -175,8 +173,8 @@ class SteppingStonesBatch:
         zeros = jnp.zeros(len(actions), self.dtype)
         (each, penalties), _ = lax.scan(tick, (walks.each, zeros), jnp.arange(self.ticks))
         reward = self.config.reward
-        offsets = self.config.largest_offset * jnp.abs(actions)
-        effort = jnp.sum(jnp.where(lifts, offsets, 0.0), axis=1)
+        offsets = jnp.abs(self._offsets(actions))
+        effort = jnp.sum(jnp.where(lifts, offsets, 0.0), axis=(1, 2))
         rewards = reward.progress * (each.body.position[:, 0] - starts) - penalties - reward.effort * effort
         has_failed = (each.cause != RUNNING) & (each.cause != GOAL)
         rewards = rewards - reward.fall * has_failed
@@ -194,6 +192,12 @@ class SteppingStonesBatch:
         each = walks.each
         return {"distance": each.distance, "success": each.cause == GOAL, "cause": each.cause}
 
+    def _offsets(self, actions: Array) -> Array:
+        """Shifts (m) of the landings [..., R, 4] ahead and, if the preset has them, to the left."""
+        config, shape = self.config, (*actions.shape[:-1], -1, len(LEGS))
+        reach = (config.largest_offset, config.largest_aside)[: self.actions // len(LEGS)]
+        return jnp.array(reach, self.dtype)[:, None] * actions.reshape(shape)
+
     def _row(self, tick: Array) -> Clock:
         return Clock(*(column[tick] for column in self._clock))
 
@@ -203,8 +207,9 @@ class SteppingStonesBatch:
         """A control period of one world, and what its touchdowns lose."""
         config, reading = self.config.walker, read(walk.body)
         height = jnp.sum(jnp.where(now.stands, reading.feet_world[:, 2], 0.0)) / jnp.sum(now.stands)
-        offsets = self.config.largest_offset * action
-        goals = hips_ahead(reading) + ahead(config, reading, now.ramp) + offsets
+        offsets = self._offsets(action)
+        goals = hips_ahead(reading) + ahead(config, reading, now.ramp) + offsets[0]
+        asides = jnp.where(now.lifts, offsets[1], walk.asides) if len(offsets) > 1 else walk.asides
         lift_offs = jnp.where(now.lifts[:, None], reading.feet_world, walk.lift_offs)
         landings = walk.landings.at[:, 0].set(jnp.where(now.lifts, goals, walk.landings[:, 0]))
         ground, desired = height - FOOT_RADIUS, desired_velocity(config, reading, now.ramp)
@@ -216,7 +221,9 @@ class SteppingStonesBatch:
         time = (later - 1) * config.control_period
         push = self._push(course, time)
         target = height - config.swing.touchdown_press
-        drive, landings = commands(config, reading, now, desired, forces, lift_offs, landings, target, push)
+        drive, landings = commands(
+            config, reading, now, desired, forces, lift_offs, landings, asides, target, push
+        )
 
         def advance(_: int, body: State) -> State:
             return physics_step(
@@ -231,6 +238,7 @@ class SteppingStonesBatch:
             body=body,
             lift_offs=lift_offs,
             landings=landings,
+            asides=asides,
             forces=forces,
             seen=jnp.concatenate([walk.seen[1:], place[None]]),
             cause=self._cause(course, reading, ground),
@@ -253,10 +261,10 @@ class SteppingStonesBatch:
 
     def _lost(self, course: Course, reading: Reading, touches: Array) -> Array:
         reward, feet = self.config.reward, reading.feet_world
-        shift = feet[:, 1:2] * course.edges[:, 2]
-        inside = jnp.minimum(
-            feet[:, :1] - (course.edges[:, 0] - shift), course.edges[:, 1] - shift - feet[:, :1]
-        )
+        x, y = feet[:, :1], feet[:, 1:2]
+        start, end, slope, right, left = course.edges.T
+        along = jnp.minimum(x - (start - y * slope), end - y * slope - x)
+        inside = jnp.minimum(along, jnp.minimum(y - right, left - y))
         shortfall = jnp.clip(1 - inside.max(axis=1) / reward.edge_margin, 0.0, 1.0)
         return reward.edge * jnp.sum(jnp.where(touches, shortfall, 0.0))
 
@@ -290,6 +298,8 @@ class SteppingStonesBatch:
             walk.previous,
             nominal,
         ]
+        if self.config.largest_aside:
+            parts.append(sway(reading) + jnp.where(stands, 0.0, walk.asides))
         vector = jnp.clip(jnp.concatenate(parts), -BOUND, BOUND)
         images = self._images(tick, course, walk)
         return {**images, "proprioception": vector.astype(jnp.float32)}
@@ -303,7 +313,8 @@ class SteppingStonesBatch:
         keys = jax.random.split(jax.random.fold_in(walk.key, tick), 2 * len(CAMERAS))
         for index, (name, camera) in enumerate(CAMERAS.items()):
             eye = place + course.eyes[index] @ turn
-            depth = image(camera, course.tilts[index], eye, yaw, course.stones, course.floor, balls)
+            stones = (course.tilts[index], eye, yaw, course.stones, course.floor, balls)
+            depth = image(camera, IN_VIEW[type(self.config.terrain)], *stones)
             if sensors.noise:
                 noise = jax.random.normal(keys[2 * index], depth.shape, depth.dtype)
                 depth = jnp.clip(depth + sensors.noise * depth**2 * noise, 0.0, camera.reach)

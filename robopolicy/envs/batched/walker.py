@@ -27,7 +27,7 @@ from robopolicy.envs.quadruped.kinematics import (
     limbs,
 )
 from robopolicy.envs.quadruped.reading import Reading
-from robopolicy.envs.quadruped.walker import WalkerConfig
+from robopolicy.envs.quadruped.walker import SWAY, WalkerConfig
 
 
 class Clock(NamedTuple):
@@ -175,6 +175,12 @@ def ahead(config: WalkerConfig, reading: Reading, ramp: Array) -> Array:
     return travel - config.swing.capture * (config.speed * ramp - velocity)
 
 
+def sway(reading: Reading) -> Array:
+    """As `Walker.sway`."""
+    roll, rate = reading.attitude[0], reading.angular_velocity[0]
+    return jnp.stack([reading.velocity[1], reading.position[1], roll, rate]) @ SWAY.astype(roll.dtype)
+
+
 def hips_ahead(reading: Reading) -> Array:
     """Where the hips are along x, [4] (m, world)."""
     return reading.position[0] + (reading.hips @ reading.to_yaw)[:, 0]
@@ -194,13 +200,15 @@ def commands(
     forces: Array,
     lift_offs: Array,
     landings: Array,
+    asides: Array,
     height: Array,
     push: Array,
 ) -> tuple[Drive, Array]:
     """The commands of a control period, and the landing points [4, 3] (m, world) of all legs after it.
 
     Standing legs push the ground with -`forces` [4, 3] (N, yaw frame), and brake a foot that slides. The
-    others swing from `lift_offs` to `landings` [4, 3] at `height` (m). `now` is a row of the clock.
+    others swing from `lift_offs` to `landings` [4, 3] at `height` (m), `asides` [4] (m) to the left of where
+    they would. `now` is a row of the clock.
     """
     trot, swing = config.gait, config.swing
     gradients = jacobians(reading.joints)
@@ -209,7 +217,7 @@ def commands(
     left = jnp.maximum(0.0, trot.swing - now.spent)
     sideways = reading.velocity[1]
     aside = sideways * (left + trot.stance / 2) - swing.capture * (desired[1] - sideways)
-    beside = reading.hips[:, 1] + LEG_PLANE + aside
+    beside = reading.hips[:, 1] + LEG_PLANE + aside + asides
     across = reading.to_yaw[0, 1] * reading.hips[:, 0] + reading.to_yaw[1, 1] * beside
     goal = jnp.stack([landings[:, 0], reading.position[1] + across, jnp.zeros(4) + height], axis=1)
     swings = ~now.stands[:, None]

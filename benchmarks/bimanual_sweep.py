@@ -47,6 +47,9 @@ RUNS = {
     "trigonometric-64": ("--attention", "trigonometric(m=64)"),
     "softmax": ("--attention", "softmax"),
     REGRESSION: (*HYBRID, "--head", "squared_error"),
+    "no-attention": ("--attention", "all"),
+    "cnn": ("--attention", "all", "--encoder", "cnn"),
+    "no-image": ("--attention", "none"),
 }
 
 

@@ -9,7 +9,7 @@ and keys of length one, as HRF has them, and with the usual scaling, under which
 
 Expected: not one loss or gradient that is not finite, since features carry their scale as a logarithm; with
 the usual scaling, trigonometric denominators may still be near zero, and a step that is not finite is then
-undone and counted.
+undone and counted. Exact softmax and a policy without attention are the controls.
 """
 
 import argparse
@@ -25,6 +25,8 @@ SPECS = (
     "trigonometric(m=256)",
     "trigonometric(m=128)",
     "trigonometric(m=64)",
+    "softmax",
+    "all",
 )
 RATES = (1e-2, 1e-3, 1e-4, 1e-5)
 NORMS = ("unit", "tempered")

@@ -1,4 +1,4 @@
-"""One step of the Vision-Performer on a 500 x 500 image, its attention linear or exact, on one core.
+"""One step of the Vision-Performer on a 500 x 500 image on one core: attention linear, exact, and none.
 
     python benchmarks/vision_performer_step.py
 
@@ -20,9 +20,11 @@ import numpy as np
 from robopolicy.costs.flops import count_step
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.catalogue import blank_policy
+from robopolicy.policies.controls import from_label
 
 HYBRID, EXACT = "angular_hybrid(m=8, n=8)", "softmax"
-SPECS = (HYBRID, "positive_antithetic(m=128)", "trigonometric(m=256)", EXACT)
+MECHANISMS = (HYBRID, "positive_antithetic(m=128)", "trigonometric(m=256)", EXACT)
+SPECS = (*MECHANISMS, "all", "all, relu", "all, cnn", "none")
 PATCHES = (10, 25)
 ROUNDS = 15
 
@@ -39,7 +41,8 @@ def main() -> int:
     for patch in PATCHES:
         steps, prices = {}, {}
         for spec in SPECS:
-            policy = blank_policy(policy_config(spec, "bimanual-sweep", patch=patch))
+            attended, encoder = from_label(spec)
+            policy = blank_policy(policy_config(attended, "bimanual-sweep", patch=patch, **encoder))
             parameters, features = policy.init(jax.random.key(0)), policy.init_features(jax.random.key(1))
             act = jax.jit(policy.act)
             steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen).block_until_ready()

@@ -7,19 +7,23 @@
     canonical(spec)                            the canonical form of a spec
     dot_product_attention(..., mechanism=spec) jax.nn.dot_product_attention with any mechanism
     attention_fn(spec)                         the same for flax's MultiHeadAttention
+    streaming(spec)                            attention as a memory: init, update, read
 
-JAX only. All but the last two functions are for one head without a batch; `jax.vmap` adds both.
+JAX only. All but `dot_product_attention` and `attention_fn` are for one head without a batch; `jax.vmap`
+adds both.
 """
 
 from robopolicy.attention.algebra import kernel_estimate
 from robopolicy.attention.base import Attention, Block, FeatureMap, ScaledFeatures, fit
 from robopolicy.attention.catalogue import attention, canonical, feature_map
 from robopolicy.attention.drop_in import attention_fn, dot_product_attention
+from robopolicy.attention.streaming import Memory, streaming
 
 __all__ = [
     "Attention",
     "Block",
     "FeatureMap",
+    "Memory",
     "ScaledFeatures",
     "attention",
     "attention_fn",
@@ -28,4 +32,5 @@ __all__ = [
     "feature_map",
     "fit",
     "kernel_estimate",
+    "streaming",
 ]

@@ -185,7 +185,7 @@ def _pixels(config: IAPConfig, camera: Camera, image: Array, level: Mapping[str,
         if camera.channels > 1:
             return colours(cut(image, config.patch))
         depths = image - level[camera.name] if camera.reference else image
-        return cut(jnp.clip(depths / camera.scale, -1.0, 1.0), config.patch)
+        return cut(jnp.clip(depths / camera.scale, camera.lowest, 1.0), config.patch)
 
 
 def _projected(

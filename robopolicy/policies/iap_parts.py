@@ -24,6 +24,8 @@ class Camera:
       channels: 1 for depths [rows, columns] (m, float32), 3 for colours [rows, columns, 3] (uint8).
       scale: the depth (m) that the policy reads as 1; without effect on colours, which lie in [-1, 1].
       reference: whether depths are relative to an image in the features, such as level ground.
+      lowest: what a policy reads of a depth at least, in units of scale. At 0, all that is nearer than the
+        reference looks like it, so that a wrong pixel cannot make up for a gap.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Camera:
     channels: int = 1
     scale: float = 1.0
     reference: bool = False
+    lowest: float = -1.0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,6 +44,7 @@ class Camera:
         if self.channels not in (1, 3):
             raise ValueError(f"channels of camera {self.name!r} is {self.channels}: it must be 1 or 3")
         check_number(f"scale of camera {self.name!r}", self.scale, LEAST_SCALE, LARGEST_SCALE)
+        check_number(f"lowest of camera {self.name!r}", self.lowest, -1.0, 0.0)
         if self.reference and self.channels != 1:
             raise ValueError(f"reference of camera {self.name!r} is True: only depths may have one")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import jax
@@ -83,14 +83,15 @@ class Policy:
     @property
     def flat_act(self) -> Callable[..., jax.Array]:
         """A pure function of parameters [P], an observation and, if it normalises, a normaliser [2K]."""
-        functions, features = self.functions, self.features
-        inverse = unflatten(functions)
+        return partial(self.flat_act_with, self.features)
 
-        def act(vector: jax.Array, observation: Any, normaliser: Any = None) -> jax.Array:
-            frozen = with_normaliser(functions, features, normaliser)
-            return functions.act(inverse(vector), frozen, observation)
-
-        return act
+    def flat_act_with(
+        self, features: Any, vector: jax.Array, observation: Any, normaliser: Any = None
+    ) -> jax.Array:
+        """`flat_act` with other features: a program that takes them as an argument fits every draw."""
+        functions = self.functions
+        frozen = with_normaliser(functions, features, normaliser)
+        return functions.act(unflatten(functions)(vector), frozen, observation)
 
     def act(self, observation: Observed) -> NDArray[np.float32]:
         """The action [A] in [-1, 1] for one observation. The first call compiles.

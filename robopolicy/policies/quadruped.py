@@ -83,10 +83,11 @@ def quadruped(
         choices = tuple(_choice(name, footholds, proprioception) for name in READERS)
         settings = {"fade": FADE, **settings}
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
+    depths: dict[str, Any] = {"scale": depth_scale, "reference": True, "lowest": 0.0 if choices else -1.0}
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
     return IAPConfig(
         attention,
-        cameras=tuple(Camera(c, *image, scale=depth_scale, reference=True) for c, _, _ in READERS.values()),
+        cameras=tuple(Camera(camera, *image, **depths) for camera, _, _ in READERS.values()),
         vectors=(Vector(PROPRIOCEPTION, proprioception),),
         readers=tuple(reader(name, *read) for name, read in READERS.items()),
         actions=(*legs, *sideways),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,7 +18,7 @@ from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.pool import Processes
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import Task, answer_all
-from robopolicy.training.worlds import Worlds, episodes_of, player
+from robopolicy.training.worlds import Played, Worlds, episodes_of, player
 from robopolicy.writing import cache_folder
 
 WORKER = 1_100_000_000  # bytes of a process with JAX and its programs
@@ -37,13 +38,21 @@ class _Player:
         if first.environment not in self._programs:
             worlds = self._makers[first.environment]()
             watched = self._policy.functions.normalised
-            play = player(worlds, self._policy.flat_act, watched, first.normaliser is not None)
+            normalises = first.normaliser is not None
+
+            def play(features: Any, *arguments: Any) -> Played:
+                act = partial(self._policy.flat_act_with, features)
+                return player(worlds, act, watched, normalises)(*arguments)
+
+            # Features are an argument, so that what JAX has compiled serves every seed of a policy.
             self._programs[first.environment] = worlds, jax.jit(play)
         worlds, program = self._programs[first.environment]
         filled = [*tasks, *[first] * (self._places - len(tasks))]
         parameters = np.stack([task.parameters for task in filled])
         normaliser = np.zeros(0, np.float32) if first.normaliser is None else first.normaliser
-        played = program(parameters, worlds.courses([task.seed for task in filled]), normaliser)
+        played = program(
+            self._policy.features, parameters, worlds.courses([task.seed for task in filled]), normaliser
+        )
         played = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(tasks)], played)
         return episodes_of(played, worlds.causes, time.monotonic() - began)
 

@@ -51,6 +51,7 @@ class ToyPolicy:
     """What a pool and the adapters need of a policy."""
 
     parameters = np.zeros(PARAMETERS, np.float32)
+    features = ()
 
     def __init__(self, normalised=()):
         self.functions = SimpleNamespace(normalised=normalised)
@@ -58,6 +59,9 @@ class ToyPolicy:
     @property
     def flat_act(self):
         return act
+
+    def flat_act_with(self, features, *arguments):
+        return act(*arguments)
 
 
 def act(parameters, observation, normaliser=None):

@@ -123,6 +123,19 @@ def test_what_lies_there_decides(read):
     assert np.abs(policy.inspect(seen)["scores"] - level).max() > 0.01
 
 
+def test_what_is_nearer_than_level_ground_looks_like_it():
+    policy, (seen, _, _) = policy_of(config()), scene(0)
+    stands = {name: seen[name] < level + 0.01 for name, level in LEVEL.items()}
+    nearer = {name: np.where(stands[name], level - 0.3, seen[name]) for name, level in LEVEL.items()}
+    equal = {name: np.maximum(nearer[name], level) for name, level in LEVEL.items()}
+    assert any((nearer[name] < equal[name]).mean() > 0.1 for name in LEVEL)
+    shown = [
+        policy.inspect({**seen, **{name: image.astype(np.float32) for name, image in images.items()}})
+        for images in (nearer, equal)
+    ]
+    np.testing.assert_array_equal(shown[0]["scores"], shown[1]["scores"])
+
+
 def test_nothing_but_the_nearest_footholds_at_first_and_none_without_images():
     for attention in ("all", "softmax", "none"):
         action = Policy.create(config(attention=attention), LEVEL).act(scene(0)[0])

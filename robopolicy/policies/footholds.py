@@ -31,7 +31,7 @@ class Footholds:
     The mount turns with the robot's yaw and stays level. For a mirrored output, left is right.
 
     Attributes:
-      reader: its name. It has one view.
+      reader: its name. It has one view; or none, if its legs choose without an image.
       counts: odd numbers of footholds ahead and to the left; outputs have one action, or two if the second
         count is above 1. Actions of -1 and 1 are the ends of the grid.
       spacing: distances (m) between footholds, ahead and to the left.
@@ -39,7 +39,8 @@ class Footholds:
         action of 0.
       aside: the same to the left of `foot`; () if it lands as far to the left as `foot`.
       foot: a place (m ahead and to the left of the robot's middle).
-      mount: the camera's place (m ahead of the robot's middle, and above level ground).
+      mount: the camera's place (m ahead of the robot's middle, and above level ground). This and what
+        follows have no effect without a view.
       tilt: angle (deg) of its axis from straight down towards the front.
       fields: its horizontal and vertical fields of view (deg).
 
@@ -52,9 +53,9 @@ class Footholds:
     nominal: tuple[str, ...]
     aside: tuple[str, ...]
     foot: tuple[float, float]
-    mount: tuple[float, float]
-    tilt: float
-    fields: tuple[float, float]
+    mount: tuple[float, float] = (0.0, 1.0)
+    tilt: float = 0.0
+    fields: tuple[float, float] = (90.0, 90.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

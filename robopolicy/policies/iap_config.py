@@ -194,7 +194,7 @@ class IAPConfig(Looking):
             assert choice is not None
             of = f"of reader {reader.name!r}"
             for what, count, needed in (
-                ("views", len(reader.views), 1),
+                ("views", len(reader.views), min(1, len(reader.views))),
                 ("actions in an output", len(outputs[0].actions), choice.actions),
                 ("entries nominal", len(choice.nominal), len(outputs)),
                 ("outputs with inputs", sum(bool(output.inputs) for output in outputs), len(outputs)),
@@ -224,7 +224,7 @@ class IAPConfig(Looking):
 
     def looks_up(self, reader: Reader) -> bool:
         """Whether it reads its image at footholds."""
-        return self.sees and self.choice(reader) is not None
+        return self.sees and bool(reader.views) and self.choice(reader) is not None
 
     @property
     def asks(self) -> bool:

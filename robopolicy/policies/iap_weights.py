@@ -65,14 +65,14 @@ class Weights(nnx.Module):
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
         output = reader.outputs[0]
         width = config.encoded(reader) + len(output.inputs)
-        if config.asks:
+        if config.asks and reader.views:
             self.question = Question(config, reader.views[0], rngs)
         elif config.attends:
             self.looks = nnx.Dict(
                 {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
             )
         choice = config.choice(reader)
-        if config.sees and choice:
+        if config.looks_up(reader):
             self.foothold = Scores(config, reader.views[0], rngs)
         elif config.sees and config.encoder == "relu":
             self.pixels = nnx.Dict(

@@ -52,8 +52,9 @@ def quadruped(
       footholds: what tells where in the images a leg would land: `reach`, how far (m) an action of 1 moves a
         landing, ahead and, if legs choose that too, to the left; `feet`, for each left leg the place (m ahead
         and to the left of the robot's middle) that `nominal_landing_{leg}` is relative to; and `mounts`, for
-        each camera the `mount`, `tilt` and `fields` of `Footholds`. Without it, and for the variant `rank`, a
-        leg chooses among three values of each action, and its encoder reads the mean of each row.
+        each camera the `mount`, `tilt` and `fields` of `Footholds`; legs whose camera is missing choose
+        without an image. Without it, and for the variant `rank`, a leg chooses among three values of each
+        action, and its encoder reads the mean of each row.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
@@ -66,6 +67,8 @@ def quadruped(
         _check_footholds(footholds)
     aside = footholds is not None and len(footholds["reach"]) > 1
 
+    seen = [camera for camera, *_ in READERS.values() if footholds is None or camera in footholds["mounts"]]
+
     def reader(name: str, camera: str, right: str, left: str) -> Reader:
         outputs = (
             Output(
@@ -76,7 +79,7 @@ def quadruped(
             )
             for leg in (right, left)
         )
-        return Reader(name, tuple(outputs), (View(camera, columns),))
+        return Reader(name, tuple(outputs), (View(camera, columns),) if camera in seen else ())
 
     choices: tuple[Footholds, ...] = ()
     if footholds is not None and settings.get("variant") != "rank":  # which reads tokens wherever they are
@@ -87,7 +90,7 @@ def quadruped(
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
     return IAPConfig(
         attention,
-        cameras=tuple(Camera(camera, *image, **depths) for camera, _, _ in READERS.values()),
+        cameras=tuple(Camera(camera, *image, **depths) for camera in seen),
         vectors=(Vector(PROPRIOCEPTION, proprioception),),
         readers=tuple(reader(name, *read) for name, read in READERS.items()),
         actions=(*legs, *sideways),
@@ -103,9 +106,13 @@ def _check_footholds(footholds: Any) -> None:
     cameras, _, left = zip(*READERS.values(), strict=True)
     _check_holds("footholds", footholds, ("feet", "mounts", "reach"))
     _check_holds("footholds feet", footholds["feet"], left)
-    _check_holds("footholds mounts", footholds["mounts"], cameras)
-    for camera in cameras:
-        _check_holds(f"footholds mounts {camera}", footholds["mounts"][camera], MOUNT)
+    mounts = footholds["mounts"]
+    if not (isinstance(mounts, Mapping) and mounts and mounts.keys() <= set(cameras)):
+        raise ValueError(
+            f"footholds mounts is {shown(mounts)}: it must hold one or more of {', '.join(cameras)}"
+        )
+    for camera, mount in mounts.items():
+        _check_holds(f"footholds mounts {camera}", mount, MOUNT)
     reach = footholds["reach"]
     if not (isinstance(reach, tuple | list) and len(reach) in (1, 2)):
         raise ValueError(f"footholds reach is {shown(reach)}: it must hold one number or two")
@@ -130,7 +137,7 @@ def _choice(name: str, footholds: Mapping[str, Any], entries: tuple[str, ...]) -
         nominal=tuple(f"nominal_landing_{leg}" for leg in legs),
         aside=aside if set(aside) <= set(entries) else (),
         foot=footholds["feet"][legs[1]],
-        **{part: footholds["mounts"][camera][part] for part in MOUNT},
+        **{part: footholds["mounts"][camera][part] for part in MOUNT if camera in footholds["mounts"]},
     )
 
 

@@ -18,8 +18,10 @@ from robopolicy.envs.batched.stones import CAUSES, SteppingStonesBatch
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics
 from robopolicy.envs.quadruped.difficulty import SensorConfig, with_blobs
+from robopolicy.envs.quadruped.odometry import OdometryConfig
+from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.quadruped.walker import standing_joints
 
 pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
@@ -28,6 +30,7 @@ SEEDS = range(3)
 FAULTY = ("hard", "extreme")  # presets whose cameras have noise
 # The dust differs from `paper` in the images alone: the legs here, its noise and spots below.
 CONFIGS = {name: PRESETS[name] for name in PRESETS if name not in ("dust", "dust-thick", "sparse-dirty")}
+CONFIGS["front"] = replace(PRESETS["front"], odometry=OdometryConfig(drift=0.0))
 CONFIGS["legs"] = replace(PRESETS["paper"], sensors=SensorConfig(legs=True))
 
 

@@ -10,7 +10,8 @@ from installed_engines import EACH_OF_QUADRUPEDS
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones, SteppingStonesConfig
+from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, ScatteredTerrain, Terrain, TerrainConfig
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones
+from robopolicy.envs.quadruped.presets import PRESETS
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 
 SECONDS = 5.0
 

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from installed_engines import EACH_OF_QUADRUPEDS
 
-from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStones
+import robopolicy
+from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
+from robopolicy.envs.quadruped.odometry import OdometryConfig
+from robopolicy.envs.quadruped.presets import PRESETS
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 
 ID = "robopolicy:robopolicy/SteppingStones-v0"
 STILL = np.zeros(4, np.float32)
@@ -97,8 +100,6 @@ def test_an_action_to_the_side_moves_the_landing_to_the_left():
 
 
 def test_names_of_an_observation_match_its_values(env):
-    from robopolicy.envs.quadruped.stepping_stones import PROPRIOCEPTION
-
     observation, _ = env.reset(seed=5)
     named = dict(zip(PROPRIOCEPTION, observation["proprioception"], strict=True))
     assert named["foot_FL_y"] > 0 > named["foot_FR_y"]
@@ -110,3 +111,31 @@ def test_names_of_an_observation_match_its_values(env):
     assert named["velocity_x"] > 0.3
     assert named["previous_action_FR"] == 0.5
     assert named["gait_cos"] == pytest.approx(1.0, abs=1e-5)  # a whole period has passed
+
+
+def test_odometry_is_where_the_legs_have_gone():
+    errors = {}
+    for drift in (0.0, 0.01):
+        config = replace(PRESETS["front"], odometry=OdometryConfig(drift))
+        env, errors[drift] = SteppingStones("mujoco", config=config), []
+        env.reset(seed=1)
+        over = False
+        while not over:
+            seen, _, ended, cut, _ = env.step(env.oracle_action())
+            place = [*env.walker.reading.position[:2], env.walker.reading.attitude[2]]
+            errors[drift].append(seen["odometry"] - place)
+            over = ended or cut
+    exact, drifting = np.array(errors[0.0]), np.array(errors[0.01])
+    assert np.abs(exact).max() < 0.08  # 1 % of the course
+    steps = np.diff(drifting - exact[: len(drifting)], axis=0)
+    assert 0.008 < steps[:, :2].std() < 0.012  # five standard deviations of 600 draws
+    np.testing.assert_allclose(steps[:, 2], 0.0, atol=1e-6)
+
+
+def test_a_robot_with_fewer_cameras_has_odometry():
+    env = robopolicy.make("stepping-stones", preset="hard", cameras=("front",))
+    seen, _ = env.reset(seed=0)
+    assert seen.keys() == env.observation_space.spaces.keys() == {"front_depth", "proprioception", "odometry"}
+    assert env.observation_space.contains(seen)
+    with pytest.raises(ValueError, match=r"cameras is \('rear',\): it must name one or more of front, belly"):
+        robopolicy.make("stepping-stones", cameras=("rear",))

@@ -9,7 +9,7 @@ from robopolicy.bundles.onnx import export_policy
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
-from robopolicy.envs.quadruped.stepping_stones import PRESETS, SteppingStonesConfig, default_policy
+from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig, default_policy
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.plan.search import EXACT, price, uses_of
 from robopolicy.policies.catalogue import blank_policy, describe, restore

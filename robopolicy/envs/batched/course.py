@@ -18,7 +18,7 @@ from robopolicy.envs.batched.mpc import Body
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import BASE, MujocoPhysics, mujoco
 from robopolicy.envs.quadruped.kinematics import LEGS
-from robopolicy.envs.quadruped.stepping_stones import Draw, SteppingStonesConfig, draw
+from robopolicy.envs.quadruped.presets import Draw, SteppingStonesConfig, draw
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 

@@ -39,15 +39,18 @@ from robopolicy.envs.batched.walker import (
     sway,
 )
 from robopolicy.envs.physics.mujoco import MujocoConfig
-from robopolicy.envs.quadruped.cameras import CAMERAS
+from robopolicy.envs.quadruped.description import ODOMETRY
 from robopolicy.envs.quadruped.difficulty import with_blobs
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
+from robopolicy.envs.quadruped.odometry import anchors
+from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.reading import Reading
-from robopolicy.envs.quadruped.stepping_stones import BOUND, PRESETS, SteppingStonesConfig
+from robopolicy.envs.quadruped.stepping_stones import BOUND
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.naming import one_of
 
+ODOMETER = np.array([[q.low, q.high] for q in ODOMETRY], np.float32).T
 IN_VIEW = {TerrainConfig: 8, ScatteredConfig: 56}  # stones that a camera sees at most
 CAUSES = ("", "fall", "foot in a gap", "drift", "goal", "time")
 PRECISION = "highest"  # some accelerators round factors of products to ten bits by default
@@ -64,6 +67,7 @@ class Walk(NamedTuple):
       previous: [4] or [8], the last action. seen: [H, 4] or more, `_pose` of the last control periods, the
         oldest first.
       cause: [], index in `CAUSES`. total: [], the return. distance: [] (m).
+      odometry: [2] (m), the place of the base by its legs.
       unsettled: [], plans whose active set has not settled. key: of the cameras' noise.
     """
 
@@ -77,6 +81,7 @@ class Walk(NamedTuple):
     cause: Array
     total: Array
     distance: Array
+    odometry: Array
     unsettled: Array
     key: Array
 
@@ -99,8 +104,12 @@ class SteppingStonesBatch:
         episode_seconds: float | None = None,
         config: SteppingStonesConfig | None = None,
         dtype: Any = jnp.float32,
+        cameras: tuple[str, ...] | None = None,
     ) -> None:
-        """`config` replaces the one that `preset` names. float64 needs JAX's 64-bit mode."""
+        """`config` replaces the one that `preset` names, and `cameras` its cameras, as in `SteppingStones`.
+
+        float64 needs JAX's 64-bit mode.
+        """
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
@@ -110,7 +119,8 @@ class SteppingStonesBatch:
                 f"episode_seconds is {config.episode_seconds}: many worlds in one program play at most "
                 f"{LONGEST:.0f}; the engine mujoco plays longer episodes"
             )
-        self.config, self.dtype = config, dtype
+        self.config = config = config.with_cameras(cameras)
+        self.dtype = dtype
         self.actions = len(LEGS) * (1 + bool(config.largest_aside))
         self.engine = MujocoConfig()
         self.ticks = round(config.policy_period / config.walker.control_period)
@@ -145,7 +155,8 @@ class SteppingStonesBatch:
         seen = jnp.broadcast_to(place, (1 + self._delay, len(place)))
         count = jnp.array(0)
         still, previous = jnp.zeros(len(LEGS), dtype), jnp.zeros(self.actions, dtype)
-        return Walk(body, feet, feet, still, 0 * feet, previous, seen, count, zero, zero, count, key)
+        start = jnp.zeros(2, dtype)
+        return Walk(body, feet, feet, still, 0 * feet, previous, seen, count, zero, zero, start, count, key)
 
     def step(
         self, courses: Course, walks: Walks, actions: Array
@@ -183,9 +194,23 @@ class SteppingStonesBatch:
         cause = jnp.where((each.cause == RUNNING) & is_late, TIME, each.cause)
         distance = jnp.where(is_running, each.body.position[:, 0], each.distance)
         previous = jnp.where(is_running[:, None], actions, each.previous)
+        each = each._replace(odometry=self._drifted(each, walks.steps))
         each = each._replace(cause=cause, previous=previous, total=each.total + rewards, distance=distance)
         walks = Walks(walks.steps + 1, each)
         return walks, self._observed(courses, walks), rewards, cause != RUNNING
+
+    def _drifted(self, each: Walk, steps: Array) -> Array:
+        """The odometry [N, 2] after a policy step."""
+        odometry = self.config.odometry
+        if odometry is None or not odometry.drift:
+            return each.odometry
+
+        def drift(key: Array) -> Array:
+            # No tick of an episode is so high, so these keys are not those of the images.
+            key = jax.random.fold_in(key, 2**30 + steps)
+            return odometry.drift * jax.random.normal(key, (2,), self.dtype)
+
+        return each.odometry + jax.vmap(drift)(each.key)
 
     def outcomes(self, walks: Walks) -> dict[str, Array]:
         """The results of episodes that have ended, [N] each; `cause` is an index in `causes`."""
@@ -231,7 +256,7 @@ class SteppingStonesBatch:
             )
 
         body = lax.fori_loop(0, self.engine.substeps, advance, walk.body)
-        reading = read(body)
+        before, reading = reading, read(body)
         lost = self._lost(course, reading, now.touches)
         place = self._pose(reading)
         walk = walk._replace(
@@ -242,9 +267,17 @@ class SteppingStonesBatch:
             forces=forces,
             seen=jnp.concatenate([walk.seen[1:], place[None]]),
             cause=self._cause(course, reading, ground),
+            odometry=self._moved(walk, before, reading, now.stands),
             unsettled=walk.unsettled + ~has_settled,
         )
         return walk, lost
+
+    def _moved(self, walk: Walk, before: Reading, reading: Reading, stands: Array) -> Array:
+        """The odometry after a control period, as `envs.quadruped.odometry`."""
+        if self.config.odometry is None:
+            return walk.odometry
+        motions = anchors(before, jnp) - anchors(reading, jnp)
+        return walk.odometry + jnp.mean(motions, axis=0, where=stands[:, None])
 
     def _pose(self, reading: Reading) -> Array:
         """What the cameras need: place (m) and yaw (rad) of the base and, if they see them, of the legs."""
@@ -302,7 +335,11 @@ class SteppingStonesBatch:
             parts.append(sway(reading) + jnp.where(stands, 0.0, walk.asides))
         vector = jnp.clip(jnp.concatenate(parts), -BOUND, BOUND)
         images = self._images(tick, course, walk)
-        return {**images, "proprioception": vector.astype(jnp.float32)}
+        seen = {**images, "proprioception": vector.astype(jnp.float32)}
+        if self.config.odometry is not None:
+            place = jnp.clip(jnp.append(walk.odometry, reading.attitude[2]), *ODOMETER)
+            seen["odometry"] = place.astype(jnp.float32)
+        return seen
 
     def _images(self, tick: Array, course: Course, walk: Walk) -> dict[str, Array]:
         place, yaw, sensors = walk.seen[0, :3], walk.seen[0, 3], self.config.sensors
@@ -310,8 +347,9 @@ class SteppingStonesBatch:
         c, s = jnp.cos(yaw), jnp.sin(yaw)
         turn = jnp.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]], self.dtype)
         images = {}
-        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 2 * len(CAMERAS))
-        for index, (name, camera) in enumerate(CAMERAS.items()):
+        cameras = self.config.images
+        keys = jax.random.split(jax.random.fold_in(walk.key, tick), 2 * len(cameras))
+        for index, (name, camera) in enumerate(cameras.items()):
             eye = place + course.eyes[index] @ turn
             stones = (course.tilts[index], eye, yaw, course.stones, course.floor, balls)
             depth = image(camera, IN_VIEW[type(self.config.terrain)], *stones)

@@ -36,6 +36,11 @@ NO_BALLS = np.empty((0, 3))
 CAMERAS = {"front_depth": FRONT, "belly_depth": BELLY}
 
 
+def cameras_of(places: tuple[str, ...]) -> dict[str, CameraConfig]:
+    """The cameras at `places`, front or belly, by the name of their images."""
+    return {name: camera for name, camera in CAMERAS.items() if name.removesuffix("_depth") in places}
+
+
 class DepthCamera:
     """Measures depth along the optical axis, as depth cameras do, not distance along the ray."""
 

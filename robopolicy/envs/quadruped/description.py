@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -14,6 +15,7 @@ from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
 from robopolicy.envs.quadruped.walker import SWAY, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import measured, pinhole
 
+ODOMETER = 1e4  # m
 FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
 # By the beginning of its name: unit, largest absolute value of a sound reading, and what it is.
 VALUES = {
@@ -46,6 +48,11 @@ VALUES = {
         "hip; of a foot in the air, where it is going to land",
     ),
 }
+ODOMETRY = (
+    Quantity("odometry_x", "m", -ODOMETER, ODOMETER, "place of the base along the course since its start"),
+    Quantity("odometry_y", "m", -ODOMETER, ODOMETER, "the same to the left"),
+    Quantity("odometry_yaw", "rad", -np.pi, np.pi, "yaw of the base, by the IMU"),
+)
 # The settings with each unit.
 _SETTINGS = {
     "s": "control_period ramp braking period step_period contact_time capture",
@@ -118,7 +125,9 @@ def proprioception(names: tuple[str, ...] = PROPRIOCEPTION) -> tuple[Quantity, .
     return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in rows)
 
 
-def reading(height: float, reach: tuple[float, ...]) -> Description:
+def reading(
+    height: float, reach: tuple[float, ...], cameras: Mapping[str, CameraConfig] = CAMERAS
+) -> Description:
     """What a policy has to know to find footholds in the images, with the base at `height` (m).
 
     reach: how far (m) an action of 1 moves a landing, ahead and, if it does, to the left.
@@ -130,14 +139,14 @@ def reading(height: float, reach: tuple[float, ...]) -> Description:
             "tilt": camera.tilt,
             "fields": camera.fields,
         }
-        for name, camera in CAMERAS.items()
+        for name, camera in cameras.items()
     }
     feet = {leg: tuple(place.round(6).tolist()) for leg, place in zip(LEGS, places, strict=True)}
     return {"reach": reach, "feet": feet, "mounts": mounts}
 
 
-def depth_cameras() -> dict[str, Camera]:
-    """The two depth cameras."""
+def depth_cameras(cameras: Mapping[str, CameraConfig] = CAMERAS) -> dict[str, Camera]:
+    """The depth cameras."""
     return {
         name: Camera(
             "m",
@@ -151,7 +160,7 @@ def depth_cameras() -> dict[str, Camera]:
             (0.0, camera.reach),
             _pinhole(camera),
         )
-        for name, camera in CAMERAS.items()
+        for name, camera in cameras.items()
     }
 
 

@@ -6,11 +6,11 @@ and docs/stepping-stones.md gives the reason for each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 
 from robopolicy.envs.drawing.scene import Scene
@@ -18,120 +18,17 @@ from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
 from robopolicy.envs.physics import loaded, make_physics
 from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
-from robopolicy.envs.quadruped.cameras import CAMERAS, NO_BALLS, DepthCamera, Ground
-from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
-from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
+from robopolicy.envs.quadruped.cameras import NO_BALLS, DepthCamera, Ground
+from robopolicy.envs.quadruped.description import ODOMETRY
 from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_balls
+from robopolicy.envs.quadruped.odometry import Odometry
 from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets
-from robopolicy.envs.quadruped.stance import StanceConfig
-from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
-from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
-from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTask, Step
+from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig, default_policy, draw
+from robopolicy.envs.quadruped.walker import Walker, standing_joints
+from robopolicy.envs.simulated import Observation, SimulatedTask, Step
 from robopolicy.naming import one_of
-from robopolicy.settings import check_number
 
-ROBOT_MASS = 25.6  # kg, for the size of pushes
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
-
-
-@dataclass(frozen=True)
-class RewardConfig:
-    """The reward of a step. Progress is in metres, so that a full crossing earns about its length."""
-
-    progress: float = 1.0  # earned for each metre ahead
-    edge: float = 0.15  # lost for a touchdown over a gap; rises from 0 at `edge_margin`
-    edge_margin: float = 0.03  # m
-    effort: float = 0.08  # lost for each metre of foothold offset, at lift-off
-    fall: float = 3.0  # lost once, if the episode ends before the goal by anything but time
-
-
-@dataclass(frozen=True)
-class SteppingStonesConfig:
-    """The whole task. Times in seconds, lengths in metres, angles in radians."""
-
-    terrain: TerrainConfig = field(default_factory=TerrainConfig)
-    walker: WalkerConfig = field(default_factory=WalkerConfig)
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    disturbances: DisturbanceConfig = field(default_factory=DisturbanceConfig)
-    sensors: SensorConfig = field(default_factory=SensorConfig)
-    policy_period: float = 0.05
-    largest_offset: float = 0.15  # of a foothold, for an action of one
-    largest_aside: float = 0.0  # the same to the left; 0 for actions without this part
-    episode_seconds: float = 20.0
-    lowest_base: float = 0.28  # over what it stands on; below it the robot has fallen
-    largest_tilt: float = 0.6  # roll or pitch
-    deepest_foot: float = 0.06  # toe below the lowest stone: a foot in a gap
-    widest_drift: float = 0.25  # of the base from the middle
-
-    def __post_init__(self) -> None:
-        period = self.walker.control_period
-        check_number("policy_period", self.policy_period, period, 1.0)
-        if abs(self.policy_period / period - round(self.policy_period / period)) > 1e-9:
-            raise ValueError(
-                f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
-            )
-        check_number("largest_offset", self.largest_offset, 0.01, 0.3)
-        check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.15)
-        check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
-
-
-# A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.
-RUGGED = WalkerConfig(stance=StanceConfig(grip=40.0, pose_weights=(5.0, 5.0, 20.0, 0.0, 0.0, 40.0)))
-PRESETS = {
-    "paper": SteppingStonesConfig(),
-    "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
-    "dust": SteppingStonesConfig(sensors=SensorConfig(noise=0.01, blobs=4, legs=True)),
-    "dust-thick": SteppingStonesConfig(sensors=SensorConfig(noise=0.02, blobs=10, legs=True)),
-    "hard": SteppingStonesConfig(
-        terrain=TerrainConfig(length=(0.45, 0.75), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
-        disturbances=DisturbanceConfig(
-            friction=(0.5, 1.0), payload=(0.0, 3.0), motor_strength=(0.9, 1.1), push=0.2
-        ),
-        sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
-        walker=RUGGED,
-    ),
-    "extreme": SteppingStonesConfig(
-        terrain=TerrainConfig(length=(0.4, 0.65), gap=(0.15, 0.30), height_step=0.07, yaw=0.2),
-        disturbances=DisturbanceConfig(
-            friction=(0.4, 1.0), payload=(0.0, 6.0), motor_strength=(0.8, 1.1), push=0.3
-        ),
-        sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
-        walker=RUGGED,
-    ),
-    "sparse": SteppingStonesConfig(terrain=ScatteredConfig(), largest_aside=0.1),
-    "sparse-dirty": SteppingStonesConfig(
-        terrain=ScatteredConfig(),
-        largest_aside=0.1,
-        sensors=SensorConfig(noise=0.01, blobs=4, legs=True, mount_tilt=4.0),
-    ),
-}
-
-
-def default_policy(config: SteppingStonesConfig) -> Description:
-    """The policy that is trained by default."""
-    reach = (config.largest_offset, config.largest_aside)[: 1 + bool(config.largest_aside)]
-    return {
-        "kind": "iap",
-        "proprioception": LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION,
-        "footholds": description.reading(config.walker.height, reach),
-    }
-
-
-class Draw(NamedTuple):
-    """What an episode draws."""
-
-    terrain: Terrain
-    disturbances: Disturbances
-    sensors: Sensors
-
-
-def draw(config: SteppingStonesConfig, rng: np.random.Generator) -> Draw:
-    """Draw an episode."""
-    return Draw(
-        drawn_terrain(config.terrain, rng),
-        Disturbances(config.disturbances, ROBOT_MASS, config.episode_seconds, rng),
-        Sensors(CAMERAS, config.sensors, config.walker.control_period, rng),
-    )
 
 
 class SteppingStones(SimulatedTask):
@@ -140,7 +37,7 @@ class SteppingStones(SimulatedTask):
     The action moves the landing of each foot (FR, FL, RR, RL) along x by up to `largest_offset`; the action
     of the step in which a foot lifts off applies to its whole swing. On `sparse`, the action has [8] floats:
     four more move landings to the left by up to `largest_aside`, and proprioception is named by
-    `LATERAL_PROPRIOCEPTION`. `info` holds `distance`
+    `LATERAL_PROPRIOCEPTION`. `front` has the front camera alone, and `odometry` [3]. `info` holds `distance`
     (m), `success` and `cause`, the reason for the end of the episode ("" while it runs). A step calls
     `on_tick`, if it is set, after each of its control periods.
     """
@@ -170,14 +67,18 @@ class SteppingStones(SimulatedTask):
         render_mode: str | None = None,
         render_size: tuple[int, int] = (960, 540),
         config: SteppingStonesConfig | None = None,
+        cameras: tuple[str, ...] | None = None,
     ) -> None:
-        """`config` replaces the one that `preset` names; `render_size` is (width, height)."""
+        """`config` replaces the one that `preset` names; `render_size` is (width, height).
+
+        cameras: `front`, `belly` or both, in place of those of the preset.
+        """
         super().__init__(engine, renderer, render_mode, render_size)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        self.config = config
+        self.config = config = config.with_cameras(cameras)
         self.physics: Physics = make_physics(self.engine, visible=self.renderer == "tiny")
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period
@@ -185,13 +86,22 @@ class SteppingStones(SimulatedTask):
         self.policy_settings = default_policy(config)
         names = self.policy_settings["proprioception"]
         self.vectors = {"proprioception": description.proprioception(names)}
+        self.cameras = description.depth_cameras(config.images)
         self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
             name: Box(0.0, camera.reach, (camera.height, camera.width), np.float32)
-            for name, camera in CAMERAS.items()
+            for name, camera in config.images.items()
         }
-        proprioception = Box(-BOUND, BOUND, (len(names),), np.float32)
-        self.observation_space = Dict({**images, "proprioception": proprioception})
+        spaces: dict[str, Space[Any]] = {
+            **images,
+            "proprioception": Box(-BOUND, BOUND, (len(names),), np.float32),
+        }
+        if config.odometry is not None:
+            self.vectors["odometry"] = ODOMETRY
+            most = np.array([quantity.high for quantity in ODOMETRY], np.float32)
+            spaces["odometry"] = Box(-most, most, dtype=np.float32)
+            self._odometer = -most, most
+        self.observation_space = Dict(spaces)
         self.action_space = Box(-1.0, 1.0, (len(self.actions),), np.float32)
 
     @staticmethod
@@ -212,7 +122,7 @@ class SteppingStones(SimulatedTask):
     def reference_images(self) -> dict[str, NDArray[np.float32]]:
         """The images of the cameras over unbroken level ground at the nominal height, [24, 32] (m) each."""
         height = self.config.walker.height
-        return {name: DepthCamera(camera).level_image(height) for name, camera in CAMERAS.items()}
+        return {name: DepthCamera(camera).level_image(height) for name, camera in self.config.images.items()}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -229,6 +139,7 @@ class SteppingStones(SimulatedTask):
         self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
         self.walker.reset(self.physics)
         self._look()
+        self._odometry = Odometry(self.walker.reading)
         self._previous = np.zeros(len(self.actions), np.float32)
         self._steps = 0
         self._running = True
@@ -251,6 +162,7 @@ class SteppingStones(SimulatedTask):
             if push is not None:
                 self.physics.push(push)
             touched = walker.advance()
+            self._odometry.update(walker.reading, ~walker.swinging)
             self._look()
             if self.on_tick is not None:
                 self.on_tick()
@@ -261,6 +173,8 @@ class SteppingStones(SimulatedTask):
             cause = self._end()
             if cause:
                 break
+        if config.odometry is not None and config.odometry.drift:
+            self._odometry.place += config.odometry.drift * self.np_random.standard_normal(2)
         self._previous = action
         self._steps += 1
         reward += config.reward.progress * float(walker.reading.position[0] - before)
@@ -306,7 +220,11 @@ class SteppingStones(SimulatedTask):
             ]
         )
         bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)
-        return {**self.sensors.images(self._ground), "proprioception": bounded}
+        seen = {**self.sensors.images(self._ground), "proprioception": bounded}
+        if self.config.odometry is not None:
+            place = [*self._odometry.place, reading.attitude[2]]
+            seen["odometry"] = np.clip(place, *self._odometer).astype(np.float32)
+        return seen
 
     def _look(self) -> None:
         reading, balls = self.walker.reading, NO_BALLS

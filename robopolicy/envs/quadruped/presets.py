@@ -1,0 +1,141 @@
+"""The settings of the stepping stones, by the names of its presets, and what an episode draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from robopolicy.envs.members import Description
+from robopolicy.envs.quadruped import description
+from robopolicy.envs.quadruped.cameras import CameraConfig, cameras_of
+from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
+from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
+from robopolicy.envs.quadruped.odometry import OdometryConfig
+from robopolicy.envs.quadruped.stance import StanceConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
+from robopolicy.envs.quadruped.walker import WalkerConfig
+from robopolicy.envs.simulated import LONGEST_EPISODE
+from robopolicy.settings import check_number
+
+PLACES = ("front", "belly")  # of cameras
+ROBOT_MASS = 25.6  # kg, for the size of pushes
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """The reward of a step. Progress is in metres, so that a full crossing earns about its length."""
+
+    progress: float = 1.0  # earned for each metre ahead
+    edge: float = 0.15  # lost for a touchdown over a gap; rises from 0 at `edge_margin`
+    edge_margin: float = 0.03  # m
+    effort: float = 0.08  # lost for each metre of foothold offset, at lift-off
+    fall: float = 3.0  # lost once, if the episode ends before the goal by anything but time
+
+
+@dataclass(frozen=True)
+class SteppingStonesConfig:
+    """The whole task. Times in seconds, lengths in metres, angles in radians."""
+
+    terrain: TerrainConfig = field(default_factory=TerrainConfig)
+    walker: WalkerConfig = field(default_factory=WalkerConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    disturbances: DisturbanceConfig = field(default_factory=DisturbanceConfig)
+    sensors: SensorConfig = field(default_factory=SensorConfig)
+    policy_period: float = 0.05
+    largest_offset: float = 0.15  # of a foothold, for an action of one
+    largest_aside: float = 0.0  # the same to the left; 0 for actions without this part
+    episode_seconds: float = 20.0
+    lowest_base: float = 0.28  # over what it stands on; below it the robot has fallen
+    largest_tilt: float = 0.6  # roll or pitch
+    deepest_foot: float = 0.06  # toe below the lowest stone: a foot in a gap
+    widest_drift: float = 0.25  # of the base from the middle
+    cameras: tuple[str, ...] = PLACES
+    odometry: OdometryConfig | None = None  # None for an observation without it
+
+    def __post_init__(self) -> None:
+        period = self.walker.control_period
+        check_number("policy_period", self.policy_period, period, 1.0)
+        if abs(self.policy_period / period - round(self.policy_period / period)) > 1e-9:
+            raise ValueError(
+                f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
+            )
+        check_number("largest_offset", self.largest_offset, 0.01, 0.3)
+        check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.15)
+        check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
+        if not (self.cameras and set(self.cameras) <= set(PLACES)):
+            raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {', '.join(PLACES)}")
+
+    @property
+    def images(self) -> dict[str, CameraConfig]:
+        """The cameras by the name of their images."""
+        return cameras_of(self.cameras)
+
+    def with_cameras(self, cameras: tuple[str, ...] | None) -> SteppingStonesConfig:
+        """The same task with these cameras; with fewer than both, the robot has odometry."""
+        if cameras is None:
+            return self
+        fewer = set(cameras) != set(PLACES)
+        odometry = self.odometry or (OdometryConfig() if fewer else None)
+        return replace(self, cameras=tuple(cameras), odometry=odometry)
+
+
+# A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.
+RUGGED = WalkerConfig(stance=StanceConfig(grip=40.0, pose_weights=(5.0, 5.0, 20.0, 0.0, 0.0, 40.0)))
+PRESETS = {
+    "paper": SteppingStonesConfig(),
+    "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
+    "dust": SteppingStonesConfig(sensors=SensorConfig(noise=0.01, blobs=4, legs=True)),
+    "dust-thick": SteppingStonesConfig(sensors=SensorConfig(noise=0.02, blobs=10, legs=True)),
+    "hard": SteppingStonesConfig(
+        terrain=TerrainConfig(length=(0.45, 0.75), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
+        disturbances=DisturbanceConfig(
+            friction=(0.5, 1.0), payload=(0.0, 3.0), motor_strength=(0.9, 1.1), push=0.2
+        ),
+        sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
+        walker=RUGGED,
+    ),
+    "extreme": SteppingStonesConfig(
+        terrain=TerrainConfig(length=(0.4, 0.65), gap=(0.15, 0.30), height_step=0.07, yaw=0.2),
+        disturbances=DisturbanceConfig(
+            friction=(0.4, 1.0), payload=(0.0, 6.0), motor_strength=(0.8, 1.1), push=0.3
+        ),
+        sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
+        walker=RUGGED,
+    ),
+    "front": SteppingStonesConfig(cameras=("front",), odometry=OdometryConfig()),
+    "sparse": SteppingStonesConfig(terrain=ScatteredConfig(), largest_aside=0.1),
+    "sparse-dirty": SteppingStonesConfig(
+        terrain=ScatteredConfig(),
+        largest_aside=0.1,
+        sensors=SensorConfig(noise=0.01, blobs=4, legs=True, mount_tilt=4.0),
+    ),
+}
+
+
+def default_policy(config: SteppingStonesConfig) -> Description:
+    """The policy that is trained by default."""
+    reach = (config.largest_offset, config.largest_aside)[: 1 + bool(config.largest_aside)]
+    return {
+        "kind": "iap",
+        "proprioception": LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION,
+        "footholds": description.reading(config.walker.height, reach, config.images),
+    }
+
+
+class Draw(NamedTuple):
+    """What an episode draws."""
+
+    terrain: Terrain
+    disturbances: Disturbances
+    sensors: Sensors
+
+
+def draw(config: SteppingStonesConfig, rng: np.random.Generator) -> Draw:
+    """Draw an episode."""
+    return Draw(
+        drawn_terrain(config.terrain, rng),
+        Disturbances(config.disturbances, ROBOT_MASS, config.episode_seconds, rng),
+        Sensors(config.images, config.sensors, config.walker.control_period, rng),
+    )

@@ -22,8 +22,10 @@ def task_of(name):
     return next(task for task in EPISODES if name.startswith(task))
 
 
-def test_the_compared_mechanisms_are_shipped():
-    kinds = ("angular-8x8", "hard", "no-vision", "planned", "positive-256", "softmax")
+def test_the_compared_mechanisms_and_the_presets_are_shipped():
+    mechanisms = ["angular-8x8", "no-vision", "planned", "positive-256", "softmax"]
+    presets = ["dust", "extreme", "hard", "sparse"]
+    kinds = sorted([*mechanisms, *presets])
     assert ["bimanual-sweep-angular", *(f"stepping-stones-{kind}" for kind in kinds)] == SHIPPED
 
 

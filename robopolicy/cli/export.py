@@ -45,6 +45,7 @@ class Export:
             self.out,
             observations=self.observations,
             on_begin=lambda: print(begun, file=sys.stderr),
+            say=lambda line: print(line, file=sys.stderr),
         )
         result = {
             "out": str(self.out),

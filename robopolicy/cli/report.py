@@ -59,6 +59,7 @@ class Report:
                 on_play=progress.begin,
                 on_episode=progress.advance,
                 on_film=lambda name: Lines().say(f"filming {name}"),
+                say=Lines().say,
             )
         count = len(self.runs)
         words = f"{self.out}: {count} run{'s' * (count > 1)}, {result['bytes'] / 1e6:.1f} MB"

@@ -16,6 +16,7 @@ from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
+from robopolicy.experiments.stored_evaluations import FILE, is_of
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import parse_json_lines, read_json
 from robopolicy.settings import check_count
@@ -31,6 +32,7 @@ def export(
     *,
     observations: int = OBSERVATIONS,
     on_begin: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Write a policy as a bundle for a robot: from raw readings to commands in physical units.
 
@@ -40,6 +42,7 @@ def export(
       out: folder to write. It must not exist.
       observations: number of recorded observations, which check the bundle here and on the robot.
       on_begin: called once the input is checked.
+      say: called with a line about each stored evaluation of another checkpoint, which is left out.
 
     The folder holds the policy as ONNX and StableHLO, a manifest, the observations with their commands, and a
     page to read. Returns the manifest. Raises FileExistsError if `out` exists, ValueError or
@@ -66,7 +69,7 @@ def export(
         "task": environment.task,
         "versions": versions(),
         "training": {"records": 0, "last": {}} if folder is None else _training(folder),
-        "evaluation": {} if folder is None else _evaluation(folder),
+        "evaluation": {} if folder is None else _evaluation(folder, trained.name, say),
     }
     on_begin()
     manifest: dict[str, Any] = write_bundle(
@@ -97,15 +100,16 @@ def _training(folder: Path) -> dict[str, Any]:
     return {"records": len(records), "last": records[-1] if records else {}}
 
 
-def _evaluation(folder: Path) -> dict[str, Any]:
-    """The numbers of a run's stored evaluation by engine."""
-    path = folder / "evaluation.json"
+def _evaluation(folder: Path, name: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """The numbers of the stored evaluation of a run's policy `name`, by engine."""
+    path = folder / FILE
     if not path.exists():
         return {}
     results = read_json(path)
     if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
         raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine")
     return {
-        engine: {name: value for name, value in result.items() if not isinstance(value, list)}
+        engine: {key: value for key, value in result.items() if not isinstance(value, list)}
         for engine, result in results.items()
+        if is_of(result, name, say)
     }

@@ -42,6 +42,7 @@ def report(
     on_play: Callable[[int], None] = lambda episodes: None,
     on_episode: Callable[[], None] = lambda: None,
     on_film: Callable[[str], None] = lambda name: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Write a page about runs as one file that loads nothing else.
 
@@ -59,6 +60,7 @@ def report(
       on_play: called with the number of episodes before they are played.
       on_episode: called after each episode.
       on_film: called with a run's name before it is filmed.
+      say: called with a line about each stored evaluation of another checkpoint, which is left out.
 
     Returns the page's path and size and the evaluations. Raises ValueError or FileNotFoundError, in one line,
     for bad input.
@@ -74,7 +76,7 @@ def report(
     evaluations: list[dict[str, Any] | None] = [None] * len(runs)
     if episodes is None and episode_seconds is None and renderer is None:
         variant = environment.engine, environment.preset
-        evaluations = [stored_evaluation(run.name, *variant) for run in runs]
+        evaluations = [stored_evaluation(run.name, *variant, say) for run in runs]
     missing = [place for place, result in enumerate(evaluations) if result is None] if seeds else []
     if missing:
         on_play(len(missing) * len(seeds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,31 @@ CHECKPOINT = "checkpoint"  # the number of the checkpoint that was evaluated; ol
 Kept = dict[str, Any]
 
 
-def stored_evaluation(name: str, engine: str | None, preset: str | None) -> Kept | None:
-    """The stored evaluation of a run's last policy; None without one for this engine and preset.
+def is_of(result: Mapping[str, Any], name: str, say: Callable[[str], None]) -> bool:
+    """Whether a result in a run's `evaluation.json` is of the policy `name`; otherwise `say` that it is not.
 
-    Raises ValueError, in one line, if it is damaged.
+    One that names no checkpoint is of the last one.
     """
     folder, which = find_run(name)
-    path = folder / FILE
-    if which != "last" or not path.is_file():
+    last = max(RunFolder(folder).generations(), default=None)
+    played = result.get(CHECKPOINT, last)
+    if which == str(played) or (which == "last" and played == last):
+        return True
+    used, engine = last if which == "last" else which, result.get("engine")
+    say(f"{name}: its evaluation on {engine} is left out: it is of checkpoint {played}, not {used}")
+    return False
+
+
+def stored_evaluation(
+    name: str, engine: str | None, preset: str | None, say: Callable[[str], None] = lambda line: None
+) -> Kept | None:
+    """The stored evaluation of a run's policy; None without one for this engine, preset and checkpoint.
+
+    `say` is called with a line about one that is of another checkpoint. Raises ValueError, in one line, if it
+    is damaged.
+    """
+    path = find_run(name)[0] / FILE
+    if not path.is_file():
         return None
     results = read_json(path)
     if isinstance(results, dict) and str(engine) not in results:
@@ -49,7 +66,7 @@ def stored_evaluation(name: str, engine: str | None, preset: str | None) -> Kept
         raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
     except (TypeError, AttributeError) as error:
         raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine") from error
-    return dict(result) | {"kept": True}
+    return dict(result) | {"kept": True} if is_of(result, name, say) else None
 
 
 def evaluation_of_last(run: Path, environment: Environment, seeds: Sequence[int]) -> Kept | None:
@@ -60,7 +77,7 @@ def evaluation_of_last(run: Path, environment: Environment, seeds: Sequence[int]
     found = stored_evaluation(str(run), environment.engine, environment.preset)
     if found is None or found["seeds"] != list(seeds):
         return None
-    return found if [found.get(CHECKPOINT)] == RunFolder(run).generations()[-1:] else None
+    return found if CHECKPOINT in found else None
 
 
 def evaluate_and_keep(

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 from installed_engines import needs_bullet
+from made_runs import evaluation
 
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
@@ -150,6 +151,25 @@ def test_missing_evaluations_are_played(reported, monkeypatch):
     assert said["evaluations"][0]["returns"] == [1.0, 3.0]
     for words in ("50.0%", "2.00 ± 1.00", "9000 to 9001", "goal 2"):
         assert words in page.words, words
+
+
+@pytest.mark.slow
+def test_a_stored_evaluation_of_another_checkpoint_is_left_out(capsys, tmp_path, copied, monkeypatch):
+    runs = {name: copied(ANGULAR, name) for name in ("same", "other")}
+    for name, checkpoint in (("same", 45), ("other", 44)):
+        path = tmp_path / name / "evaluation.json"
+        kept = json.loads(path.read_text())
+        kept["mujoco"]["checkpoint"] = checkpoint
+        path.write_text(json.dumps(kept))
+    monkeypatch.setattr(reporting, "evaluate", lambda *asked, **hooks: evaluation(*asked, 1.0))
+    out = str(tmp_path / "report.html")
+    assert main(["report", *runs.values(), "--no-video", "--engine", "mujoco", "--out", out, "--json"]) == 0
+    out, err = capsys.readouterr()
+    same, other = json.loads(out)["evaluations"]
+    assert same["returns"] == kept["mujoco"]["returns"]
+    assert other["returns"][:2] == [1.0, 1.01]
+    assert f"{runs['other']}: its evaluation on mujoco is left out: it is of checkpoint 44, not 45\n" in err
+    assert "same: " not in err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Bundles of the shipped policies: what is written is what was trained, in physical units."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -12,7 +13,8 @@ import pytest
 from robopolicy.cli import main
 from robopolicy.envs.registry import TASKS
 from robopolicy.envs.task import task_of
-from robopolicy.experiments.runs import load
+from robopolicy.experiments.exporting import export as export_policy
+from robopolicy.experiments.runs import find_run, load
 from robopolicy.policies.base import unflatten
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
@@ -123,6 +125,22 @@ def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
     assert described["evaluation"]["bullet"]["episodes"] >= 50
     assert described["training"]["records"] > 1
     assert described["run"]["git"]["commit"]
+
+
+def test_its_evaluation_is_of_its_checkpoint(tmp_path, monkeypatch):
+    run = shutil.copytree(find_run(SHIPPED["stepping-stones"])[0], tmp_path / "run")
+    kept = json.loads((run / "evaluation.json").read_text())
+    (last,) = (int(path.name) for path in (run / "checkpoints").iterdir())
+    kept["bullet"]["checkpoint"], kept["mujoco"]["checkpoint"] = last, last - 1
+    (run / "evaluation.json").write_text(json.dumps(kept))
+    monkeypatch.setattr("robopolicy.experiments.exporting.write_bundle", lambda *parts: parts[-1])
+    lines = []
+    used = {str(run): ["bullet"], f"{run}@{last}": ["bullet"], f"{run}@best": []}
+    for name, engines in used.items():
+        about = export_policy(name, None, tmp_path / "bundle", say=lines.append)
+        assert list(about["evaluation"]) == engines
+    said = f"{run}: its evaluation on mujoco is left out: it is of checkpoint {last - 1}, not {last}"
+    assert (lines[0], len(lines)) == (said, 4)
 
 
 TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)

@@ -60,7 +60,7 @@ class Grid(ESOptions):
             print(json_format.dumps(results._asdict() | {"failed": trained.failed}))
         else:
             print(_words(results))
-        for name, error in trained.failed.items():
+        for name, error in (results.damaged | trained.failed).items():
             lines.say(f"{name} failed: {error}")
         return FAILED if trained.failed else 0
 

@@ -196,17 +196,20 @@ class Results(NamedTuple):
     Attributes:
       rows: those of `comparison.compare`, by the title of the environment of the test.
       incomplete: names of the runs that are not trained or not evaluated yet.
+      damaged: the error of each of them whose evaluation.json is damaged, in one line, by its name.
     """
 
     rows: dict[str, list[Row]]
     incomplete: list[str]
+    damaged: dict[str, str]
 
 
 def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
     """The results of a grid's complete runs, from the evaluations that they keep.
 
     `picture` draws them, if a run is complete: returns over the FLOPs of a step and of training. Raises
-    FileNotFoundError or ValueError, in one line, for a folder without a grid, and for a damaged file.
+    FileNotFoundError or ValueError, in one line, for a folder without a grid, and for a damaged file that is
+    no evaluation.
     """
     folder = Path(folder)
     if not (folder / FILE).is_file():
@@ -214,7 +217,12 @@ def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
     stored = _read(folder)
     tests, seeds = _tests(stored), seeds_from(FIRST_SEED, stored[TEST]["test_episodes"])
     paths = sorted(path for _, path in runs_below(folder))
-    kept = {path: [evaluation_of_last(path, test, seeds) for test in tests] for path in paths}
+    kept, damaged = {}, {}
+    for path in paths:
+        try:
+            kept[path] = [evaluation_of_last(path, test, seeds) for test in tests]
+        except ValueError as error:
+            damaged[path.name] = one_line(str(error))
     names = [str(path) for path, results in kept.items() if all(results)]
     together = policies(names)
     rows = {}
@@ -223,7 +231,7 @@ def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
         rows[test.title] = rows_of(together, {name: results[name] or {} for name in names}, {})
     if picture is not None and names:
         _draw(picture, rows, names)
-    return Results(rows, [path.name for path in paths if str(path) not in names])
+    return Results(rows, [path.name for path in paths if str(path) not in names], damaged)
 
 
 def _draw(path: Path, rows: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:

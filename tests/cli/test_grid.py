@@ -169,6 +169,22 @@ def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path):
     assert trainer.played == ["none-seed-0"] * 2
 
 
+@pytest.mark.slow
+def test_a_damaged_evaluation_hides_no_other_run(trainer, tmp_path, capsys):
+    assert run("--attention", "none", "all", "--seeds", "0") == 0
+    path = tmp_path / "runs/table/none-seed-0/evaluation.json"
+    path.write_text("{")
+    capsys.readouterr()
+    for words, code in ((("--show",), 0), ((*COMMON, "--attention", "none", "--seeds", "0"), 1)):
+        assert main(["grid", "runs/table", *words, "--json"]) == code
+        out, err = capsys.readouterr()
+        found = json.loads(out)
+        assert [row["label"] for rows in found["rows"].values() for row in rows] == ["all"]
+        assert found["incomplete"] == ["none-seed-0"]
+        assert "evaluation.json' is not JSON" in found["damaged"]["none-seed-0"]
+        assert err.splitlines()[-1] == f"none-seed-0 failed: {found['damaged']['none-seed-0']}"
+
+
 def test_a_grid_without_a_complete_run_says_so(trainer, capsys):
     trainer.ends["none-seed-0"] = 1
     assert run(*PAIR, "--picture", "table.png") == 0

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from robopolicy.experiments.comparison import rows_of, search_settings, titles
+from robopolicy.experiments.comparison import rows_of, titles
 from robopolicy.experiments.comparison_table import table
+from robopolicy.experiments.trainings import search_settings
 from robopolicy.policies.catalogue import restore
 
 KEPT = Path(__file__).parent / "stones"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from robopolicy.experiments.comparison import missing_controls, policies, search_settings
+from robopolicy.experiments.comparison import missing_controls, policies
 from robopolicy.experiments.flop_table import EXACT
 from robopolicy.experiments.runs import find_run
 from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
+from robopolicy.experiments.trainings import search_settings
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import RunFolder

@@ -14,18 +14,14 @@ from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import evaluate
-from robopolicy.experiments.learning_curves import NOT_SETTINGS, apart, leaves, training
 from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import find_run, load, played_on, task_of
 from robopolicy.experiments.statistics import FEWEST, interval, verdict
+from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
-from robopolicy.training.run_status import TRAINERS
 
 Row = dict[str, Any]
-# What may differ: the policy, which is compared, and what no training depends on.
-MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
-NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
 
 
 def runs_in(names: Sequence[str]) -> list[str]:
@@ -97,18 +93,12 @@ def policies(names: Sequence[str]) -> list[tuple[PolicyConfig, list[str]]]:
     ValueError or FileNotFoundError, in one line, for a name without a policy.
     """
     loaded = [load(name) for name in names]
-    trainings = [training(str(_place(n)[0]), dict(t.run)) for n, t in zip(names, loaded, strict=True)]
+    trainings = [training(str(_place(n)[0]), t.run) for n, t in zip(names, loaded, strict=True)]
     groups: dict[tuple[PolicyConfig, str, int], list[str]] = {}
     for name, trained, place in zip(names, loaded, apart(names, trainings), strict=True):
         settings = json.dumps(search_settings(trained.run), sort_keys=True)
         groups.setdefault((trained.config, settings, place), []).append(name)
     return [(config, group) for (config, _, _), group in groups.items()]
-
-
-def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of a training's config.json that trainings of one policy share, as text by path."""
-    own = {name: value for name, value in config.items() if name not in MAY_DIFFER}
-    return {path: value for path, value in leaves(own) if path not in NO_MATTER}
 
 
 def rows_of(

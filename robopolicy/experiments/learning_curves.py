@@ -15,10 +15,10 @@ import numpy as np
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, task_of
+from robopolicy.experiments.trainings import apart, leaves, search_settings, trainer_of, training
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import describe, restore
 from robopolicy.policies.controls import label
-from robopolicy.training import bc, es
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
 from robopolicy.training.metrics import read
 from robopolicy.training.run_status import TRAINERS
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 KINDS = {name: trainer.counter for name, trainer in TRAINERS.items()}  # the counter of each trainer's records
-MAY_CHANGE = {"es": es.MAY_CHANGE, "bc": bc.MAY_CHANGE}
 ALONG = {"es": ("generation", "episodes", "seconds", "flops"), "bc": ("step", "seconds")}
 AXES = {
     "generation": "generation",
@@ -40,7 +39,6 @@ AXES = {
 }
 FURTHEST = 1e300  # value on an axis; the axis extends beyond it
 LARGEST = sys.float_info.max
-NOT_SETTINGS = ("versions", "git", "command", "flops")  # parts of a config.json that are no settings
 
 
 class Series(NamedTuple):
@@ -102,9 +100,9 @@ class Run(NamedTuple):
         return self.config[self.kind].get("seed")
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """All settings that its curve depends on, except its seed."""
-        return _settings(self.kind, self.config)
+    def settings(self) -> dict[str, str]:
+        """All settings that its training depends on, except its seed, as text by path."""
+        return {**dict(leaves(self.config["policy"], "policy")), **search_settings(self.config)}
 
 
 class Group(NamedTuple):
@@ -164,18 +162,12 @@ def _summary(group: Group, number: int, drawn: Mapping[str, Panel]) -> dict[str,
     }
 
 
-def _trainer(config: Mapping[str, Any]) -> str | None:
-    """The one trainer that a config has settings of; None for none or several."""
-    kinds = [kind for kind in KINDS if isinstance(config.get(kind), dict)]
-    return kinds[0] if len(kinds) == 1 else None
-
-
 def logged(name: str) -> Run:
     """The log of a run. Raises FileNotFoundError or ValueError, in one line, without numbers to draw."""
     folder = RunFolder(find_run(name)[0])
     config = folder.config()
     task_of(name, config)
-    policy, kind = config.get("policy"), _trainer(config)
+    policy, kind = config.get("policy"), trainer_of(config)
     if kind is None or not isinstance(policy, dict) or "attention" not in policy:
         raise CheckpointError(f"{str(folder.config_path)!r} describes no training: this is no run")
     counter = KINDS[kind]
@@ -215,39 +207,14 @@ def all_logged(names: Sequence[str]) -> list[Run]:
     return runs
 
 
-def training(name: str, config: dict[str, Any]) -> str:
-    """All settings of a training, its seed included, but not its end; `name` for a config without a seed."""
-    kind = _trainer(config)
-    if kind is None or config[kind].get("seed") is None:
-        return name
-    return json.dumps([_settings(kind, config), config[kind]["seed"]], sort_keys=True)
-
-
-def apart(names: Sequence[str], trainings: Sequence[str]) -> list[int]:
-    """For each run, the number of runs before it with the same training: copies are no other seeds.
-
-    A line on stderr names each copy.
-    """
-    counts = []
-    for place, name in enumerate(names):
-        before = [names[n] for n in range(place) if trainings[n] == trainings[place]]
-        if before:
-            print(
-                f"{name} has the settings and the seed of {before[0]}, and stays apart",
-                file=sys.stderr,
-            )
-        counts.append(len(before))
-    return counts
-
-
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """`runs` grouped by their settings except seeds and ends, in order; no group has a seed twice."""
+    """`runs` grouped by their settings except seeds, in order; no group has a seed twice."""
     members: dict[tuple[str, int], list[Run]] = {}
     trainings = [training(run.name, run.config) for run in runs]
     for run, copies in zip(runs, apart([run.name for run in runs], trainings), strict=True):
         members.setdefault((json.dumps(run.settings, sort_keys=True), copies), []).append(run)
     together = list(members.values())
-    settings = [dict(leaves(group[0].settings)) for group in together]
+    settings = [group[0].settings for group in together]
     alike: dict[str, list[dict[str, str]]] = {}
     for group, own in zip(together, settings, strict=True):
         alike.setdefault(group[0].attention, []).append(own)
@@ -255,25 +222,6 @@ def groups(runs: Sequence[Run]) -> list[Group]:
         Group(group[0].attention + _difference(own, alike[group[0].attention], group[0]), group)
         for group, own in zip(together, settings, strict=True)
     ]
-
-
-def _settings(kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
-    settings[kind] = {n: v for n, v in settings[kind].items() if n not in ("seed", *MAY_CHANGE[kind])}
-    return settings
-
-
-def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
-    """The settings of a config as text, with their paths."""
-    if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):
-        return [(path, ", ".join(_plain(entry) for entry in tree))]
-    if not isinstance(tree, dict):
-        return [(path, _plain(tree))]
-    return [leaf for name, branch in tree.items() for leaf in leaves(branch, f"{path}/{name}".strip("/"))]
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _difference(own: dict[str, str], alike: Sequence[dict[str, str]], run: Run) -> str:

@@ -13,7 +13,8 @@ from robopolicy.costs.flops import COMPONENTS, OTHER
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.flop_table import Row as Price
 from robopolicy.experiments.flop_table import parts
-from robopolicy.experiments.learning_curves import KINDS, NOT_SETTINGS, Group, Run, leaves, panels
+from robopolicy.experiments.learning_curves import KINDS, Group, Run, panels
+from robopolicy.experiments.trainings import NOT_SETTINGS, leaves
 from robopolicy.viz.report import Card, Film, Picture, Row, Section, Table
 
 Evaluation = dict[str, Any]

@@ -56,7 +56,12 @@ def test_only_trainings_that_differ_in_nothing_but_their_seeds_are_one_policy(tm
     names.append(made_run(tmp_path / "longer", seed=2, generations=9))
     names.append(made_run(tmp_path / "hard", seed=3, environment=PAPER | {"presets": ["hard"]}))
     names.append(made_run(tmp_path / "kept", seed=4, keep_every=5))
-    assert [group for _, group in policies(names)] == [[*names[:2], names[4]], [names[2]], [names[3]]]
+    names.append(made_run(tmp_path / "again", seed=0, generations=9))  # no copy of the first
+    assert [group for _, group in policies(names)] == [
+        [*names[:2], names[4]],
+        [names[2], names[5]],
+        [names[3]],
+    ]
 
 
 def test_verdicts_are_of_policies_with_several_trainings():

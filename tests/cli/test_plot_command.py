@@ -69,8 +69,8 @@ def test_a_cloned_run_has_its_own_panels(result_of):
 
 
 def test_runs_that_differ_by_their_seeds_alone_are_one_curve(result_of, copied):
-    def longer(config):
-        config["es"] |= {"generations": 200, "stop_at": None}
+    def elsewhere(config):
+        config["es"] |= {"checkpoint_every": 7, "keep_every": 7}
         config["git"] = None
 
     def shifted(text):
@@ -78,7 +78,7 @@ def test_runs_that_differ_by_their_seeds_alone_are_one_curve(result_of, copied):
         moved = [r | {n: r[n] + 0.5 for n in ("held_out/return",) if n in r} for r in lines]
         return "".join(json.dumps(r) + "\n" for r in moved)
 
-    second = copied(ANGULAR, "second", seed=1, change=longer, log=shifted)
+    second = copied(ANGULAR, "second", seed=1, change=elsewhere, log=shifted)
     other = copied(ANGULAR, "other", change=lambda config: config["es"].update(sigma=0.1))
     curves = result_of(ANGULAR, other, second, SOFTMAX)["curves"]
     assert [curve["runs"] for curve in curves] == [[ANGULAR, second], [other], [SOFTMAX]]
@@ -90,12 +90,19 @@ def test_runs_that_differ_by_their_seeds_alone_are_one_curve(result_of, copied):
     assert ends["last"] == pytest.approx(curves[1]["series"]["held_out/return"]["last"] + 0.25)
 
 
-def test_a_copy_of_a_run_is_no_second_seed(capsys, monkeypatch, tmp_path, copied):
+def test_trainings_of_another_length_have_a_curve_of_their_own(result_of, copied):
     def longer(config):
-        config["es"] |= {"generations": 200}
+        config["es"]["generations"] = 200
 
+    runs = [copied(ANGULAR, f"longer-{seed}", seed=seed, change=longer) for seed in (0, 1)]
+    curves = result_of(ANGULAR, *runs)["curves"]
+    assert [curve["runs"] for curve in curves] == [[ANGULAR], runs]
+    assert curves[1]["label"] == "angular_hybrid(m=8, n=8) (generations 200)"
+
+
+def test_a_copy_of_a_run_is_no_second_seed(capsys, monkeypatch, tmp_path, copied):
     monkeypatch.setattr("robopolicy.viz.curves.learning_curves", lambda path, *drawn: None)
-    copy, other = copied(ANGULAR, "copy", change=longer), copied(ANGULAR, "other", seed=1)
+    copy, other = copied(ANGULAR, "copy"), copied(ANGULAR, "other", seed=1)
     assert main(["plot", ANGULAR, copy, other, "--out", str(tmp_path / "curves.svg"), "--json"]) == 0
     out, err = capsys.readouterr()
     both, alone = json.loads(out)["curves"]

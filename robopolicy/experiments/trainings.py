@@ -1,0 +1,65 @@
+"""Which trainings are alike: those that differ in nothing but their seeds belong together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robopolicy.training.run_status import TRAINERS
+
+NOT_SETTINGS = ("versions", "git", "command", "flops")  # parts of a config.json that are no settings
+# What may differ: the policy, which is compared, and what no training depends on.
+MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
+NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
+
+
+def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a training's config.json that trainings of one policy share, as text by path."""
+    own = {name: value for name, value in config.items() if name not in MAY_DIFFER}
+    return {path: value for path, value in leaves(own) if path not in NO_MATTER}
+
+
+def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
+    """The settings of a config as text, with their paths."""
+    if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):
+        return [(path, ", ".join(_plain(entry) for entry in tree))]
+    if not isinstance(tree, dict):
+        return [(path, _plain(tree))]
+    return [leaf for name, branch in tree.items() for leaf in leaves(branch, f"{path}/{name}".strip("/"))]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def trainer_of(config: Mapping[str, Any]) -> str | None:
+    """The one trainer that a config has settings of; None for none or several."""
+    kinds = [kind for kind in TRAINERS if isinstance(config.get(kind), dict)]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+def training(name: str, config: Mapping[str, Any]) -> str:
+    """All settings that a training depends on, its seed included; `name` for a config without a seed."""
+    kind = trainer_of(config)
+    if kind is None or config[kind].get("seed") is None:
+        return name
+    return json.dumps([config["policy"], search_settings(config), config[kind]["seed"]], sort_keys=True)
+
+
+def apart(names: Sequence[str], trainings: Sequence[str]) -> list[int]:
+    """For each run, the number of runs before it with the same training: copies are no other seeds.
+
+    A line on stderr names each copy.
+    """
+    counts = []
+    for place, name in enumerate(names):
+        before = [names[n] for n in range(place) if trainings[n] == trainings[place]]
+        if before:
+            print(
+                f"{name} has the settings and the seed of {before[0]}, and stays apart",
+                file=sys.stderr,
+            )
+        counts.append(len(before))
+    return counts

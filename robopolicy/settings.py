@@ -3,7 +3,7 @@
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -87,8 +87,19 @@ def _matches(value: Any, annotation: Any, from_json: bool) -> bool:
 
 def check_count(name: str, value: Any, low: int, high: int) -> None:
     """Raise ValueError unless `value` is a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
+    if not _is_count(value, low, high):
         raise ValueError(f"{name} is {shown(value)}: it must be a whole number from {low} to {high}")
+
+
+def check_counts(name: str, values: Iterable[Any], low: int, high: int) -> None:
+    """Raise ValueError, with the first wrong one, unless `values` are whole numbers from `low` to `high`."""
+    for value in values:
+        if not _is_count(value, low, high):
+            raise ValueError(f"{name} has {shown(value)}: each must be a whole number from {low} to {high}")
+
+
+def _is_count(value: Any, low: int, high: int) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and low <= int(value) <= high
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:

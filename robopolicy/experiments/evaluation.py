@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from robopolicy.envs.task import check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import Player, PlayerLike, check_match, player
-from robopolicy.settings import check_count
+from robopolicy.settings import check_count, check_counts
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.pool import LocalPool
 from robopolicy.training.rollout import Act, Episode, run_episode
@@ -42,8 +42,7 @@ def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
         numbers = ()
     if not numbers:
         raise ValueError(f"seeds is {seeds!r}: it must be one or more whole numbers")
-    for number in numbers:
-        check_count("seed", number, 0, LAST_SEED)
+    check_counts("seeds", numbers, 0, LAST_SEED)
     return tuple(map(int, numbers))
 
 

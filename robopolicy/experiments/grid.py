@@ -31,7 +31,7 @@ from robopolicy.naming import check_distinct, one_line, one_of
 from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, PLAIN_ENCODERS, from_label, label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
-from robopolicy.settings import check_count, check_fields, check_types
+from robopolicy.settings import check_count, check_counts, check_fields, check_types
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 from robopolicy.training.run_status import FINISHED, status
@@ -65,8 +65,7 @@ class GridConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for seed in self.seeds:
-            check_count("seeds", seed, 0, LAST_SEED)
+        check_counts("seeds", self.seeds, 0, LAST_SEED)
         for engine in self.test_engines:
             one_of("test_engines", engine, ENGINES)
         check_count("test_episodes", self.test_episodes, 1, LAST_SEED - FIRST_SEED)

@@ -227,6 +227,10 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
         (("--attention", "none"), "seeds is empty: a grid needs one or more"),
         (("--attention", "none", "none", "--seeds", "0"), "attention has none twice"),
         (("--attention", "none", "--seeds", "1", "1"), "seeds has 1 twice"),
+        (
+            ("--attention", "none", "--seeds", "0", "-1"),
+            "seeds has -1: each must be a whole number from 0 to",
+        ),
         (("--attention", "softmx", "--seeds", "0"), "did you mean 'softmax'?"),
         ((*PAIR, "--seed", "3"), "seed is 3: a grid takes seeds"),
         ((*PAIR, "--seeds", "2"), "--seeds is given 2 times"),

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Json
+from robopolicy.cli.options import Json, settings_of
 from robopolicy.cli.progress import Lines, TrainingProgress
 from robopolicy.cli.train_es import ESOptions
-from robopolicy.envs.registry import task_class
+from robopolicy.envs.registry import check_name, task_class
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid_results, train_grid
 from robopolicy.experiments.hooks import Hooks
@@ -49,8 +49,8 @@ class Grid(ESOptions):
     def run(self) -> int:
         """Train, evaluate, draw, print."""
         check_picture("picture", self.picture)
-        if self.show and (self.grid.attention or self.grid.seeds):
-            raise ValueError("show is True: it trains nothing, so give neither attention nor seeds")
+        if self.show:
+            self._check_shown()
         lines = Lines()
         trained = Trained([], {}, "") if self.show else self._trained(lines)
         if trained.stopped:
@@ -63,6 +63,17 @@ class Grid(ESOptions):
         for name, error in (results.damaged | trained.failed).items():
             lines.say(f"{name} failed: {error}")
         return FAILED if trained.failed else 0
+
+    def _check_shown(self) -> None:
+        """Import the module of the task. Raises ValueError, in one line, for options without effect."""
+        task = self.task if ":" in self.task else Grid.task
+        alone = Grid(folder=self.folder, task=task, show=True, picture=self.picture, json=self.json)
+        useful = {field.name: value for field, value in settings_of(alone)}
+        useless = [field.name for field, value in settings_of(self) if value != useful[field.name]]
+        if useless:
+            names = ", ".join(useless)
+            raise ValueError(f"show is True: it takes env, picture and json alone, not {names}")
+        check_name(task)
 
     def _trained(self, lines: Lines) -> Trained:
         @contextmanager

@@ -196,6 +196,7 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
     (tmp_path / "runs/table/thesis.txt").write_text("years")
     assert "exists and holds no grid" in refused("grid", "runs/table", *COMMON, *PAIR)
     assert "holds no grid.json" in refused("grid", "runs/table", "--show")
+    assert "No module named 'nowhere'" in refused("grid", "runs/table", "--show", "--env", "nowhere:X-v0")
     assert trainer.trained == []
 
 
@@ -239,7 +240,8 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
         ((*PAIR, "--population", "1"), "population is 1"),
         ((*PAIR, "--evaluator", "cloud"), "evaluator is 'cloud'"),
         ((*PAIR, "--picture", "table.jpg"), "picture is 'table.jpg'"),
-        ((*PAIR, "--show"), "show is True: it trains nothing"),
+        ((*PAIR, "--show"), "picture and json alone, not patch, attention, seeds"),
+        (("--show", "--sigma", "0.2", "--task", "bimanual-sweep"), "json alone, not task, patch, sigma"),
     ],
 )
 def test_a_bad_grid_is_refused_before_its_folder_is_made(refused, tmp_path, monkeypatch, words, said):

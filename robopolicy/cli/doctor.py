@@ -12,7 +12,7 @@ from robopolicy.doctor.findings import report
 class Doctor:
     """Check this machine: what works, what is missing, what is wrong, and how to repair it.
 
-    It checks the versions of all packages, a step of both tasks on both engines, pictures, devices of JAX, a
+    It checks the versions of all packages, a step of each task on each engine, pictures, devices of JAX, a
     shipped policy, a video, memory and disks. Extras that are not installed are no faults. Exit code 1:
     something is wrong.
 

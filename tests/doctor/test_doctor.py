@@ -136,7 +136,13 @@ def test_the_whole_report_on_this_machine(tmp_path):
     for engine in INSTALLED:
         for check in ("stepping stones", "bimanual sweep", "pictures"):
             assert found[engine, check]["state"] == "ok"
-    for what in (("jax", "devices"), ("jax", "policy"), ("ffmpeg", "video"), ("packages", "evojax")):
+    for what in (
+        ("jax", "devices"),
+        ("jax", "policy"),
+        ("jax", "stepping stones"),
+        ("ffmpeg", "video"),
+        ("packages", "evojax"),
+    ):
         assert found[what]["state"] == "ok", found[what]
 
 

@@ -44,6 +44,7 @@ from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.training.es import ESConfig
+from robopolicy.training.worlds import repeated
 from robopolicy.writing import write_atomically
 
 TASK, PRESET, PLAYER = "stepping-stones", "paper", "stepping-stones-angular-8x8"
@@ -77,7 +78,7 @@ def timed(program: Callable[..., Any], *arguments: Any, seconds: float) -> tuple
 
 def measured(batch: SteppingStonesBatch, policy: robopolicy.Policy, count: int, seconds: float) -> Json:
     """A policy step of `count` worlds, and its parts."""
-    config, act = batch.config, jax.vmap(policy.flat_act)
+    config, act, first = batch.config, jax.vmap(policy.flat_act), repeated(policy.init_state(), count)
     courses = batch.courses(range(FIRST, FIRST + min(count, 64)))
     courses = jax.tree.map(lambda leaf: leaf[jnp.arange(count) % len(leaf)], courses)
     parameters = jnp.broadcast_to(jnp.asarray(policy.parameters), (count, policy.parameters.size))
@@ -89,12 +90,13 @@ def measured(batch: SteppingStonesBatch, policy: robopolicy.Policy, count: int, 
 
     def whole(rounds: Any, courses: Any, parameters: Any, walks: Any, seen: Any) -> Any:
         def advance(_: Any, parts: Any) -> Any:
-            walks, seen = parts
-            return batch.step(courses, walks, act(parameters, seen))[:2]
+            walks, seen, state = parts
+            actions, state = act(parameters, seen, state)
+            return *batch.step(courses, walks, actions)[:2], state
 
-        return lax.fori_loop(0, rounds, advance, (walks, seen))
+        return lax.fori_loop(0, rounds, advance, (walks, seen, first))
 
-    def repeated(part: Callable[..., Any]) -> Callable[..., Any]:
+    def in_rounds(part: Callable[..., Any]) -> Callable[..., Any]:
         """Rounds of a part that moves its own state a little, so that no round can be left out."""
 
         def program(rounds: Any, state: Any, *rest: Any) -> Any:
@@ -133,16 +135,16 @@ def measured(batch: SteppingStonesBatch, policy: robopolicy.Policy, count: int, 
         return jax.vmap(one)(bodies, courses)
 
     def policy_alone(parameters: Any, seen: Any) -> Any:
-        return parameters + 1e-9 * act(parameters, seen).sum(axis=1, keepdims=True)
+        return parameters + 1e-9 * act(parameters, seen, first)[0].sum(axis=1, keepdims=True)
 
     step, about = timed(whole, courses, parameters, walks, seen, seconds=seconds)
     each = walks.each
     replans = float(table.replans.mean()) * batch.ticks  # plans in a policy step
     parts = {
-        "physics": timed(repeated(physics), each.body, courses, seconds=seconds)[0],
-        "plans": replans * timed(repeated(plans), each.body, courses, each.landings, seconds=seconds)[0],
-        "cameras": timed(repeated(cameras), each.body, courses, seconds=seconds)[0],
-        "policy": timed(repeated(policy_alone), parameters, seen, seconds=seconds)[0],
+        "physics": timed(in_rounds(physics), each.body, courses, seconds=seconds)[0],
+        "plans": replans * timed(in_rounds(plans), each.body, courses, each.landings, seconds=seconds)[0],
+        "cameras": timed(in_rounds(cameras), each.body, courses, seconds=seconds)[0],
+        "policy": timed(in_rounds(policy_alone), parameters, seen, seconds=seconds)[0],
     }
     return {
         "batch": count,

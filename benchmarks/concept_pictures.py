@@ -201,19 +201,20 @@ def ranking(path: Path) -> None:
     parameters = unflatten(trained.functions)(trained.parameters)
     act = jax.jit(trained.functions.act)
     env = make("stepping-stones", engine="mujoco")
-    observation, _ = env.reset(seed=SEED)
+    (observation, _), state = env.reset(seed=SEED), trained.init_state()
     for _ in range(STEPS):
         seen = {name: observation[name] for name in trained.functions.observation_shapes}
-        observation, *_ = env.step(np.asarray(act(parameters, trained.features, seen)))
+        action, state = act(parameters, trained.features, seen, state)
+        observation, *_ = env.step(np.asarray(action))
     env.close()
     seen = {name: observation[name] for name in trained.functions.observation_shapes}
-    head = trained.functions.attended(parameters, trained.features, seen)[0]
+    head = trained.functions.attended(parameters, trained.features, seen, state)[0]
     config = trained.config
     grid = config.grid(config.readers[0].views[0])
     draw = trained.features["draws"]["front"]
     scores = attention(config.attention).rank(draw, head.q[0], head.k[0])
     exact = attention("softmax").rank((), head.q[0], head.k[0])
-    kept = trained.functions.inspect(parameters, trained.features, seen)["kept/front_depth"]
+    kept = trained.functions.inspect(parameters, trained.features, seen, state)[0]["kept/front_depth"]
     shown = [
         ("depth, metres", seen["front_depth"], "Greys"),
         ("rank by the hybrid", np.reshape(scores, grid), "cividis"),

@@ -45,7 +45,7 @@ def main() -> int:
             policy = blank_policy(policy_config(attended, "bimanual-sweep", patch=patch, **encoder))
             parameters, features = policy.init(jax.random.key(0)), policy.init_features(jax.random.key(1))
             act = jax.jit(policy.act)
-            steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen).block_until_ready()
+            steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen, ())[0].block_until_ready()
             prices[spec] = count_step(policy).total
             steps[spec]()  # compiled now
         times = {spec: [] for spec in SPECS}

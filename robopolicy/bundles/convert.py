@@ -17,7 +17,7 @@ from jax import Array
 
 from robopolicy.bundles.onnx import ARRAYS, DESCRIPTION, PARAMETERS
 from robopolicy.bundles.outputs import OUTPUTS, Units, outputs
-from robopolicy.policies.base import normaliser_size, parameter_count, unflatten, with_normaliser
+from robopolicy.policies.base import Observation, normaliser_size, parameter_count, unflatten, with_normaliser
 from robopolicy.policies.catalogue import policy_of, restore
 
 OPSET = 21
@@ -44,7 +44,11 @@ def convert(folder: Path, out: Path) -> None:
         vectors = {name: jax.ShapeDtypeStruct((size,), jnp.float32) for name, size in sizes.items() if size}
     else:
         constant = inverse(jnp.asarray(vector))
-    compute = policy.inspect if units is None else outputs(policy, Units(**units))
+
+    def inspected(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
+        return policy.inspect(parameters, features, observation, ())[0]
+
+    compute = inspected if units is None else outputs(policy, Units(**units))
     names = [name for name in OUTPUTS if units is not None or name != "command"]
     inputs = {**vectors, **policy.observation}
 

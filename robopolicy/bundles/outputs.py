@@ -34,7 +34,8 @@ def units_of(description: Mapping[str, Any]) -> Units:
 def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observation], dict[str, Array]]:
     """(parameters, features, readings) -> `OUTPUTS` by name; pure, and can be compiled.
 
-    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` determine it.
+    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` determine it. The policy must have
+    no state.
     """
     scale = jnp.asarray(units.scale, jnp.float32)
 
@@ -43,7 +44,7 @@ def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observ
             name: jnp.clip(array, *units.clips[name]) if name in units.clips else array
             for name, array in readings.items()
         }
-        results = policy.inspect(parameters, features, clipped)
+        results, _ = policy.inspect(parameters, features, clipped, ())
         action = jnp.clip(results["action"], -1.0, 1.0)
         return {"command": action * scale, "action": action, "scores": results["scores"]}
 

@@ -23,7 +23,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from robopolicy.costs.memory import bodies, peak_bytes, traffic
-from robopolicy.policies.base import KEY, PolicyFunctions
+from robopolicy.policies.base import KEY, PolicyFunctions, state_shape
 from robopolicy.policies.policy import Policy
 
 COMPONENTS = (
@@ -128,9 +128,9 @@ def flops(policy: Policy) -> FlopCount:
 
 
 def count_step(policy: PolicyFunctions) -> FlopCount:
-    """Count one call of a policy's `act`. The count does not depend on the parameters."""
+    """Count one call of a policy's `act`, with its state. The count does not depend on the parameters."""
     shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
-    return count(policy.act, *shapes, policy.observation)
+    return count(policy.act, *shapes, policy.observation, state_shape(policy, shapes[1]))
 
 
 def check_summary(summary: Mapping[str, Any]) -> None:

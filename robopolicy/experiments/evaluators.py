@@ -174,16 +174,17 @@ class EvaluatorConfig:
         # Without a number, each device has its share at once; with one, it is that of the chunks.
         places = min(places, most if self.places else -(-most // len(devices)))
         watched, strategy = policy.functions.normalised, search.make_strategy()
-        playing = DeviceEvaluator(worlds, policy.flat_act, strategy, sizes, places, devices, watched)
+        playing = DeviceEvaluator(
+            worlds, policy.flat_act, policy.init_state(), strategy, sizes, places, devices, watched
+        )
         playing.prepare(policy.parameters.size)
         return playing
 
     def _lock_step(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
         places = min(self._in_lock_step, episodes)
         workers = min(self.workers, places)
-        return LockStep(
-            environments, policy.flat_act, workers, places, self.deadline, policy.functions.normalised
-        )
+        watched, first_state = policy.functions.normalised, policy.init_state()
+        return LockStep(environments, policy.flat_act, first_state, workers, places, self.deadline, watched)
 
     @property
     def _in_lock_step(self) -> int:

@@ -17,6 +17,7 @@ from robopolicy.envs.task import check_ending, is_depth, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import PlayerLike, check_match, player
 from robopolicy.policies.base import unflatten
+from robopolicy.policies.policy import Policy
 from robopolicy.training.rollout import Episode, Playing, Step
 from robopolicy.viz import overlay
 from robopolicy.viz.overlay import Picture
@@ -45,7 +46,7 @@ class FilmedEpisode:
         self.player = player(who, environment.task)
         self.size = size
         policy = self.player.policy
-        self._look = _looking(policy)
+        self._looking = _looking(policy)
         self.flops = None if policy is None else count_step(policy.functions).total
         self.title = Path(self.player.name).name
         if policy is not None:
@@ -70,7 +71,7 @@ class FilmedEpisode:
         if ticks and self.task.ticks > 1:
             self.pictures_a_step = self.task.ticks
             self.task.on_tick = lambda: self._ticks.append(self._drawn(self._playing.observation))
-        self._act = self.player.act_in(self.env, seed)
+        self._act, self._look = self.player.act_in(self.env, seed), self._looking()
         self._level = self.task.reference_images()
 
     def advance(self, log: Recording | None) -> list[Picture]:
@@ -170,21 +171,35 @@ class FilmedEpisode:
         }
 
 
-def _looking(trained: Any) -> Callable[[Any], Shown]:
-    """observation -> the pixels that attention keeps, `kept/CAMERA` [H, W], and tokens' ranks by image."""
-    if trained is None:
-        return lambda observation: {}
-    policy, features = trained.functions, trained.features
-    tree = unflatten(policy)(trained.parameters)
+def _looking(trained: Policy | None) -> Callable[[], Callable[[Any], Shown]]:
+    """Begins an episode of observation -> pixels that attention keeps, `kept/CAMERA` [H, W], and ranks.
 
-    def look(observation: Any) -> Shown:
-        ranked = policy.ranked(tree, features, observation)
-        arrays = policy.inspect(tree, features, observation) if ranked else {}
-        return {**{name: array for name, array in arrays.items() if name.startswith("kept/")}, **ranked}
+    Ranks are those of tokens by image. The state of a policy goes from call to call as it does in the player.
+    """
+    if trained is None:
+        return lambda: lambda observation: {}
+    policy, features = trained.functions, trained.features
+    tree, names = unflatten(policy)(trained.parameters), policy.observation_shapes
+
+    def look(observation: Any, state: Any) -> tuple[Shown, Any]:
+        ranked = policy.ranked(tree, features, observation, state)
+        arrays, state = policy.inspect(tree, features, observation, state)
+        kept = {name: array for name, array in arrays.items() if ranked and name.startswith("kept/")}
+        return {**kept, **ranked}, state
 
     compiled = jax.jit(look)
-    names = policy.observation_shapes
-    return lambda observation: jax.device_get(compiled({name: observation[name] for name in names}))
+
+    def begin() -> Callable[[Any], Shown]:
+        state = trained.init_state()
+
+        def looked(observation: Any) -> Shown:
+            nonlocal state
+            shown, state = compiled({name: observation[name] for name in names}, state)
+            return jax.device_get(shown)
+
+        return looked
+
+    return begin
 
 
 def _attended(

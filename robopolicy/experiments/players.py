@@ -30,7 +30,7 @@ class Player(NamedTuple):
       act_in: (environment, seed of the episode) -> observation -> action.
       shapes: of the observations that it reads, by name; None if unknown.
       policy: its policy; None for a baseline or a function.
-      graph: converts its policy to the ONNX graph by which it acts, once.
+      graph: converts its policy to the ONNX graph by which it acts, once; None without one.
     """
 
     name: str
@@ -61,8 +61,8 @@ def check_match(policy: Policy | None, task: Task, name: str) -> None:
 def player(who: PlayerLike, task: str) -> Player:
     """The player `who`, or the player with this name, on a task.
 
-    A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or
-    FileNotFoundError, in one line, for other values.
+    A policy acts by its ONNX graph; its first action converts it, which takes seconds. One with a state acts
+    by JAX. Raises ValueError or FileNotFoundError, in one line, for other values.
     """
     if isinstance(who, str):
         privileged = task_class(task).players
@@ -80,6 +80,10 @@ def player(who: PlayerLike, task: str) -> Player:
 
 
 def _policy_player(policy: Policy, name: str) -> Player:
+    shapes = policy.functions.observation_shapes
+    if policy.has_state:  # which graphs do not hold
+        return Player(name, lambda env, seed: _remembering(policy), shapes, policy)
+
     @cache
     def graph() -> bytes:
         with scratch() as folder:
@@ -91,7 +95,19 @@ def _policy_player(policy: Policy, name: str) -> Player:
     def act() -> Act:
         return OnnxPolicy(graph())
 
-    return Player(name, lambda env, seed: act(), policy.functions.observation_shapes, policy, graph)
+    return Player(name, lambda env, seed: act(), shapes, policy, graph)
+
+
+def _remembering(policy: Policy) -> Act:
+    """The actions of a policy with a state in one episode, to be called once for each step."""
+    state = policy.init_state()
+
+    def act(observation: Any) -> Any:
+        nonlocal state
+        action, state = policy.step(observation, state)
+        return action
+
+    return act
 
 
 def _checked(name: str, act: Act, env: gymnasium.Env[Any, Any]) -> Act:

@@ -25,18 +25,19 @@ def recorded_heads(trained: Policy, task: str, *, frames: int, seed: int, engine
     env = Environment.of(Environment(task, engine)).showing(trained.functions.observation_shapes).make()
     result: list[Head] = []
     try:
-        playing, steps, recorded = Playing(env, seed), 0, 0
+        playing, state, steps, recorded = Playing(env, seed), trained.init_state(), 0, 0
         while recorded < frames:
             observation = {n: playing.observation[n] for n in trained.functions.observation_shapes}
             if steps % APART == 0:
-                heads = jax.device_get(attended(parameters, trained.features, observation))
+                heads = jax.device_get(attended(parameters, trained.features, observation, state))
                 result += [(q, k) for head in heads for q, k in zip(head.q, head.k, strict=True)]
                 recorded += 1
-            _, episode = playing.step(np.asarray(act(parameters, trained.features, observation)))
+            action, state = act(parameters, trained.features, observation, state)
+            _, episode = playing.step(np.asarray(action))
             steps += 1
             if episode is not None or (recorded % EACH == 0 and steps % APART == 0):
                 seed += 1
-                playing = Playing(env, seed)
+                playing, state = Playing(env, seed), trained.init_state()
     finally:
         env.close()
     return result

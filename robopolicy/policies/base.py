@@ -22,36 +22,49 @@ class Heads(NamedTuple):
     k: Array
 
 
+def stateless(features: Any) -> Any:
+    """The empty state of a policy without one."""
+    return ()
+
+
 class PolicyFunctions(NamedTuple):
     """The pure functions of a policy; all of them can be compiled.
+
+    A state is a pytree of arrays, such as the memory of a recurrent policy. An episode begins with that of
+    `init_state`, and each step takes the state that the step before it returned. Its shapes and dtypes stay
+    the same. A policy without state has the empty one, `()`, and returns it unchanged.
 
     Attributes:
       init: key -> parameters, a pytree that training changes.
       init_features: key -> features, a pytree of constants and random projections that stay the same.
-      act: (parameters, features, observation) -> action [A] in [-1, 1].
-      inspect: (parameters, features, observation) -> by name: `action`, the `scores` that determine it, and
-        `kept/CAMERA`, the pixels [H, W] of each camera that the attention keeps.
-      attended: (parameters, features, observation) -> queries and keys of all heads, in order of computation;
-        () for a policy without attention.
-      ranked: (parameters, features, observation) -> for each image, how much its tokens are attended to,
-        [rows, columns]: `Attention.rank` with mean 1, averaged over heads; {} for a policy without attention.
+      act: (parameters, features, observation, state) -> action [A] in [-1, 1], and the next state.
+      inspect: (parameters, features, observation, state) -> results by name, and the next state. The results
+        are `action`, the `scores` that determine it, and `kept/CAMERA`, the pixels [H, W] of each camera that
+        the attention keeps.
+      attended: (parameters, features, observation, state) -> queries and keys of all heads, in order of
+        computation; () for a policy without attention.
+      ranked: (parameters, features, observation, state) -> for each image, how much its tokens are attended
+        to, [rows, columns]: `Attention.rank` with mean 1, averaged over heads; {} for a policy without
+        attention.
       observation_shapes: shape of each observation, by name.
       action_size: A.
       normalised: names of the vectors that running statistics normalise, which training updates:
         features["normaliser"][name] holds their `shift` and `scale`.
       observation_dtypes: dtypes of those observations that are not float32.
+      init_state: features -> the state in which an episode begins.
     """
 
     init: Callable[[Array], Any]
     init_features: Callable[[Array], Any]
-    act: Callable[[Any, Any, Observation], Array]
-    inspect: Callable[[Any, Any, Observation], dict[str, Array]]
-    attended: Callable[[Any, Any, Observation], tuple[Heads, ...]]
-    ranked: Callable[[Any, Any, Observation], dict[str, Array]]
+    act: Callable[[Any, Any, Observation, Any], tuple[Array, Any]]
+    inspect: Callable[[Any, Any, Observation, Any], tuple[dict[str, Array], Any]]
+    attended: Callable[[Any, Any, Observation, Any], tuple[Heads, ...]]
+    ranked: Callable[[Any, Any, Observation, Any], dict[str, Array]]
     observation_shapes: dict[str, tuple[int, ...]]
     action_size: int
     normalised: tuple[str, ...] = ()
     observation_dtypes: Mapping[str, str] = MappingProxyType({})
+    init_state: Callable[[Any], Any] = stateless
 
     @property
     def observation(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -148,6 +161,14 @@ def leaves_by_path(tree: Any) -> dict[str, Any]:
 def parameter_shapes(policy: PolicyFunctions) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter by its path, in the order of the flat vector."""
     return {path: leaf.shape for path, leaf in leaves_by_path(jax.eval_shape(policy.init, KEY)).items()}
+
+
+def state_shape(policy: PolicyFunctions, features: Any) -> Any:
+    """Shapes and dtypes of the state, a pytree without leaves for a policy without state.
+
+    `features` may be shapes, too.
+    """
+    return jax.eval_shape(policy.init_state, features)
 
 
 def parameter_count(policy: PolicyFunctions) -> int:

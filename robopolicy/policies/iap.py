@@ -88,7 +88,9 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         with jax.named_scope("projections"):
             return asked(config, reader, choice, weights.question, observation, shown), shown
 
-    def inspect(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
+    def inspect(
+        parameters: Any, features: Any, observation: Observation, state: Any
+    ) -> tuple[dict[str, Array], Any]:
         model, pixels = nnx.merge(graph, parameters), pixels_of(features, observation)
         entries = _entries(config, features, observation)
         scores: list[Array] = []
@@ -139,12 +141,13 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             if negated:
                 action = action * signs
         blind = {f"kept/{name}": jnp.zeros(c.shape[:2], bool) for name, c in cameras.items()}
-        return {"action": action, "scores": every, **(kept if config.sees else blind)}
+        return {"action": action, "scores": every, **(kept if config.sees else blind)}, state
 
-    def act(parameters: Any, features: Any, observation: Observation) -> Array:
-        return inspect(parameters, features, observation)["action"]
+    def act(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Array, Any]:
+        results, state = inspect(parameters, features, observation, state)
+        return results["action"], state
 
-    def attended(parameters: Any, features: Any, observation: Observation) -> tuple[Heads, ...]:
+    def attended(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Heads, ...]:
         model, pixels = nnx.merge(graph, parameters), pixels_of(features, observation)
         heads = []
         for reader, view in looks:
@@ -152,8 +155,8 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             heads.append(Heads(q[None], k[None]))
         return tuple(heads)
 
-    def ranked(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
-        heads, rankings = attended(parameters, features, observation), dict[str, list[Array]]()
+    def ranked(parameters: Any, features: Any, observation: Observation, state: Any) -> dict[str, Array]:
+        heads, rankings = attended(parameters, features, observation, state), dict[str, list[Array]]()
         for (reader, view), (q, k) in zip(looks, heads, strict=True):
             ranking = attention(config.attention).rank(features["draws"][reader.name], q[0], k[0])
             rankings.setdefault(view.camera, []).append(ranking.reshape(config.grid(view)))

@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.naming import shown
-from robopolicy.policies.base import PolicyFunctions, flatten, parameter_count, unflatten, with_normaliser
+from robopolicy.policies.base import (
+    PolicyFunctions,
+    flatten,
+    leaves_by_path,
+    parameter_count,
+    state_shape,
+    unflatten,
+    with_normaliser,
+)
 from robopolicy.policies.catalogue import KINDS, PolicyConfig, functions_of, kind_of
 from robopolicy.settings import check_array, check_count
 
@@ -81,28 +89,53 @@ class Policy:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
-    def flat_act(self) -> Callable[..., jax.Array]:
-        """A pure function of parameters [P], an observation and, if it normalises, a normaliser [2K]."""
+    def flat_act(self) -> Callable[..., tuple[jax.Array, Any]]:
+        """A pure function (parameters [P], observation, state, normaliser) -> action [A], next state.
+
+        The normaliser [2K] is for a policy that normalises; without it, the statistics are its own.
+        """
         return partial(self.flat_act_with, self.features)
 
     def flat_act_with(
-        self, features: Any, vector: jax.Array, observation: Any, normaliser: Any = None
-    ) -> jax.Array:
+        self, features: Any, vector: jax.Array, observation: Any, state: Any, normaliser: Any = None
+    ) -> tuple[jax.Array, Any]:
         """`flat_act` with other features: a program that takes them as an argument fits every draw."""
         functions = self.functions
         frozen = with_normaliser(functions, features, normaliser)
-        return functions.act(unflatten(functions)(vector), frozen, observation)
+        return functions.act(unflatten(functions)(vector), frozen, observation, state)
+
+    def init_state(self) -> Any:
+        """The state in which an episode begins: a pytree of arrays, `()` for a policy without state."""
+        return self.functions.init_state(self.features)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether its actions depend on earlier observations, by a state that goes from step to step."""
+        return bool(jax.tree.leaves(self._state_shape))
+
+    def step(self, observation: Observed, state: Any) -> tuple[NDArray[np.float32], Any]:
+        """The action [A] in [-1, 1] for one observation and a state, and the next state.
+
+        An episode begins with the state of `init_state`. The first call compiles. Raises ValueError for an
+        observation that lacks an array, or has one of another shape or dtype, and for another policy's state.
+        """
+        arguments = self._tree, self.features, self._read(observation), self._checked(state)
+        action, state = self._compiled_act(*arguments)
+        return np.asarray(action), state
 
     def act(self, observation: Observed) -> NDArray[np.float32]:
-        """The action [A] in [-1, 1] for one observation. The first call compiles.
+        """The action [A] in [-1, 1] of a policy without state for one observation. The first call compiles.
 
-        Raises ValueError for an observation that lacks an array, or has one of another shape or dtype.
+        Raises ValueError for a policy with a state, and for an observation as `step`.
         """
-        return np.asarray(self._compiled_act(self._tree, self.features, self._read(observation)))
+        if self.has_state:
+            raise ValueError(f"policy {self.name!r} has a state: step takes it and returns the next one")
+        return self.step(observation, self.init_state())[0]
 
-    def inspect(self, observation: Observed) -> dict[str, NDArray[Any]]:
-        """The results of `PolicyFunctions.inspect` for one observation. Raises as `act`."""
-        results = self._compiled_inspect(self._tree, self.features, self._read(observation))
+    def inspect(self, observation: Observed, state: Any = ()) -> dict[str, NDArray[Any]]:
+        """The results of `PolicyFunctions.inspect` for one observation and a state. Raises as `step`."""
+        arguments = self._tree, self.features, self._read(observation), self._checked(state)
+        results, _ = self._compiled_inspect(*arguments)
         return {name: np.asarray(array) for name, array in results.items()}
 
     @cached_property
@@ -116,6 +149,20 @@ class Policy:
     @cached_property
     def _compiled_inspect(self) -> Any:
         return jax.jit(self.functions.inspect)
+
+    @cached_property
+    def _state_shape(self) -> Any:
+        return state_shape(self.functions, self.features)
+
+    def _checked(self, state: Any) -> Any:
+        """`state`, whose arrays must be those of this policy's."""
+        wanted = self._state_shape
+        structure: Any = jax.tree.structure(state)
+        if structure != jax.tree.structure(wanted):
+            raise ValueError(f"state is no state of policy {self.name!r}: init_state returns the first one")
+        for array, (path, leaf) in zip(jax.tree.leaves(state), leaves_by_path(wanted).items(), strict=True):
+            check_array(f"state {path}".strip(), array, leaf.shape, leaf.dtype)
+        return state
 
     def _read(self, observation: Observed) -> dict[str, NDArray[Any]]:
         """The arrays that the policy reads of an observation, which may hold more."""

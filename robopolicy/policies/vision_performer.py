@@ -196,17 +196,20 @@ def vision_performer(
             both = side_by_side(vectors) if vectors else None
         return model.encode(observation, both, see)
 
-    def inspect(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
+    def inspect(
+        parameters: Any, features: Any, observation: Observation, state: Any
+    ) -> tuple[dict[str, Array], Any]:
         model = merged(parameters, features)
         encoding = encode(model, features, observation)
         low, high = features["statistics"]["action_low"], features["statistics"]["action_high"]
         with jax.named_scope("head"):
             chosen, scores = head.choose(model.head, features["search"], encoding)
             action = jnp.clip(low + (chosen + 1.0) * (0.5 * (high - low)), -1.0, 1.0)
-        return {"action": action, "scores": scores}
+        return {"action": action, "scores": scores}, state
 
-    def act(parameters: Any, features: Any, observation: Observation) -> Array:
-        return inspect(parameters, features, observation)["action"]
+    def act(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Array, Any]:
+        results, state = inspect(parameters, features, observation, state)
+        return results["action"], state
 
     def loss(
         parameters: Any, features: Any, observation: Observation, action: Array, key: Array, negatives: int
@@ -228,8 +231,8 @@ def vision_performer(
         init_features,
         act,
         inspect,
-        lambda parameters, features, observation: merged(parameters, features).heads(observation),
-        lambda parameters, features, observation: merged(parameters, features).ranked(observation),
+        lambda parameters, features, observation, state: merged(parameters, features).heads(observation),
+        lambda parameters, features, observation, state: merged(parameters, features).ranked(observation),
         {**shapes, **{vector.name: (vector.size,) for vector in config.vectors}},
         config.actions,
         observation_dtypes=dict.fromkeys(shapes, "uint8"),

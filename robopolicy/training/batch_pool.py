@@ -37,12 +37,13 @@ class _Player:
         began, first = time.monotonic(), tasks[0]
         if first.environment not in self._programs:
             worlds = self._makers[first.environment]()
-            watched = self._policy.functions.normalised
+            functions = self._policy.functions
             normalises = first.normaliser is not None
 
             def play(features: Any, *arguments: Any) -> Played:
                 act = partial(self._policy.flat_act_with, features)
-                return player(worlds, act, watched, normalises)(*arguments)
+                state = functions.init_state(features)
+                return player(worlds, act, state, functions.normalised, normalises)(*arguments)
 
             # Features are an argument, so that what JAX has compiled serves every seed of a policy.
             self._programs[first.environment] = worlds, jax.jit(play)

@@ -75,7 +75,7 @@ class Descent:
         self._features = jax.device_put(features, self._everywhere)
         self._step = jax.jit(self._stepped, donate_argnums=0)
         self._losses = jax.jit(self._part_loss)
-        self._act = jax.jit(jax.vmap(learner.policy.act, in_axes=(None, None, 0)))
+        self._act = jax.jit(jax.vmap(learner.policy.act, in_axes=(None, None, 0, None)))
         self._layers = jax.jit(jax.vmap(learner.layers, in_axes=(None, None, 0)))
         self._gradient = jax.jit(jax.grad(self._part_loss))
 
@@ -104,7 +104,8 @@ class Descent:
 
     def actions(self, parameters: Any, batch: Batch) -> Array:
         """Actions [B, A] of the policy."""
-        return self._act(parameters, self._features, batch.observation)
+        actions, _ = self._act(parameters, self._features, batch.observation, ())
+        return actions
 
     def complaint(self, parameters: Any, batch: Batch, number: int) -> str:
         """The first layer or gradient of step `number` that is not finite, in words."""

@@ -224,7 +224,8 @@ class DeviceEvaluator:
     def __init__(
         self,
         worlds: Mapping[str, Worlds],
-        act: Callable[..., Array],
+        act: Callable[..., tuple[Array, Any]],
+        first_state: Any,
         strategy: Strategy,
         sizes: Sequence[Sizes],
         places: int,
@@ -235,8 +236,9 @@ class DeviceEvaluator:
 
         Args:
           worlds: the environments by label, in the order of a curriculum; the last one is the target.
-          act: pure function (parameters [P], observation) -> action [A]; if observations are `watched`, it
-            takes a normaliser [2K], too.
+          act: pure function (parameters [P], observation, state) -> action [A], next state; if observations
+            are `watched`, it takes a normaliser [2K], too.
+          first_state: the state in which every episode begins, a pytree of arrays; `()` without one.
           strategy: the evolution strategy, compiled together with the episodes.
           sizes: what each environment's program is compiled for.
           places: environments that a device advances at the same time, which bounds its memory.
@@ -247,7 +249,7 @@ class DeviceEvaluator:
         mesh = Mesh(np.array(self._devices), (AXIS,))
         self._worlds, self._strategy, self._watched = tuple(worlds.values()), strategy, watched
         self._programs = [
-            _Program(one, player(one, act, watched, bool(watched)), strategy, size, places, mesh)
+            _Program(one, player(one, act, first_state, watched, bool(watched)), strategy, size, places, mesh)
             for one, size in zip(self._worlds, sizes, strict=True)
         ]
 

@@ -13,7 +13,7 @@ from flax import struct
 from jax import Array
 
 from robopolicy.policies.policy import Policy
-from robopolicy.training.worlds import Worlds
+from robopolicy.training.worlds import Worlds, repeated
 
 DIVERGED = -1e6
 
@@ -29,6 +29,13 @@ class WorldsState(TaskState):
     others: Mapping[str, Array]
     courses: Any
     worlds: Any
+
+
+@struct.dataclass
+class WorldsPolicyState(PolicyState):
+    """Keys that EvoJAX gives [N, 2], and the policy's state in each of N episodes."""
+
+    state: Any
 
 
 class WorldsTask(VectorizedTask):
@@ -91,9 +98,16 @@ class WorldsNetwork(PolicyNetwork):
     def __init__(self, policy: Policy, vector: str) -> None:
         self.num_params = policy.parameters.size
         self._act, self._vector = jax.vmap(policy.flat_act), vector
+        self._first_state = policy.init_state()
+
+    def reset(self, states: WorldsState) -> WorldsPolicyState:
+        """The policy's states in which the episodes of `states` begin."""
+        return WorldsPolicyState(super().reset(states).keys, repeated(self._first_state, len(states.obs)))
 
     def get_actions(
-        self, t_states: WorldsState, params: Array, p_states: PolicyState
-    ) -> tuple[Array, PolicyState]:
-        """The actions [N, A] of parameters [N, P]."""
-        return self._act(params, {self._vector: t_states.obs, **t_states.others}), p_states
+        self, t_states: WorldsState, params: Array, p_states: WorldsPolicyState
+    ) -> tuple[Array, WorldsPolicyState]:
+        """The actions [N, A] of parameters [N, P], and the next states of the policy."""
+        observation = {self._vector: t_states.obs, **t_states.others}
+        actions, state = self._act(params, observation, p_states.state)
+        return actions, p_states.replace(state=state)

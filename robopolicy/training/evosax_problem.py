@@ -30,7 +30,7 @@ class WorldsProblem(Problem):
                 f"episodes is {episodes}: it must be from 1 to {len(seeds)}, the number of seeds"
             )
         self._courses, self._size = worlds.courses(seeds), policy.parameters.size
-        self._play = player(worlds, policy.flat_act, (), False)
+        self._play = player(worlds, policy.flat_act, policy.init_state(), (), False)
         self._count, self._episodes = len(seeds), episodes
 
     @partial(jax.jit, static_argnames=("self",))

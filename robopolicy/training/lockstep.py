@@ -21,8 +21,9 @@ from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.pool import Processes
 from robopolicy.training.rollout import Episode, Playing
 from robopolicy.training.worker import EnvironmentSpec, Task, answer_all, error_line
+from robopolicy.training.worlds import repeated
 
-Act = Callable[..., Array]
+Act = Callable[..., tuple[Array, Any]]
 Observation = Mapping[str, NDArray[np.float32]]
 
 
@@ -81,13 +82,14 @@ def serve_steps(
 class _Batch:
     """Places that advance together; process p % workers holds the environment of place p."""
 
-    def __init__(self, processes: Processes, act: Act, places: int) -> None:
+    def __init__(self, processes: Processes, act: Act, first_state: Any, places: int) -> None:
         self._processes, self._places = processes, places
         self._act = jax.jit(
-            lambda parameters, batch, *normaliser: jax.vmap(lambda p, o: act(p, o, *normaliser))(
-                parameters, batch
-            )
+            lambda parameters, batch, states, *normaliser: jax.vmap(
+                lambda p, o, s: act(p, o, s, *normaliser)
+            )(parameters, batch, states)
         )
+        self._first_states = self._states = repeated(first_state, places)
         self._parameters: NDArray[np.float32] | None = None
         self._normaliser: NDArray[np.float32] | None = None
         self._on_device: Array | None = None
@@ -110,6 +112,8 @@ class _Batch:
     def finished(self) -> list[tuple[int, Episode | str]]:
         """Advance every place by one step."""
         orders: dict[int, Any] = {**self._orders, **self._actions()}
+        if self._orders:
+            self._begin_states()  # after the actions, whose call moves the states of idle places, too
         self._orders = {}
         answers: list[tuple[int, Episode | str]] = []
         for place, answer in self._exchange(orders).items():
@@ -131,8 +135,18 @@ class _Batch:
         rows = [self._observations.get(place, filler) for place in range(self._places)]
         batch = {name: np.stack([row[name] for row in rows]) for name in filler}
         normaliser = () if self._normaliser is None else (self._normaliser,)
-        actions = np.asarray(self._act(self._on_device, batch, *normaliser))
+        actions, self._states = self._act(self._on_device, batch, self._states, *normaliser)
+        actions = np.asarray(actions)
         return {place: actions[place] for place in self._observations}
+
+    def _begin_states(self) -> None:
+        """Give the places whose episode begins the policy's first state."""
+        begins = np.isin(np.arange(self._places), list(self._orders))
+
+        def chosen(first: Array, now: Array) -> Array:
+            return jnp.where(begins.reshape(-1, *[1] * (now.ndim - 1)), first, now)
+
+        self._states = jax.tree.map(chosen, self._first_states, self._states)
 
     def _exchange(self, orders: dict[int, Any]) -> dict[int, Any]:
         """The processes' answers to the orders; a process that fails loses all its episodes."""
@@ -167,6 +181,7 @@ class LockStep(Evaluator):
         self,
         environments: Sequence[EnvironmentSpec],
         act: Act,
+        first_state: Any,
         workers: int,
         places: int,
         deadline: float = DEADLINE,
@@ -176,8 +191,9 @@ class LockStep(Evaluator):
 
         Args:
           environments: the environments that they play.
-          act: pure function (parameters [P], observation) -> action [A], compiled for `places` at once. In
-            evaluations with a normaliser [2K], that is the third argument.
+          act: pure function (parameters [P], observation, state) -> action [A], next state, compiled for
+            `places` at once. In evaluations with a normaliser [2K], that is the fourth argument.
+          first_state: the state in which every episode begins, a pytree of arrays; `()` without one.
           workers: number of processes that share the environments.
           places: number of environments, and of episodes in progress.
           deadline: seconds for one step of a process's environments.
@@ -189,4 +205,4 @@ class LockStep(Evaluator):
         if places < 1:
             raise ValueError(f"places is {places}: it must be 1 or more")
         processes = Processes(serve_steps, (tuple(environments), watched), workers, deadline)
-        super().__init__([spec.label for spec in environments], _Batch(processes, act, places))
+        super().__init__([spec.label for spec in environments], _Batch(processes, act, first_state, places))

@@ -50,36 +50,55 @@ class Played(NamedTuple):
 
 
 def player(
-    worlds: Worlds, act: Callable[..., Array], watched: tuple[str, ...], normalises: bool
+    worlds: Worlds,
+    act: Callable[..., tuple[Array, Any]],
+    first_state: Any,
+    watched: tuple[str, ...],
+    normalises: bool,
 ) -> Callable[..., Played]:
-    """(parameters [B, P], courses, normaliser) -> B episodes, which end when the last one does."""
+    """(parameters [B, P], courses, normaliser) -> B episodes, which end when the last one does.
+
+    Args:
+      worlds: the environment.
+      act: pure function (parameters [P], observation, state) -> action [A], next state; if it `normalises`,
+        it takes a normaliser [2K], too.
+      first_state: the state in which every episode begins, a pytree of arrays.
+      watched: vector observations whose sums and squares are part of the episodes.
+      normalises: whether `act` takes a normaliser.
+    """
 
     def play(parameters: Array, courses: Any, normaliser: Array) -> Played:
         extra = (normaliser,) if normalises else ()
 
         def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            state, seen, is_over, played = carry
-            actions = jax.vmap(lambda p, o: act(p, o, *extra))(parameters, seen)
+            world, state, seen, is_over, played = carry
+            actions, state = jax.vmap(lambda p, o, s: act(p, o, s, *extra))(parameters, seen, state)
             runs = ~is_over
             watching = {name: jnp.where(runs[:, None], seen[name], 0.0) for name in watched}
-            state, seen, rewards, is_over = worlds.step(courses, state, actions)
+            world, seen, rewards, is_over = worlds.step(courses, world, actions)
             played = played._replace(
                 total=played.total + jnp.where(runs, rewards, 0.0),
                 steps=played.steps + runs,
                 sums={name: played.sums[name] + rows for name, rows in watching.items()},
                 squares={name: played.squares[name] + rows**2 for name, rows in watching.items()},
             )
-            return state, seen, is_over, played
+            return world, state, seen, is_over, played
 
-        state, seen = worlds.reset(courses)
+        world, seen = worlds.reset(courses)
         count = len(parameters)
+        state = repeated(first_state, count)
         zeros = {name: jnp.zeros_like(seen[name]) for name in watched}
         begun = Played(jnp.zeros(count), jnp.zeros(count, jnp.int32), {}, zeros, dict(zeros))
-        carry = state, seen, jnp.zeros(count, bool), begun
-        state, _, _, played = lax.while_loop(lambda parts: ~parts[2].all(), advance, carry)
-        return played._replace(outcomes=worlds.outcomes(state))
+        carry = world, state, seen, jnp.zeros(count, bool), begun
+        world, *_, played = lax.while_loop(lambda parts: ~parts[3].all(), advance, carry)
+        return played._replace(outcomes=worlds.outcomes(world))
 
     return play
+
+
+def repeated(state: Any, count: int) -> Any:
+    """A policy's state for each of `count` episodes: every array with that leading axis."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), state)
 
 
 def episodes_of(played: Played, causes: Sequence[str], seconds: float) -> list[Episode]:

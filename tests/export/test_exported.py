@@ -47,7 +47,7 @@ def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(expor
     scale = [0.15] * 4 if task == "stepping-stones" else [*[0.04] * 3, *[0.2] * 3] * 2
     commands = []
     for observation, recorded in read_golden(open_bundle(folder)):
-        action = np.asarray(act(tree, trained.features, observation))
+        action = np.asarray(act(tree, trained.features, observation, ())[0])
         commands.append(policy.act(observation))
         np.testing.assert_allclose(commands[-1], np.array(scale) * action, atol=1e-5)
         np.testing.assert_allclose(recorded["command"], np.array(scale) * action, atol=1e-5)

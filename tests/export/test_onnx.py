@@ -35,7 +35,7 @@ def pairs(policy, parameters, features, observations):
     """Every observation, and what the JAX policy makes of it."""
     inspect, tree = jax.jit(policy.inspect), unflatten(policy)(parameters)
     for observation in observations:
-        seen = inspect(tree, features, observation)
+        seen, _ = inspect(tree, features, observation, ())
         yield observation, {name: np.asarray(seen[name]) for name in ("action", "scores")}
 
 

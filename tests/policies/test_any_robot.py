@@ -151,9 +151,9 @@ def test_a_camera_that_two_readers_read_shows_what_either_keeps():
     assert 38 <= kept[0] <= 76  # of 96 pixels, 40% by each reader
     assert kept[1] == 10
     tree = unflatten(policy.functions)(policy.parameters)
-    ranked = jax.jit(policy.functions.ranked)(tree, policy.features, of_sides())
+    ranked = jax.jit(policy.functions.ranked)(tree, policy.features, of_sides(), ())
     assert {name: rank.shape for name, rank in ranked.items()} == {"colours": (8, 12), "depths": (6, 4)}
-    assert len(jax.eval_shape(policy.functions.attended, tree, policy.features, of_sides())) == 3
+    assert len(jax.eval_shape(policy.functions.attended, tree, policy.features, of_sides(), ())) == 3
 
 
 def test_a_policy_may_read_images_alone_or_vectors_alone():
@@ -184,7 +184,7 @@ def test_the_exported_graph_equals_the_policy(config, tmp_path):
 def test_the_default_policy_learns_to_point_at_what_it_sees():
     config = default_iap("positive(m=8)", {"camera": (16, 16, 3)}, ("across", "down"))
     policy = Policy.create(config, {})
-    act, inverse = jax.vmap(policy.functions.act, in_axes=(None, None, 0)), unflatten(policy.functions)
+    act, inverse = jax.vmap(policy.functions.act, in_axes=(None, None, 0, None)), unflatten(policy.functions)
     rng = np.random.default_rng(0)
     places = rng.integers(0, 13, (256, 2))
     images = np.zeros((256, 16, 16, 3), np.uint8)
@@ -193,7 +193,8 @@ def test_the_default_policy_learns_to_point_at_what_it_sees():
     wanted = places[:, ::-1] / 6.0 - 1.0
 
     def loss(vector):
-        return jnp.mean((act(inverse(vector), policy.features, {"camera": images}) - wanted) ** 2)
+        actions, _ = act(inverse(vector), policy.features, {"camera": images}, ())
+        return jnp.mean((actions - wanted) ** 2)
 
     vector, optimiser = jnp.asarray(policy.parameters), optax.adam(0.02)
     state, slope = optimiser.init(vector), jax.jit(jax.value_and_grad(loss))

@@ -71,11 +71,11 @@ def test_controls_cost_less_than_what_they_are_compared_with(task):
 def test_a_control_attends_to_nothing_and_sees_what_its_name_says(config):
     policy, parameters, features, observation = made(config)
     tree = unflatten(policy)(parameters)
-    assert policy.attended(tree, features, observation(0)) == ()
-    assert policy.ranked(tree, features, observation(0)) == {}
+    assert policy.attended(tree, features, observation(0), ()) == ()
+    assert policy.ranked(tree, features, observation(0), ()) == {}
     seen = observation(0)
     images = {name: value for name, value in observation(1).items() if value.ndim > 1}
-    scores = [policy.inspect(tree, features, o)["scores"] for o in (seen, {**seen, **images})]
+    scores = [policy.inspect(tree, features, o, ())[0]["scores"] for o in (seen, {**seen, **images})]
     assert np.isfinite(scores).all()
     assert np.array_equal(*scores) == (config.attention == "none")
 
@@ -88,7 +88,7 @@ def test_the_graph_of_a_control_equals_it(tmp_path, config):
     inspect, tree = jax.jit(policy.inspect), unflatten(policy)(parameters)
     pairs = []
     for seed in range(20):
-        seen = inspect(tree, features, observation(seed))
+        seen, _ = inspect(tree, features, observation(seed), ())
         pairs.append((observation(seed), {name: np.asarray(seen[name]) for name in ("action", "scores")}))
     largest = largest_differences(OnnxPolicy(tmp_path / "policy.onnx", np.asarray(parameters)).run, pairs)
     assert max(largest.values()) <= 1e-5

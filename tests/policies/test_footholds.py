@@ -229,7 +229,7 @@ GIVEN = default_policy(PRESETS["sparse"])["footholds"]
         ({"reach": 5}, "footholds reach is 5: it must hold one number or two"),
         ({"reach": ("a", "b")}, "footholds reach is 'a': it must be a number"),
         ({"feet": {}}, "footholds feet is {}: it must hold FL, RL"),
-        ({"mounts": 5}, "footholds mounts is 5: it must hold front_depth, belly_depth"),
+        ({"mounts": 5}, "footholds mounts is 5: it must hold one or more of front_depth, belly_depth"),
         ({"mounts": GIVEN["mounts"] | {"belly_depth": {"tilt": 0.0}}}, "it must hold mount, tilt, fields"),
     ],
 )

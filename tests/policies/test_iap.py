@@ -97,7 +97,7 @@ def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
         return policy.act(*arguments)
 
     act = jax.jit(counted)
-    actions = np.stack([act(parameters, features, observation(seed)) for seed in range(5)])
+    actions = np.stack([act(parameters, features, observation(seed), ())[0] for seed in range(5)])
     assert len(traces) == 1
     assert actions.shape == (5, 4)
     assert np.isfinite(actions).all()
@@ -114,7 +114,7 @@ def test_exactly_the_share_keep_is_kept_and_the_rest_has_no_influence(patch):
     compared = {False: 0, True: 0}
     for seed in range(8):
         seen = observation(seed)
-        shown = inspect(parameters, features, seen)
+        shown, _ = inspect(parameters, features, seen, ())
         kept = {camera: np.asarray(shown[f"kept/{camera}"]) for camera in LEVEL}
         assert [mask.sum() for mask in kept.values()] == [24 * 32 // 2] * 2
         # What is changed leaves the mask as it is: a masked-out pixel a little, or one in a gap a lot.
@@ -124,29 +124,30 @@ def test_exactly_the_share_keep_is_kept_and_the_rest_has_no_influence(patch):
             row, column = next(place for place in candidates if 6 <= place[1] < 14)
             moved = image.copy()
             moved[row, column] = depth
-            other = inspect(parameters, features, {**seen, "front_depth": moved})
+            other, _ = inspect(parameters, features, {**seen, "front_depth": moved}, ())
             if (np.asarray(other["kept/front_depth"]) == kept["front_depth"]).all():
                 difference = np.abs(other["scores"] - shown["scores"]).max()
                 assert (difference > 1e-3) if influence else (difference < 1e-4)
                 compared[influence] += 1
     assert min(compared.values()) >= 3
     seen = observation()
-    everything = jax.jit(iap(config(keep=1.0, patch=patch), LEVEL).inspect)(parameters, features, seen)
+    inspect = jax.jit(iap(config(keep=1.0, patch=patch), LEVEL).inspect)
+    everything, _ = inspect(parameters, features, seen, ())
     assert all(everything[f"kept/{camera}"].all() for camera in LEVEL)
 
 
 def test_ties_are_broken_in_favour_of_the_earlier_pixel():
     policy = iap(config("softmax", keep=0.25), LEVEL)
     parameters = jax.tree.map(jnp.zeros_like, policy.init(KEY))  # all queries and keys alike
-    kept = jax.jit(policy.inspect)(parameters, policy.init_features(KEY), observation())["kept/front_depth"]
-    np.testing.assert_array_equal(np.flatnonzero(kept), np.arange(24 * 32 // 4))
+    shown, _ = jax.jit(policy.inspect)(parameters, policy.init_features(KEY), observation(), ())
+    np.testing.assert_array_equal(np.flatnonzero(shown["kept/front_depth"]), np.arange(24 * 32 // 4))
 
 
 def test_at_its_start_the_policy_walks_on_and_looks_at_the_gaps():
     policy = iap(config(), LEVEL)
     inspect, features = jax.jit(policy.inspect), policy.init_features(KEY)
     for seed in range(5):
-        shown = inspect(policy.init(jax.random.key(seed)), features, observation(seed))
+        shown, _ = inspect(policy.init(jax.random.key(seed)), features, observation(seed), ())
         np.testing.assert_array_equal(shown["action"], 0.0)
         gap = observation(seed)["front_depth"] > 0.6
         assert np.asarray(shown["kept/front_depth"])[gap].mean() > 0.9
@@ -159,8 +160,8 @@ def test_a_mirrored_scene_gives_the_other_sides_scores(read):
     parameters, features = trained_like(policy), policy.init_features(KEY)
     inspect = jax.jit(policy.inspect)
     for seed in range(3):
-        here = inspect(parameters, features, observation(seed))["scores"]
-        there = inspect(parameters, features, mirrored(observation(seed)))["scores"]
+        here = inspect(parameters, features, observation(seed), ())[0]["scores"]
+        there = inspect(parameters, features, mirrored(observation(seed)), ())[0]["scores"]
         np.testing.assert_allclose(there, swapped(np.asarray(here)), atol=2e-4)
         assert np.abs(here - swapped(np.asarray(here))).max() > 1e-3
 
@@ -170,8 +171,8 @@ def test_gaps_move_the_scores_of_the_legs_that_see_them():
     parameters, features = trained_like(policy), policy.init_features(KEY)
     seen = observation()
     inspect = jax.jit(policy.inspect)
-    before = inspect(parameters, features, seen)["scores"]
-    after = inspect(parameters, features, {**seen, "front_depth": LEVEL["front_depth"]})["scores"]
+    before = inspect(parameters, features, seen, ())[0]["scores"]
+    after = inspect(parameters, features, {**seen, "front_depth": LEVEL["front_depth"]}, ())[0]["scores"]
     assert np.abs(after[:2] - before[:2]).max() > 1e-3
     np.testing.assert_array_equal(after[2:], before[2:])
 
@@ -276,8 +277,8 @@ def test_a_policy_is_the_same_after_writing_and_reading():
     parameters = trained_like(policy)
     seen = observation()
     np.testing.assert_array_equal(
-        jax.jit(policy.inspect)(parameters, features, seen)["scores"],
-        jax.jit(again.inspect)(parameters, read_back, seen)["scores"],
+        jax.jit(policy.inspect)(parameters, features, seen, ())[0]["scores"],
+        jax.jit(again.inspect)(parameters, read_back, seen, ())[0]["scores"],
     )
 
 
@@ -322,8 +323,8 @@ def test_baselines_ignore_the_observation():
 def test_the_queries_and_keys_that_attended_returns_rank_the_tokens(spec):
     policy = iap(config(spec), LEVEL)
     parameters, features, seen = trained_like(policy), policy.init_features(KEY), observation()
-    heads = jax.jit(policy.attended)(parameters, features, seen)
-    described = jax.jit(policy.inspect)(parameters, features, seen)
+    heads = jax.jit(policy.attended)(parameters, features, seen, ())
+    described, _ = jax.jit(policy.inspect)(parameters, features, seen, ())
     for head, draw, camera in zip(heads, ("front", "hind"), LEVEL, strict=True):
         ranking = attention(spec).rank(features["draws"][draw], head.q[0], head.k[0])
         top = np.zeros(192, bool)
@@ -342,8 +343,8 @@ def test_the_control_without_attention_reads_what_a_mask_of_everything_does():
     }
     features = everything.init_features(KEY), control.init_features(KEY)
     for seed in range(3):
-        masked = jax.jit(everything.inspect)(parameters, features[0], observation(seed))
-        plain = jax.jit(control.inspect)(heads, features[1], observation(seed))
+        masked, _ = jax.jit(everything.inspect)(parameters, features[0], observation(seed), ())
+        plain, _ = jax.jit(control.inspect)(heads, features[1], observation(seed), ())
         np.testing.assert_allclose(plain["scores"], masked["scores"], atol=1e-6)
         assert plain["kept/front_depth"].all()
     assert np.abs(masked["scores"]).max() > 0.1
@@ -352,7 +353,7 @@ def test_the_control_without_attention_reads_what_a_mask_of_everything_does():
 @pytest.mark.parametrize("spec", ["none", "all"])
 def test_a_control_attends_to_nothing(spec):
     policy = iap(config(spec), LEVEL)
-    arguments = policy.init(KEY), policy.init_features(KEY), observation()
+    arguments = policy.init(KEY), policy.init_features(KEY), observation(), ()
     assert policy.attended(*arguments) == ()
     assert policy.ranked(*arguments) == {}
 
@@ -363,8 +364,8 @@ def test_tokens_are_ranked_as_the_mask_keeps_them():
     policy = iap(settings, LEVEL)
     parameters, features = policy.init(KEY), policy.init_features(KEY)
     seen = observation()
-    ranked = jax.jit(policy.ranked)(parameters, features, seen)
-    shown = jax.jit(policy.inspect)(parameters, features, seen)
+    ranked = jax.jit(policy.ranked)(parameters, features, seen, ())
+    shown, _ = jax.jit(policy.inspect)(parameters, features, seen, ())
     for camera in LEVEL:
         assert ranked[camera].shape == settings.grid(settings.readers[0].views[0])
         assert ranked[camera].mean() == pytest.approx(1.0, abs=1e-5)

@@ -116,7 +116,7 @@ def test_the_counter_agrees_with_a_hand_count_of_the_encoder(config, spec):
 def price_of(config):
     policy = blank_policy(config)
     shapes = jax.eval_shape(policy.init, KEY), jax.eval_shape(policy.init_features, KEY)
-    return count(policy.act, *shapes, policy.observation)
+    return count(policy.act, *shapes, policy.observation, ())
 
 
 def test_the_flops_of_a_step_are_counted_by_component():
@@ -141,12 +141,12 @@ def test_a_head_learns_one_action_and_finds_it_again(head):
         updates, state = optimiser.update(gradient, state)
         return optax.apply_updates(parameters, updates), state, loss
 
-    untrained = np.abs(learner.policy.act(parameters, features, observation()) - action).mean()
+    untrained = np.abs(learner.policy.act(parameters, features, observation(), ())[0] - action).mean()
 
     state = optimiser.init(parameters)
     for key in jax.random.split(jax.random.key(2), 400):
         parameters, state, _ = step(parameters, state, key)
-    found = jax.jit(learner.policy.act)(parameters, features, observation())
+    found = jax.jit(learner.policy.act)(parameters, features, observation(), ())[0]
     # In twelve dimensions a search by sampling comes near, and no nearer.
     near = 0.5 * untrained if head in ("derivative_free", "langevin") else 0.05
     assert np.abs(found - action).mean() < near
@@ -160,10 +160,10 @@ def test_actions_are_within_their_range_and_the_same_every_time(head):
     learner, parameters, features = made(replace(SMALL, head=head))
     act = jax.jit(learner.policy.act)
     for seed in range(3):
-        action = np.asarray(act(parameters, features, observation(seed)))
+        action = np.asarray(act(parameters, features, observation(seed), ())[0])
         assert action.shape == (12,)
         assert (np.abs(action) <= 1).all()
-        np.testing.assert_array_equal(action, act(parameters, features, observation(seed)))
+        np.testing.assert_array_equal(action, act(parameters, features, observation(seed), ())[0])
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_the_exported_graph_equals_the_policy(head, tmp_path):
     export_policy(config, features, tmp_path / "policy.onnx")
     graph = OnnxPolicy(tmp_path / "policy.onnx", np.asarray(flatten(parameters)))
     for seed in range(3):
-        wanted = learner.policy.inspect(parameters, features, observation(seed))
+        wanted, _ = learner.policy.inspect(parameters, features, observation(seed), ())
         found = graph.run(observation(seed))
         np.testing.assert_allclose(found["action"], wanted["action"], atol=1e-5)
         np.testing.assert_allclose(found["scores"], wanted["scores"], atol=1e-4)
@@ -211,8 +211,8 @@ def test_a_policy_is_restored_from_its_description():
     vector = flatten(parameters)
     assert config == SMALL
     assert vector.shape == (parameter_count(policy),)
-    wanted = jax.jit(learner.policy.act)(parameters, features, observation())
-    found = jax.jit(policy.act)(unflatten(policy)(vector), back, observation())
+    wanted = jax.jit(learner.policy.act)(parameters, features, observation(), ())[0]
+    found = jax.jit(policy.act)(unflatten(policy)(vector), back, observation(), ())[0]
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -222,7 +222,7 @@ def test_actions_depend_on_places_in_the_image():
     here[:6, :6], there[-6:, -6:] = 255, 255
     poses = np.zeros(14, np.float32)
     act = jax.jit(learner.policy.act)
-    acts = [act(parameters, features, {"image": image, "poses": poses}) for image in (here, there)]
+    acts = [act(parameters, features, {"image": image, "poses": poses}, ())[0] for image in (here, there)]
     assert np.abs(acts[0] - acts[1]).max() > 1e-4
 
 
@@ -313,7 +313,7 @@ def test_statistics_of_another_size_are_refused():
 def test_attended_returns_the_queries_and_keys_of_every_block(norm):
     learner, parameters, features = made(replace(SMALL, qk_norm=norm))
     attended = jax.jit(learner.policy.attended)
-    heads = attended(parameters, features, observation())
+    heads = attended(parameters, features, observation(), ())
     assert len(heads) == SMALL.depth
     for head in heads:
         for tokens in head:
@@ -321,7 +321,7 @@ def test_attended_returns_the_queries_and_keys_of_every_block(norm):
             lengths = np.linalg.norm(tokens, axis=-1)
             assert np.allclose(lengths, 1.0, atol=1e-3) == (norm == "unit")
     # The second block reads what the first one made of the image.
-    other = attended(parameters, features, observation(1))
+    other = attended(parameters, features, observation(1), ())
     assert not np.allclose(heads[1].q, other[1].q, atol=1e-3)
 
 
@@ -349,11 +349,11 @@ def test_two_images_and_two_vectors_are_learnt_from():
         parameters = jax.tree.map(lambda p, g: p - 0.02 * g, parameters, gradient)
     assert losses[-1] < 0.5 * losses[0]
     act = jax.jit(learner.policy.act)
-    before = np.asarray(act(parameters, features, seen))
+    before = np.asarray(act(parameters, features, seen, ())[0])
     for name, value in seen.items():
         changed = {**seen, name: (value // 2) if value.dtype == np.uint8 else value + 1}
-        assert (np.asarray(act(parameters, features, changed)) != before).any(), name
-    ranked = jax.jit(learner.policy.ranked)(parameters, features, seen)
+        assert (np.asarray(act(parameters, features, changed, ())[0]) != before).any(), name
+    ranked = jax.jit(learner.policy.ranked)(parameters, features, seen, ())
     assert {name: rank.shape for name, rank in ranked.items()} == {"left": (2, 4), "wrist": (3, 1)}
 
 

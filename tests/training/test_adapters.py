@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_worlds import PARAMETERS, ToyPolicy, ToyWorlds, expected
+from toy_worlds import PARAMETERS, SummingPolicy, ToyPolicy, ToyWorlds, expected
 
 from robopolicy.training.evojax_task import DIVERGED, WorldsNetwork, WorldsTask
 from robopolicy.training.evosax_problem import WorldsProblem
@@ -14,8 +14,8 @@ BROKEN = POPULATION * np.array([[1.0], [np.nan], [1.0], [1.0]], np.float32)
 SEEDS = [3, 14, 9]
 
 
-def fitness_of(population, episodes, seeds=SEEDS):
-    problem = WorldsProblem(ToyWorlds(), ToyPolicy(), seeds, episodes)
+def fitness_of(population, episodes, policy=ToyPolicy):
+    problem = WorldsProblem(ToyWorlds(), policy(), SEEDS, episodes)
     key = jax.random.key(0)
     return problem.eval(key, jnp.asarray(population), problem.init(key))
 
@@ -45,15 +45,16 @@ def test_evosax_ranks_a_candidate_that_diverges_last():
     np.testing.assert_allclose(-fitness[sound], expected(POPULATION, SEEDS).mean(axis=1)[sound], atol=1e-5)
 
 
-def rollout(population):
+def rollout(population, policy=ToyPolicy):
     """Rewards [T, N] and ends [T, N] of EvoJAX's loop, where all candidates play the course of one seed."""
-    task, network = WorldsTask(ToyWorlds(), SEEDS[:1], "point"), WorldsNetwork(ToyPolicy(), "point")
+    task, network = WorldsTask(ToyWorlds(), SEEDS[:1], "point"), WorldsNetwork(policy(), "point")
     assert (task.obs_shape, task.act_shape) == ((PARAMETERS,), (PARAMETERS,))
     assert network.num_params == PARAMETERS
     state = task.reset(jax.random.split(jax.random.PRNGKey(0), len(population)))
-    rewards, ends = [], []
+    memory, rewards, ends = network.reset(state), [], []
+    assert {len(leaf) for leaf in jax.tree.leaves(memory)} == {len(population)}  # EvoJAX splits by this axis
     for _ in range(task.max_steps):
-        actions, _ = network.get_actions(state, jnp.asarray(population), None)
+        actions, memory = network.get_actions(state, jnp.asarray(population), memory)
         state, reward, done = task.step(state, actions)
         rewards.append(reward)
         ends.append(done)
@@ -70,3 +71,12 @@ def test_evojax_sees_a_reward_that_is_not_finite_as_the_worst():
     rewards, _ = rollout(BROKEN)
     assert (rewards[0] == DIVERGED).tolist() == [False, True, False, False]
     assert np.isfinite(rewards).all()
+
+
+def test_a_state_goes_from_step_to_step_in_both_adapters():
+    wanted = expected(POPULATION, SEEDS, sums=True)
+    fitness, _, _ = fitness_of(POPULATION, len(SEEDS), SummingPolicy)
+    np.testing.assert_allclose(-fitness, wanted.mean(axis=1), atol=1e-5)
+    rewards, _ = rollout(POPULATION, SummingPolicy)
+    np.testing.assert_allclose(rewards.sum(axis=0), wanted[:, 0], atol=1e-5)
+    assert np.abs(wanted - expected(POPULATION, SEEDS)).max() > 0.1

@@ -77,9 +77,9 @@ def test_the_policy_learns_the_demonstrations(tmp_path, head):
     split = split_by_episode(frames.episode, config.validation, config.seed)
     learner = vision_performer(policy, statistics(frames, split.train, None))
     features = learner.policy.init_features(Keys.of(config.seed).features)
-    act = jax.vmap(learner.policy.act, in_axes=(None, None, 0))
+    act = jax.vmap(learner.policy.act, in_axes=(None, None, 0, None))
     seen = {**frames.images(split.validation), "poses": frames.vectors["poses"][split.validation]}
-    actions = np.asarray(act(unflatten(learner.policy)(jnp.asarray(parameters)), features, seen))
+    actions = np.asarray(act(unflatten(learner.policy)(jnp.asarray(parameters)), features, seen, ())[0])
     # Which half of the image is bright: by chance, half of them would be right.
     assert np.mean(np.sign(actions[:, 0]) == np.sign(frames.action[split.validation, 0])) > 0.9
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_worlds import PARAMETERS, ToyPolicy, ToyWorlds, act, expected
+from toy_worlds import PARAMETERS, SummingPolicy, ToyPolicy, ToyWorlds, act, expected
 
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.experiments import evaluators
@@ -29,15 +29,14 @@ SEEDS = [3, 14, 9]
 SNES = strategy("snes", Settings(6, 0.3, 0.06))
 
 
-def on_devices(places=4, search=SNES, watched=(), candidates=6, seeds=3, devices=None):
+def on_devices(places=4, search=SNES, watched=(), candidates=6, seeds=3, devices=None, policy=ToyPolicy):
     sizes = Sizes(candidates, seeds, seeds, candidates * seeds)
-    return DeviceEvaluator(
-        {"toy": ToyWorlds()}, act, search, [sizes], places, devices or jax.devices("cpu")[:1], watched
-    )
+    functions, devices = (policy().flat_act, policy().init_state()), devices or jax.devices("cpu")[:1]
+    return DeviceEvaluator({"toy": ToyWorlds()}, *functions, search, [sizes], places, devices, watched)
 
 
-def in_processes(places=4, workers=2, normalised=()):
-    return BatchPool({"toy": ToyWorlds}, ToyPolicy(normalised), workers, places)
+def in_processes(places=4, workers=2, normalised=(), policy=ToyPolicy):
+    return BatchPool({"toy": ToyWorlds}, policy(normalised), workers, places)
 
 
 SLOWER = [on_devices, pytest.param(in_processes, marks=pytest.mark.slow)]  # processes start for seconds
@@ -54,6 +53,15 @@ def test_every_candidate_plays_every_seed(make):
     assert [episode.steps for episode in results.episodes[0]] == [2 + seed % 5 for seed in seeds]
     assert len(calls) == results.returns.size
     assert {episode.info["cause"] for row in results.episodes for episode in row} == {"time"}
+
+
+@pytest.mark.parametrize("make", SLOWER)
+def test_every_episode_has_a_state_of_its_own(make):
+    with closing(make(policy=SummingPolicy)) as evaluator:
+        returns = [evaluator.evaluate(POPULATION, SEEDS).returns for _ in range(2)]
+    np.testing.assert_allclose(returns[0], expected(POPULATION, SEEDS, sums=True), atol=1e-5)
+    np.testing.assert_array_equal(*returns)
+    assert np.abs(returns[0] - expected(POPULATION, SEEDS)).max() > 0.1
 
 
 @pytest.mark.parametrize("make", SLOWER)
@@ -123,14 +131,15 @@ def test_a_compiled_generation_is_ask_play_and_tell(name):
 
 
 def test_a_candidate_that_diverges_counts_as_the_worst_and_touches_no_other():
-    def diverging(parameters, observation, normaliser=None):
-        return jnp.where(parameters[0] > 0.2, jnp.nan, act(parameters, observation))
+    def diverging(parameters, observation, state, normaliser=None):
+        action, state = act(parameters, observation, state)
+        return jnp.where(parameters[0] > 0.2, jnp.nan, action), state
 
     search = strategy("open_es", Settings(6, 0.3, 0.06))
     keys, state = begun(search)
     state = search.init(jax.random.key(0), jnp.zeros(PARAMETERS))
     sizes = Sizes(6, 3, 3, 18)
-    one = DeviceEvaluator({"toy": ToyWorlds()}, diverging, search, [sizes], 4, jax.devices("cpu")[:1])
+    one = DeviceEvaluator({"toy": ToyWorlds()}, diverging, (), search, [sizes], 4, jax.devices("cpu")[:1])
     drawn, told, played = one.generation(keys, state, SEEDS, 0, None, None)
     is_bad = drawn[:, 0] > 0.2
     assert 0 < is_bad.sum() < 6

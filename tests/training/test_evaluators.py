@@ -50,13 +50,18 @@ def cluster(request):
         ray.shutdown()
 
 
-def act(parameters, observation):
-    return parameters * observation["point"]
+def act(parameters, observation, state):
+    return parameters * observation["point"], state
 
 
-def normalising_act(parameters, observation, normaliser):
+def normalising_act(parameters, observation, state, normaliser):
     shift, scale = normaliser.reshape(2, -1)
-    return parameters * ((observation["point"] - shift) * scale)
+    return parameters * ((observation["point"] - shift) * scale), state
+
+
+def summing_act(parameters, observation, state):
+    total = state + observation["point"]
+    return parameters * total, total
 
 
 def made(kind, workers=2, deadline=60.0, watched=(), normalises=False, **settings):
@@ -64,7 +69,7 @@ def made(kind, workers=2, deadline=60.0, watched=(), normalises=False, **setting
     if kind == "vector":
         # Fewer places than episodes, and no multiple of the workers.
         chosen = normalising_act if normalises else act
-        return LockStep(environments, chosen, workers, 5, deadline, watched)
+        return LockStep(environments, chosen, (), workers, 5, deadline, watched)
     kind = {"local": LocalPool, "ray": RayPool}[kind]
     graph = toy.normalising_graph() if normalises else toy.policy_graph()
     return kind(environments, graph, workers, deadline, watched)
@@ -122,6 +127,28 @@ def expected():
         policy.parameters = parameters
         rows.append([run_episode(env, policy, seed).total for seed in SEEDS])
     return np.array(rows)
+
+
+@pytest.mark.slow
+def test_a_place_in_lock_step_begins_each_episode_with_the_first_state():
+    env, wanted = gymnasium.make(toy.ID), np.zeros((len(POPULATION), len(SEEDS)))
+    for row, parameters in enumerate(POPULATION):
+        for column, seed in enumerate(SEEDS):
+            state = np.zeros(toy.PARAMETERS, np.float32)
+
+            def act(observation, parameters=parameters):
+                nonlocal state
+                action, state = summing_act(parameters, observation, state)
+                return action
+
+            wanted[row, column] = run_episode(env, act, seed).total
+    first = np.zeros(toy.PARAMETERS, np.float32)
+    # Five places for more episodes, and then for fewer: some places idle beside the others.
+    with closing(LockStep([EnvironmentSpec(toy.ID, {}, "toy")], summing_act, first, 1, 5)) as evaluator:
+        found = evaluator.evaluate(POPULATION, SEEDS).returns
+        again = evaluator.evaluate(POPULATION[:1], SEEDS[:1]).returns
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(again, wanted[:1, :1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [1, 3])

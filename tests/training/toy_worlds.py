@@ -52,34 +52,52 @@ class ToyPolicy:
 
     parameters = np.zeros(PARAMETERS, np.float32)
     features = ()
+    first_state = ()
 
     def __init__(self, normalised=()):
-        self.functions = SimpleNamespace(normalised=normalised)
+        self.normalised = normalised
 
     @property
-    def flat_act(self):
-        return act
+    def functions(self):  # made where they are used, since a function in a function cannot be pickled
+        return SimpleNamespace(normalised=self.normalised, init_state=lambda features: self.first_state)
 
-    def flat_act_with(self, features, *arguments):
+    def init_state(self):
+        return self.first_state
+
+    def flat_act(self, *arguments):
         return act(*arguments)
 
+    def flat_act_with(self, features, *arguments):
+        return self.flat_act(*arguments)
 
-def act(parameters, observation, normaliser=None):
+
+def act(parameters, observation, state, normaliser=None):
     seen = observation["point"]
     if normaliser is not None:
         shift, scale = normaliser.reshape(2, -1)
         seen = (seen - shift) * scale
-    return jnp.tanh(parameters * seen)
+    return jnp.tanh(parameters * seen), state
 
 
-def expected(population, seeds):
-    """Returns [N, E] in float64."""
+class SummingPolicy(ToyPolicy):
+    """Its state is the sum of all places that it has seen in an episode, and its action reads the sum."""
+
+    first_state = (np.zeros(PARAMETERS, np.float32),)
+
+    def flat_act(self, parameters, observation, state):
+        total = state[0] + observation["point"]
+        return jnp.tanh(parameters * total), (total,)
+
+
+def expected(population, seeds, sums=False):
+    """Returns [N, E] in float64, of `SummingPolicy` with `sums`."""
     totals = np.zeros((len(population), len(seeds)))
     for n, parameters in enumerate(np.asarray(population, float)):
         for e, seed in enumerate(seeds):
-            place = np.sin(seed + np.arange(PARAMETERS))
+            place, total = np.sin(seed + np.arange(PARAMETERS)), 0.0
             for _ in range(2 + seed % 5):
-                action = np.tanh(parameters * place)
+                total = total + place if sums else place
+                action = np.tanh(parameters * total)
                 totals[n, e] += action @ place
                 place = np.sin(place + 0.1 * action)
     return totals

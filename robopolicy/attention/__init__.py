@@ -17,7 +17,7 @@ from robopolicy.attention.algebra import kernel_estimate
 from robopolicy.attention.base import Attention, Block, FeatureMap, ScaledFeatures, fit
 from robopolicy.attention.catalogue import attention, canonical, feature_map
 from robopolicy.attention.drop_in import attention_fn, dot_product_attention
-from robopolicy.attention.streaming import Memory, streaming
+from robopolicy.attention.memory import Memory, streaming
 
 __all__ = [
     "Attention",

@@ -194,7 +194,8 @@ class SteppingStonesBatch:
         cause = jnp.where((each.cause == RUNNING) & is_late, TIME, each.cause)
         distance = jnp.where(is_running, each.body.position[:, 0], each.distance)
         previous = jnp.where(is_running[:, None], actions, each.previous)
-        each = each._replace(odometry=self._drifted(each, walks.steps))
+        drifted = jnp.where(is_running[:, None], self._drifted(each, walks.steps), each.odometry)
+        each = each._replace(odometry=drifted)
         each = each._replace(cause=cause, previous=previous, total=each.total + rewards, distance=distance)
         walks = Walks(walks.steps + 1, each)
         return walks, self._observed(courses, walks), rewards, cause != RUNNING

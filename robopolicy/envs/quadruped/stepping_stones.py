@@ -162,7 +162,8 @@ class SteppingStones(SimulatedTask):
             if push is not None:
                 self.physics.push(push)
             touched = walker.advance()
-            self._odometry.update(walker.reading, ~walker.swinging)
+            if config.odometry is not None:
+                self._odometry.update(walker.reading, ~walker.swinging)
             self._look()
             if self.on_tick is not None:
                 self.on_tick()

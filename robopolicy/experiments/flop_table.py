@@ -18,7 +18,7 @@ from robopolicy.experiments.runs import find_run, load, task_of
 from robopolicy.experiments.tables import aligned
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
-from robopolicy.policies.controls import NO_ATTENTION, PLAIN_ENCODERS, attending
+from robopolicy.policies.controls import NAMED_ENCODERS, NO_ATTENTION, attending
 from robopolicy.training.capacity import check_fits
 from robopolicy.writing import write_atomically
 
@@ -106,7 +106,7 @@ def count_rows(
         for name, value in settings.items():
             if name not in OPTIONS[policy_kind(task)]:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        is_control = settings.get("encoder") in PLAIN_ENCODERS
+        is_control = settings.get("encoder") in NAMED_ENCODERS
         if is_control and set(specs) - {NO_ATTENTION}:
             raise ValueError(
                 f"encoder is {settings['encoder']!r}: it counts a control, so attention must be "

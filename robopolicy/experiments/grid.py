@@ -28,7 +28,7 @@ from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
 from robopolicy.naming import check_distinct, one_line, one_of
-from robopolicy.policies.controls import CONTROLS, NO_ATTENTION, PLAIN_ENCODERS, from_label, label
+from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
 from robopolicy.settings import check_count, check_counts, check_fields, check_types
@@ -273,7 +273,7 @@ def _canonical(attention: str) -> str:
         return attention if encoder else canonical_spec(spec)
     except ValueError as error:
         controls = (
-            f"or a control: {'; '.join((*CONTROLS, *(label(NO_ATTENTION, e) for e in PLAIN_ENCODERS)))}"
+            f"or a control: {'; '.join((*CONTROLS, *(label(NO_ATTENTION, e) for e in NAMED_ENCODERS)))}"
         )
         raise ValueError(f"attention is {attention!r}: {error}, {controls}") from error
 

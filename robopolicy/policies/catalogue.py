@@ -50,7 +50,10 @@ KINDS = {
     ),
 }
 
-NEWER = {"iap": ("encoder", "footholds"), "vision-performer": ("encoder",)}  # the first files lack these
+NEWER = {
+    "iap": ("encoder", "footholds", "recall", "memory_decay", "memory_steps"),
+    "vision-performer": ("encoder",),
+}  # the first files lack these
 
 
 def kind_of(config: PolicyConfig) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 NO_VISION, NO_ATTENTION = "none", "all"
 CONTROLS = (NO_VISION, NO_ATTENTION)  # what stands in place of a mechanism
 PLAIN_ENCODERS = ("relu", "cnn")  # the encoders of policies without attention
+MEMORY_ENCODERS = ("map", "gru")  # the same, with a memory
+NAMED_ENCODERS = PLAIN_ENCODERS + MEMORY_ENCODERS
 
 
 class Looking:
@@ -43,12 +45,12 @@ def attending(config: Any, attention: str) -> Any:
 
 def label(attention: str, encoder: str) -> str:
     """A policy's mechanism or control, with its encoder if that is not the default one."""
-    return f"{attention}, {encoder}" if encoder in PLAIN_ENCODERS else attention
+    return f"{attention}, {encoder}" if encoder in NAMED_ENCODERS else attention
 
 
 def from_label(text: str) -> tuple[str, dict[str, str]]:
     """The attention of a policy with this label, and its encoder if that is not the default one."""
-    for encoder in PLAIN_ENCODERS:
+    for encoder in NAMED_ENCODERS:
         if text == label(NO_ATTENTION, encoder):
             return NO_ATTENTION, {"encoder": encoder}
     return text, {}

@@ -13,6 +13,7 @@ from jax import Array
 
 from robopolicy.attention import attention
 from robopolicy.policies.base import Observation
+from robopolicy.policies.controls import PLAIN_ENCODERS
 from robopolicy.policies.footholds import Footholds, beside, between_pixels
 from robopolicy.policies.iap_config import CHANNELS, IAPConfig
 from robopolicy.policies.iap_parts import Output, Reader, View
@@ -23,10 +24,10 @@ SHARPNESS = 2.5  # length of the first queries and keys
 
 
 class Scores(nnx.Module):
-    """Scores of footholds from what lies at them and beside them: a grid [R, S, C] to [F]."""
+    """Scores of footholds from what lies at them and beside them: a grid [R, S, C] of `width` C to [F]."""
 
-    def __init__(self, config: IAPConfig, view: View, rngs: nnx.Rngs) -> None:
-        width, self.encoder = config.width(view), config.encoder
+    def __init__(self, config: IAPConfig, width: int, rngs: nnx.Rngs) -> None:
+        self.encoder = config.encoder if config.encoder in PLAIN_ENCODERS else "linear"
         if self.encoder != "linear":
             self.places = nnx.Linear(width * (9 if self.encoder == "cnn" else 1), CHANNELS, rngs=rngs)
             width = CHANNELS
@@ -61,7 +62,7 @@ def at_pixels(
 ) -> Array:
     """Scores of the footholds of each output by `image` [H, W, C], [outputs, F]."""
     each = []
-    for output, place in zip(reader.outputs, _landings(config, reader, choice, observation), strict=True):
+    for output, place in zip(reader.outputs, landings(config, reader, choice, observation), strict=True):
         at = choice.seen_at((image.shape[0], image.shape[1]), *place, config.border, output.mirrored)
         each.append(weights(between_pixels(image, *at)))
     return jnp.stack(each)
@@ -87,7 +88,7 @@ def asked(
     shift = jnp.pad(question.key(shown), ((0, 0), (0, config.head_dim // 4)))
     keys = code(rows[:, None], columns).reshape(-1, config.head_dim) + shift
     queries = []
-    for output, place in zip(reader.outputs, _landings(config, reader, choice, observation), strict=True):
+    for output, place in zip(reader.outputs, landings(config, reader, choice, observation), strict=True):
         at = choice.seen_at(size, *place, config.border, output.mirrored)
         queries.append(code(*at).reshape(-1, config.head_dim))
     length = jnp.exp(question.sharpness[...])
@@ -105,11 +106,22 @@ def by_attention(
 ) -> Array:
     """Scores of the footholds of each output by what attention reads at them, [outputs, F]."""
     grids = attention(config.attention).apply(draw, *heads, shown)
+    return scored(config, reader, choice, weights, grids)
+
+
+def scored(config: IAPConfig, reader: Reader, choice: Footholds, weights: Scores, grids: Array) -> Array:
+    """Scores of the footholds of each output by what was read around them, [outputs * R * S, C]."""
     shape = [count + 2 * config.border for count in choice.counts]
     return jnp.stack([weights(grid) for grid in grids.reshape(len(reader.outputs), *shape, -1)])
 
 
-def _landings(
+def entry(config: IAPConfig, observation: Observation, name: str) -> Array:
+    """The number of an entry of a vector."""
+    (vector,) = (vector for vector in config.vectors if name in vector.entries)
+    return observation[vector.name][vector.entries.index(name)]
+
+
+def landings(
     config: IAPConfig, reader: Reader, choice: Footholds, observation: Observation
 ) -> list[tuple[Any, Any]]:
     """How far ahead and to the left of its foot's place each output lands by default (m)."""
@@ -117,9 +129,7 @@ def _landings(
     def value(output: Output, names: tuple[str, ...]) -> Any:
         if not names:
             return np.float32(0)
-        name = names[reader.outputs.index(output)]
-        (vector,) = (vector for vector in config.vectors if name in vector.entries)
-        return observation[vector.name][vector.entries.index(name)]
+        return entry(config, observation, names[reader.outputs.index(output)])
 
     ahead = [value(output, choice.nominal) for output in reader.outputs]
     left = [value(output, choice.aside) for output in reader.outputs]

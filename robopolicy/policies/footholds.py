@@ -101,6 +101,17 @@ class Footholds:
         """What a preference without an image is a sum of, [F, 2 A]: the actions and their squares."""
         return np.concatenate([self.moves, self.moves**2], axis=1)
 
+    def grid(self, ahead: Any, left: Any, border: int, origin: float = 0.0) -> tuple[Any, Any]:
+        """The places of the grid (m): ahead of a point `origin` ahead of the robot's middle, and to the left.
+
+        Arguments are those of `seen_at`. Returns [counts[0] + 2 border, 1] and [counts[1] + 2 border].
+        """
+        x, y = (
+            spacing * np.arange(-(count // 2) - border, count // 2 + border + 1, dtype=np.float32)
+            for count, spacing in zip(self.counts, self.spacing, strict=True)
+        )
+        return (x + np.float32(self.foot[0] - origin) + ahead)[:, None], y + np.float32(self.foot[1]) + left
+
     def seen_at(
         self, size: tuple[int, int], ahead: Any, left: Any, border: int = 0, mirrored: bool = False
     ) -> tuple[Any, Any]:
@@ -114,12 +125,7 @@ class Footholds:
 
         Returns rows [counts[0] + 2 border, 1] and columns [counts[0] + 2 border, counts[1] + 2 border].
         """
-        x, y = (
-            spacing * np.arange(-(count // 2) - border, count // 2 + border + 1, dtype=np.float32)
-            for count, spacing in zip(self.counts, self.spacing, strict=True)
-        )
-        x = (x + np.float32(self.foot[0] - self.mount[0]) + ahead)[:, None]
-        y = y + np.float32(self.foot[1]) + left
+        x, y = self.grid(ahead, left, border, self.mount[0])
         sine, cosine = float(np.sin(np.radians(self.tilt))), float(np.cos(np.radians(self.tilt)))
         across, along = np.tan(np.radians(self.fields) / 2).tolist()
         # Places behind the camera are read at the edge of its image.

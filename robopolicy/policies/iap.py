@@ -31,6 +31,7 @@ from robopolicy.policies.footholds import chosen
 from robopolicy.policies.iap_config import HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, View
 from robopolicy.policies.iap_weights import Look, Weights, weights_of
+from robopolicy.policies.memories import WIDTH
 from robopolicy.policies.multihead import unit
 from robopolicy.policies.patches import colours, cut, joined, places
 
@@ -50,17 +51,19 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
 
     Raises ValueError if `level` lacks a camera, or has an image of another shape.
     """
-    graph, _ = nnx.split(nnx.eval_shape(lambda: weights_of(config, nnx.Rngs(0))))
+    blank = nnx.eval_shape(lambda: weights_of(config, nnx.Rngs(0)))
+    graph, _ = nnx.split(blank)
     cameras = {camera.name: camera for camera in config.cameras}
     references = constants_of("level", level, level_shapes(config))
     shapes: dict[str, tuple[int, ...]] = {name: camera.shape for name, camera in cameras.items()}
-    shapes |= {vector.name: (len(vector.entries),) for vector in config.vectors}
-    normalised = tuple(vector.name for vector in config.vectors) if config.normalise else ()
+    shapes |= {vector.name: (len(vector.entries),) for vector in config.vectors_read}
+    normalised = tuple(vector.name for vector in config.vectors_read) if config.normalise else ()
     order = [config.driven.index(action) for action in config.actions]
     mirrored = {a for r in config.readers for o in r.outputs if o.mirrored for a in o.actions}
     negated = mirrored & set(config.lateral_actions)
     signs = np.array([-1.0 if action in negated else 1.0 for action in config.actions], np.float32)
-    looks = [(reader, view) for reader in config.readers for view in reader.views] if config.attends else []
+    looks = [(reader, view) for reader in config.readers for view in reader.views]
+    looks = looks if config.ranks or config.asks else []
 
     def init(key: Array) -> Any:
         return nnx.split(weights_of(config, nnx.Rngs(key)))[1]
@@ -96,6 +99,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         scores: list[Array] = []
         moves: list[Array] = []
         kept: dict[str, Array] = {}
+        memories: dict[str, Any] = {}
         for reader in config.readers:
             weights, inputs, parts = model[reader.name], [], []
             choice, of_each = config.choice(reader), None
@@ -106,7 +110,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 seen = pixels(view.camera)
                 read, mask = seen, jnp.ones(cameras[view.camera].shape[:2], bool)
                 draw = features["draws"][reader.name]
-                if config.attends and not config.asks:
+                if config.ranks:
                     read, mask = _attended(config, reader, view, weights.looks[view.camera], draw, seen)
                 name = f"kept/{view.camera}"
                 kept[name] = kept[name] | mask if name in kept else mask
@@ -114,13 +118,18 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                     if choice and config.asks:
                         heads, shown = queried(weights, reader, view, observation, seen)
                         of_each = by_attention(config, reader, choice, weights.foothold, draw, heads, shown)
-                        continue
-                    if choice:
+                    elif choice:
                         image = _image(config, view, read)
                         of_each = at_pixels(config, reader, choice, weights.foothold, observation, image)
-                        continue
-                    each = [_seen(config, weights, view, read, out.mirrored) for out in reader.outputs]
-                    parts.append(jnp.stack([seen.ravel() for seen in each]))
+                    else:
+                        each = [_seen(config, weights, view, read, out.mirrored) for out in reader.outputs]
+                        parts.append(jnp.stack([seen.ravel() for seen in each]))
+            if recall := config.recall_of(reader):
+                draw, tokens = features["draws"][reader.name], pixels(recall.camera)
+                remembered = state[reader.name]
+                of_each, memories[reader.name] = weights.memory(
+                    draw, remembered, tokens, observation, inputs[0]
+                )
             with jax.named_scope("encoder"):
                 encoding = side_by_side([*parts, *inputs], axis=1)
                 hidden = jnp.tanh(weights.hidden(encoding)) if config.hidden else encoding
@@ -141,7 +150,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             if negated:
                 action = action * signs
         blind = {f"kept/{name}": jnp.zeros(c.shape[:2], bool) for name, c in cameras.items()}
-        return {"action": action, "scores": every, **(kept if config.sees else blind)}, state
+        return {"action": action, "scores": every, **(kept if config.sees else blind)}, memories or state
 
     def act(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Array, Any]:
         results, state = inspect(parameters, features, observation, state)
@@ -162,15 +171,32 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             rankings.setdefault(view.camera, []).append(ranking.reshape(config.grid(view)))
         return {name: sum(each[1:], each[0]) / len(each) for name, each in rankings.items()}
 
+    def init_state(features: Any) -> Any:
+        draws = features["draws"]
+        remembering = [reader.name for reader in config.readers if config.recall_of(reader)]
+        return {name: blank[name].memory.start(draws[name]) for name in remembering} or ()
+
     dtypes = {name: camera.dtype for name, camera in cameras.items() if camera.dtype != "float32"}
     return PolicyFunctions(
-        init, init_features, act, inspect, attended, ranked, shapes, len(order), normalised, dtypes
+        init,
+        init_features,
+        act,
+        inspect,
+        attended,
+        ranked,
+        shapes,
+        len(order),
+        normalised,
+        dtypes,
+        init_state,
     )
 
 
 def _draw(config: IAPConfig, reader: Reader, key: Array) -> Any:
-    """The random projections of a reader's attention; () for a reader without images."""
-    return attention(config.attention).init(key, config.head_dim) if config.attends and reader.views else ()
+    """The random projections of a reader's attention; () for a reader without it."""
+    if not (config.attends and (reader.views or config.recall_of(reader))):
+        return ()
+    return attention(config.attention).init(key, WIDTH if config.recall_of(reader) else config.head_dim)
 
 
 def _chosen(config: IAPConfig, scores: Array) -> Array:
@@ -260,7 +286,7 @@ def _image(config: IAPConfig, view: View, read: Array) -> Array:
 def _entries(config: IAPConfig, features: Any, observation: Observation) -> dict[str, tuple[Array, int]]:
     """The vector and the index in it of every entry; vectors are normalised."""
     entries = {}
-    for vector in config.vectors:
+    for vector in config.vectors_read:
         values = observation[vector.name]
         if config.normalise:
             with jax.named_scope("normaliser"):

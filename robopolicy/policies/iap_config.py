@@ -8,7 +8,13 @@ from math import ceil, log2, prod
 
 from robopolicy.attention import attention
 from robopolicy.naming import check_distinct, check_name, one_of
-from robopolicy.policies.controls import NO_ATTENTION, NO_VISION, PLAIN_ENCODERS, Looking
+from robopolicy.policies.controls import (
+    MEMORY_ENCODERS,
+    NO_ATTENTION,
+    NO_VISION,
+    PLAIN_ENCODERS,
+    Looking,
+)
 from robopolicy.policies.footholds import Footholds
 from robopolicy.policies.iap_parts import (
     LARGEST_IMAGE,
@@ -21,14 +27,17 @@ from robopolicy.policies.iap_parts import (
     View,
 )
 from robopolicy.policies.patches import check_patch, divisors
+from robopolicy.policies.recall import Recall, check_recall
 from robopolicy.settings import check_count, check_fields, check_number
 
-VARIANTS = ("mask", "rank", "trans", "query")
+VARIANTS = ("mask", "rank", "trans", "query", "memory")
 HEADS = {"choice": 3, "tanh": 1}  # numbers of the head for each action
-ENCODERS = ("linear", *PLAIN_ENCODERS)
+READING = ("linear", *PLAIN_ENCODERS)
+ENCODERS = READING + MEMORY_ENCODERS
 CHANNELS = 4  # of `relu`, and of the first convolution; the others have twice as many
 LARGEST_READ = 8  # rows and columns that convolutions leave at most
 LARGEST_WIDTH, MOST_CAMERAS = 2048, 64
+MOST_STEPS = 10_000  # of a memory
 OF_PLACES = 4  # sines and cosines of rows and columns: `head_dim` of `query` is a multiple
 
 
@@ -47,7 +56,8 @@ class IAPConfig(Looking):
       lateral_actions: actions that change sign in a mirror.
       variant: `mask` keeps the image and zeroes every token outside the top; `rank` passes the top tokens to
         the encoder in order of rank, with their places; `trans` passes ordinary attention output; in `query`,
-        the places around each foothold are the queries, and attention reads the image there.
+        the places around each foothold are the queries, and attention reads the image there; `memory` reads
+        all pixels, and by attention what a camera showed before, where `recall` says so.
       patch: side of a token, pixels; it divides all images.
       head_dim: width of queries and keys.
       keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1].
@@ -64,6 +74,10 @@ class IAPConfig(Looking):
         means: `linear` scores a foothold by the 3 x 3 places around it, `relu` by four functions of each,
         and `cnn` by four functions of the 3 x 3 places around each. With the head `tanh`, the action is the
         mean of the footholds weighted by a softmax.
+      recall: the readers without a view that choose by a memory of a camera: with the variant `memory` that
+        of attention; without attention that of the encoder `map`, by hand, or `gru`, a recurrent unit.
+      memory_decay: factor, at each step, of all that attention or the map has written.
+      memory_steps: how many steps exact softmax keeps.
 
     Raises ValueError in one line for a setting of another type, out of its range, or that fits no other.
     """
@@ -87,6 +101,9 @@ class IAPConfig(Looking):
     normalise: bool = False
     encoder: str = ENCODERS[0]
     footholds: tuple[Footholds, ...] = ()
+    recall: tuple[Recall, ...] = ()
+    memory_decay: float = 0.97
+    memory_steps: int = 40
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -100,6 +117,8 @@ class IAPConfig(Looking):
         check_number("fade", self.fade, LEAST_SCALE, LARGEST_SCALE)
         check_number("spread", self.spread, 0.0, LARGEST_SCALE)
         check_number("calm", self.calm, -LARGEST_SCALE, LARGEST_SCALE)
+        check_number("memory_decay", self.memory_decay, LEAST_SCALE, 1.0)
+        check_count("memory_steps", self.memory_steps, 1, MOST_STEPS)
         self._check_names()
         check_count("patch", self.patch, 1, LARGEST_IMAGE)
         for camera in self.cameras:
@@ -107,13 +126,16 @@ class IAPConfig(Looking):
         for reader in self.readers:
             self._check_reader(reader)
         self._check_footholds()
+        self._check_recall()
         if self.attends:
             attention(self.attention)
         if self.variant != "mask":
             for name, value in (("attention", NO_ATTENTION), *(("encoder", e) for e in PLAIN_ENCODERS)):
                 if getattr(self, name) == value:
                     raise ValueError(f"variant is {self.variant!r}: {name} {value!r} needs variant 'mask'")
-        if self.encoder in PLAIN_ENCODERS and not self.sees:
+        if self.encoder in MEMORY_ENCODERS and self.attends:
+            raise ValueError(f"encoder is {self.encoder!r}: it needs attention 'all'")
+        if self.encoder != ENCODERS[0] and not self.sees:
             raise ValueError(f"encoder is {self.encoder!r}: attention 'none' reads no image, so leave it out")
 
     def _check_names(self) -> None:
@@ -210,10 +232,22 @@ class IAPConfig(Looking):
             for entry in (*choice.nominal, *choice.aside):
                 one_of(f"an entry of the footholds {of}", entry, self.entries)
 
+    def _check_recall(self) -> None:
+        check_distinct("the readers with a memory", [recall.reader for recall in self.recall])
+        for name, value in (("variant", "memory"), *(("encoder", encoder) for encoder in MEMORY_ENCODERS)):
+            if getattr(self, name) == value and not self.recall:
+                raise ValueError(
+                    f"{name} is {value!r}: it needs recall, as a robot with the front camera alone has it"
+                )
+        readers = {reader.name: reader for reader in self.readers}
+        for recall in self.recall:
+            check_recall(recall, readers, [camera.name for camera in self.cameras], self.entries)
+            one_of("a reader with a memory", recall.reader, [choice.reader for choice in self.footholds])
+
     def controls(self) -> tuple[IAPConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has other inputs."""
         plain = replace(self, attention=NO_ATTENTION, variant="mask", encoder=ENCODERS[0])
-        controls = [replace(plain, encoder=encoder) for encoder in ENCODERS]
+        controls = [replace(plain, encoder=encoder) for encoder in (ENCODERS if self.recall else READING)]
         if all(reader.outputs[0].inputs for reader in self.readers):
             controls.append(replace(plain, attention=NO_VISION))
         return tuple(controls)
@@ -232,6 +266,17 @@ class IAPConfig(Looking):
         return self.attends and self.variant == "query"
 
     @property
+    def ranks(self) -> bool:
+        """Whether attention is over the tokens of an image, of which the encoder reads what is left."""
+        return self.attends and self.variant in ("mask", "rank", "trans")
+
+    def recall_of(self, reader: Reader) -> Recall | None:
+        """The memory that a reader's outputs read, if they do."""
+        if not (self.variant == "memory" if self.attends else self.sees and self.encoder in MEMORY_ENCODERS):
+            return None
+        return next((recall for recall in self.recall if recall.reader == reader.name), None)
+
+    @property
     def border(self) -> int:
         """Places that are read beyond each end of the footholds."""
         return 2 if self.encoder == "cnn" else 1
@@ -240,6 +285,15 @@ class IAPConfig(Looking):
     def entries(self) -> tuple[str, ...]:
         """The entries of all vectors."""
         return tuple(chain.from_iterable(vector.entries for vector in self.vectors))
+
+    @property
+    def vectors_read(self) -> tuple[Vector, ...]:
+        """The vectors of which a reader reads an entry."""
+        read = {name for reader in self.readers for output in reader.outputs for name in output.inputs}
+        read |= {name for choice in self.footholds for name in (*choice.nominal, *choice.aside)}
+        for recall in filter(None, map(self.recall_of, self.readers)):
+            read |= set(recall.odometry)
+        return tuple(vector for vector in self.vectors if read & set(vector.entries))
 
     @property
     def driven(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from jax import Array
 from robopolicy.policies.foothold_scores import Question, Scores
 from robopolicy.policies.iap_config import CHANNELS, HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Reader, View
+from robopolicy.policies.memories import memory_of
 
 
 class Look(nnx.Module):
@@ -65,15 +66,17 @@ class Weights(nnx.Module):
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
         output = reader.outputs[0]
         width = config.encoded(reader) + len(output.inputs)
-        if config.asks and reader.views:
+        if config.recall_of(reader):
+            self.memory = memory_of(config, reader, rngs)
+        elif config.asks and reader.views:
             self.question = Question(config, reader.views[0], rngs)
-        elif config.attends:
+        elif config.ranks:
             self.looks = nnx.Dict(
                 {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
             )
         choice = config.choice(reader)
         if config.looks_up(reader):
-            self.foothold = Scores(config, reader.views[0], rngs)
+            self.foothold = Scores(config, config.width(reader.views[0]), rngs)
         elif config.sees and config.encoder == "relu":
             self.pixels = nnx.Dict(
                 {

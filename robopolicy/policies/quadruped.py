@@ -15,6 +15,7 @@ from robopolicy.naming import check_settings, shown
 from robopolicy.policies.footholds import Footholds
 from robopolicy.policies.iap_config import SETTINGS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
+from robopolicy.policies.recall import Recall
 from robopolicy.settings import check_number, check_types
 
 # Readers by name: their camera, and the legs that they move, those on the right in a mirror.
@@ -25,7 +26,7 @@ AHEAD, LEFT = 9, 7  # footholds that a leg chooses among
 MOUNT = ("mount", "tilt", "fields")
 FADE = 0.5  # of the mask: a foothold's score is a sum of few pixels, so that rounding errors in it grow
 BESIDE = 0.04  # m, spacing to the left of what a leg reads that chooses among landings ahead
-FIXED = ("lateral_inputs", "lateral_actions", "footholds")  # follow from the robot
+FIXED = ("lateral_inputs", "lateral_actions", "footholds", "recall")  # follow from the robot
 LEG_INPUTS = ("velocity_x", "nominal_landing_{leg}", "pitch")
 
 
@@ -38,6 +39,7 @@ def quadruped(
     depth_scale: float = 0.2,
     leg_inputs: tuple[str, ...] = LEG_INPUTS,
     footholds: Mapping[str, Any] | None = None,
+    odometry: tuple[str, ...] = (),
     **settings: Any,
 ) -> IAPConfig:
     """Settings for the stepping stones.
@@ -55,12 +57,14 @@ def quadruped(
         each camera the `mount`, `tilt` and `fields` of `Footholds`; legs whose camera is missing choose
         without an image. Without it, and for the variant `rank`, a leg chooses among three values of each
         action, and its encoder reads the mean of each row.
+      odometry: entries of the vector of this name: place ahead and to the left (m) and yaw (rad) since the
+        start. With them, legs whose camera is missing can read a memory of the front camera.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
     """
     own = {"image": image, "columns": columns, "depth_scale": depth_scale, "leg_inputs": leg_inputs}
-    own["footholds"] = footholds
+    own |= {"footholds": footholds, "odometry": odometry}
     check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
     if footholds is not None:
@@ -85,13 +89,19 @@ def quadruped(
     if footholds is not None and settings.get("variant") != "rank":  # which reads tokens wherever they are
         choices = tuple(_choice(name, footholds, proprioception) for name in READERS)
         settings = {"fade": FADE, **settings}
+    vectors: tuple[Vector, ...] = (Vector(PROPRIOCEPTION, proprioception),)
+    recall: tuple[Recall, ...] = ()
+    if footholds is not None and choices and odometry:
+        vectors = (*vectors, Vector("odometry", odometry))
+        recall = _recall(footholds["mounts"], odometry)
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
     depths: dict[str, Any] = {"scale": depth_scale, "reference": True, "lowest": 0.0 if choices else -1.0}
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
     return IAPConfig(
         attention,
         cameras=tuple(Camera(camera, *image, **depths) for camera in seen),
-        vectors=(Vector(PROPRIOCEPTION, proprioception),),
+        vectors=vectors,
+        recall=recall,
         readers=tuple(reader(name, *read) for name, read in READERS.items()),
         actions=(*legs, *sideways),
         lateral_actions=sideways,
@@ -139,6 +149,14 @@ def _choice(name: str, footholds: Mapping[str, Any], entries: tuple[str, ...]) -
         foot=footholds["feet"][legs[1]],
         **{part: footholds["mounts"][camera][part] for part in MOUNT if camera in footholds["mounts"]},
     )
+
+
+def _recall(mounts: Mapping[str, Any], odometry: tuple[str, ...]) -> tuple[Recall, ...]:
+    """The memory of the legs whose camera is missing, of the front camera."""
+    front, (missing, *_) = READERS["front"][0], READERS["hind"]
+    if missing in mounts or front not in mounts:
+        return ()
+    return (Recall("hind", front, odometry, **{part: mounts[front][part] for part in MOUNT}),)
 
 
 def _is_lateral(name: str) -> bool:

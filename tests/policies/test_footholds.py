@@ -48,8 +48,8 @@ def scene(seed, preset="sparse"):
     return {**images, "proprioception": felt}, terrain, base
 
 
-def mirrored(seen):
-    names = default_policy(PRESETS["sparse"])["proprioception"]
+def mirrored(seen, preset="sparse", cameras=tuple(CAMERAS)):
+    names = default_policy(PRESETS[preset])["proprioception"]
     felt = dict(zip(names, seen["proprioception"], strict=True))
     twins = dict(zip(LEGS, ("FL", "FR", "RL", "RR"), strict=True))
     other = []
@@ -61,7 +61,7 @@ def mirrored(seen):
         )
         lateral |= leg is not None and name.endswith("_y")
         other.append(-value if lateral else value)
-    images = {camera: seen[camera][:, ::-1].copy() for camera in CAMERAS}
+    images = {camera: seen[camera][:, ::-1].copy() for camera in cameras}
     return {**images, "proprioception": np.array(other, np.float32)}
 
 

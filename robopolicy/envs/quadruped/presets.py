@@ -118,6 +118,7 @@ def default_policy(config: SteppingStonesConfig) -> Description:
     """The policy that is trained by default."""
     reach = (config.largest_offset, config.largest_aside)[: 1 + bool(config.largest_aside)]
     return {
+        **({"odometry": tuple(q.name for q in description.ODOMETRY)} if config.odometry else {}),
         "kind": "iap",
         "proprioception": LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION,
         "footholds": description.reading(config.walker.height, reach, config.images),

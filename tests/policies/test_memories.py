@@ -1,0 +1,162 @@
+"""Legs without a camera choose among footholds by what the front camera showed before."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from test_footholds import HEIGHT, LEVEL, config, mirrored, scene
+
+from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
+from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE
+from robopolicy.envs.quadruped.presets import PRESETS
+from robopolicy.envs.quadruped.terrain import drawn_terrain
+from robopolicy.policies.base import flatten, unflatten
+from robopolicy.policies.policy import Policy
+
+FRONT = "front_depth"
+MEMORIES = {
+    "softmax": {"attention": "softmax", "variant": "memory", "memory_steps": 12},
+    "random features": {"attention": "trigonometric(m=512)", "variant": "memory"},
+    "map": {"attention": "all", "encoder": "map"},
+    "gru": {"attention": "all", "encoder": "gru"},
+}
+OF_PLACES = [name for name in MEMORIES if name != "gru"]
+
+
+def untrained(**settings):
+    return Policy.create(config("front", **settings), {FRONT: LEVEL[FRONT]})
+
+
+def trained(name):
+    """A policy with parameters away from their start, so that each of them matters."""
+    policy = untrained(**MEMORIES[name])
+    noise = np.random.default_rng(1).normal(size=policy.parameters.shape).astype(np.float32)
+    return replace(policy, parameters=policy.parameters + 0.2 * noise)
+
+
+def walk(seed, steps=12):
+    """Observations of a robot that walks ahead over stones, the stones, and its places."""
+    rng = np.random.default_rng(seed)
+    terrain = drawn_terrain(PRESETS["front"].terrain, rng)
+    felt = scene(seed, "front")[0]["proprioception"]
+    places = [np.array([1.0 + 0.05 * step, 0.01 * step]) for step in range(steps)]
+    camera, seen = DepthCamera(CAMERAS[FRONT]), []
+    for place in places:
+        image = camera.image(Ground(terrain), np.array([*place, HEIGHT]), 0.0)
+        odometry = np.array([*(place - places[0]), 0.0], np.float32)
+        seen.append({FRONT: image, "proprioception": felt, "odometry": odometry})
+    return seen, terrain, places
+
+
+def last(policy, observations, result="scores"):
+    """What the policy computes at the last observation, after all others."""
+    state = policy.init_state()
+    for observation in observations:
+        results = policy.inspect(observation, state)
+        _, state = policy.step(observation, state)
+    return results[result]
+
+
+def turned(observation, angle, shift):
+    """The same with odometry that began at another place, with another yaw."""
+    x, y, yaw = observation["odometry"]
+    c, s = np.cos(angle), np.sin(angle)
+    odometry = np.array([c * x - s * y, s * x + c * y, yaw + angle]) + [*shift, 0.0]
+    return {**observation, "odometry": odometry.astype(np.float32)}
+
+
+@pytest.mark.parametrize("name", OF_PLACES)
+def test_the_best_foothold_is_where_a_stone_was_seen(name):
+    policy = untrained(**MEMORIES[name])
+
+    def weights(path, leaf):  # a score is how little of a gap is there and beside
+        if "score" in jax.tree_util.keystr(path):
+            return np.array([[-1, -3, -1, -1, -6, -1, -1, -3, -1]], np.float32).T
+        return np.log(np.float32(3.0)) if "radius" in jax.tree_util.keystr(path) else leaf
+
+    tree = jax.tree_util.tree_map_with_path(weights, unflatten(policy.functions)(policy.parameters))
+    policy = replace(policy, parameters=np.asarray(flatten(tree)))
+    moves, entries = policy.config.footholds[0].moves, policy.config.entries
+    safe, safe_unmoved = [], []
+    for seed in range(5):
+        seen, terrain, places = walk(seed, steps=32)
+        state = policy.init_state()
+        for step, (observation, place) in enumerate(zip(seen, places, strict=True)):
+            results = policy.inspect(observation, state)
+            _, state = policy.step(observation, state)
+            if step < 16:
+                continue
+            for leg in (2, 3):
+                nominal = entries.index(f"nominal_landing_{policy.config.actions[leg]}")
+                x = place[0] + HIPS[leg, 0] + observation["proprioception"][nominal]
+                chosen = 0.15 * moves[np.argmax(results["scores"][leg]), 0]
+                at = np.array([[x + chosen, place[1] + LEG_PLANE[leg]], [x, place[1] + LEG_PLANE[leg]]])
+                margins = terrain.margin(at)
+                safe.append(margins[0] > 0)
+                safe_unmoved.append(margins[1] > 0)
+    assert np.mean(safe_unmoved) < 0.85 < 0.9 < np.mean(safe)
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_only_legs_without_a_camera_remember(name):
+    policy, (seen, *_) = trained(name), walk(0)
+    elsewhere = [{**s, FRONT: LEVEL[FRONT]} for s in seen[:-1]]
+    here, there = last(policy, seen), last(policy, [*elsewhere, seen[-1]])
+    np.testing.assert_array_equal(here[:2], there[:2])
+    assert np.abs(here[2:] - there[2:]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["softmax", "map"])
+def test_it_does_not_matter_where_odometry_began(name):
+    policy, (seen, *_) = trained(name), walk(1)
+    shift = {"softmax": (30.3, -2.1), "map": (0.04 * 100, 0.04 * 11)}[name]
+    begun_elsewhere = [turned(observation, 0.0, shift) for observation in seen]
+    np.testing.assert_allclose(last(policy, begun_elsewhere), last(policy, seen), atol=2e-2)
+
+
+def test_it_hardly_matters_where_the_robot_looked_as_odometry_began():
+    policy, (seen, *_) = trained("map"), walk(1, steps=24)
+    other = [turned(observation, 0.4, (0.0, 0.0)) for observation in seen]
+    wrong = [{**o, "odometry": o["odometry"] * np.float32([1, 1, 0])} for o in other]
+    before, after, mistaken = (last(policy, each) for each in (seen, other, wrong))
+    assert np.abs(after - before).max() < 0.3 * np.abs(mistaken - before).max()
+
+
+@pytest.mark.parametrize("name", ["softmax", "map", "gru"])  # random features have no mirror image
+def test_a_mirrored_walk_gives_the_other_sides_actions(name):
+    policy = trained(name)
+    seen, *_ = walk(2)
+    # Off the lines between the cells of a map, which belong to one side.
+    seen = [{**o, "odometry": o["odometry"] + np.float32([0, 0.001, 0])} for o in seen]
+    other = [
+        {**mirrored(o, "front", [FRONT]), "odometry": o["odometry"] * np.float32([1, -1, -1])} for o in seen
+    ]
+    np.testing.assert_allclose(last(policy, other), last(policy, seen)[[1, 0, 3, 2]], atol=2e-3)
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_step_costs_the_same_for_ever(name):
+    policy, (seen, *_) = trained(name), walk(3, steps=2)
+    state = policy.init_state()
+    shapes = jax.tree.map(np.shape, state)
+    for _ in range(50):
+        _, state = policy.step(seen[0], state)
+    assert jax.tree.map(np.shape, state) == shapes
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "message"),
+    [
+        ("paper", {"attention": "softmax", "variant": "memory"}, "variant is 'memory': it needs recall"),
+        ("paper", {"encoder": "map"}, "encoder is 'map': it needs recall"),
+        ("front", {"attention": "softmax", "encoder": "gru"}, "encoder is 'gru': it needs attention 'all'"),
+        ("front", {"variant": "memory", "memory_decay": 1.5}, "memory_decay is 1.5"),
+        ("front", {"variant": "memory", "memory_steps": 0}, "memory_steps is 0"),
+        ("front", {"attention": "none", "encoder": "map"}, "encoder is 'map'"),
+    ],
+)
+def test_bad_settings_are_refused(preset, settings, message):
+    with pytest.raises(ValueError, match=message):
+        config(preset, **settings)

@@ -62,7 +62,7 @@ def turned(observation, angle, shift):
     """The same with odometry that began at another place, with another yaw."""
     x, y, yaw = observation["odometry"]
     c, s = np.cos(angle), np.sin(angle)
-    odometry = np.array([c * x - s * y, s * x + c * y, yaw + angle]) + [*shift, 0.0]
+    odometry = np.array([c * x - s * y + shift[0], s * x + c * y + shift[1], yaw + angle])
     return {**observation, "odometry": odometry.astype(np.float32)}
 
 

@@ -26,7 +26,7 @@ from robopolicy.attention.chunked import Head, head_of
 from robopolicy.attention.contraction import guarded, read, sums
 from robopolicy.attention.softmax import softmax_of_pairs
 
-NOTHING = -1e30  # logarithm of the weight of what was never written
+NOTHING = -1e29  # logarithm of the weight of what was never written
 RULES = ("sum", "delta")
 
 State = Any

@@ -18,7 +18,7 @@ from robopolicy.bundles.outputs import OUTPUTS, Units, outputs, units_of
 from robopolicy.bundles.readme import readme
 from robopolicy.bundles.stablehlo import stablehlo
 from robopolicy.costs.flops import check_summary, count_step
-from robopolicy.policies.base import KEY, parameter_count, unflatten
+from robopolicy.policies.base import KEY, named_state, parameter_count, state_shape, unflatten
 from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
@@ -34,6 +34,7 @@ from robopolicy.runtime.bundle import (
     open_bundle,
 )
 from robopolicy.runtime.golden import largest_differences, write_golden
+from robopolicy.runtime.graph import NEXT
 from robopolicy.runtime.manifest import SCHEMA, parse
 from robopolicy.runtime.policy import BundlePolicy
 from robopolicy.writing import whole
@@ -102,7 +103,7 @@ def _parity(folder: Path, manifest: Mapping[str, Any], recording: Recording) -> 
     inputs, results = (
         [{name: array[i] for name, array in arrays.items()} for i in range(count)] for arrays in recording[:2]
     )
-    largest = largest_differences(graph.run, zip(inputs, results, strict=True))
+    largest = largest_differences(graph.replay(), zip(inputs, results, strict=True))
     for name, tolerance in manifest["tolerances"].items():
         if not largest[name] <= tolerance:
             raise ArithmeticError(
@@ -121,10 +122,11 @@ def _manifest(
     source: Policy, description: Mapping[str, Any], recording: Recording, about: Mapping[str, Any]
 ) -> dict[str, Any]:
     policy = source.functions
-    shapes = jax.eval_shape(
+    shapes, _ = jax.eval_shape(
         outputs(policy, units_of(description)),
         *(jax.eval_shape(init, KEY) for init in (policy.init, policy.init_features)),
         policy.observation,
+        state_shape(policy, source.features),
     )
     entries = description["outputs"]["command"]["entries"]
     described = {
@@ -145,7 +147,7 @@ def _manifest(
             name: {**_typed(s), **description["inputs"][name]} for name, s in policy.observation.items()
         },
         "outputs": {name: {**_typed(shapes[name]), **described[name]} for name in OUTPUTS},
-        "feedback": description["feedback"],
+        "feedback": [*description["feedback"], *_state(source)],
         "cameras": description["cameras"],
         "robot": description["robot"],
         "attention": source.config.label,
@@ -160,6 +162,21 @@ def _manifest(
         "policy": describe(source.config),
         "run": dict(source.run),
     }
+
+
+def _state(source: Policy) -> list[dict[str, Any]]:
+    """The arrays of a policy's state, which the graph hands to its next step."""
+    return [
+        {
+            **_typed(jax.eval_shape(lambda leaf=leaf: leaf)),
+            "input": name,
+            "first": 0,
+            "output": NEXT + name,
+            "start": float(np.ravel(leaf)[0]),
+            "about": f"of the step before; {np.ravel(leaf)[0]:g} everywhere as an episode begins",
+        }
+        for name, leaf in named_state(source.init_state()).items()
+    ]
 
 
 def _typed(shaped: jax.ShapeDtypeStruct) -> dict[str, Any]:

@@ -17,8 +17,15 @@ from jax import Array
 
 from robopolicy.bundles.onnx import ARRAYS, DESCRIPTION, PARAMETERS
 from robopolicy.bundles.outputs import OUTPUTS, Units, outputs
-from robopolicy.policies.base import Observation, normaliser_size, parameter_count, unflatten, with_normaliser
+from robopolicy.policies.base import (
+    named_state,
+    normaliser_size,
+    parameter_count,
+    unflatten,
+    with_normaliser,
+)
 from robopolicy.policies.catalogue import policy_of, restore
+from robopolicy.runtime.graph import NEXT, STARTS
 
 OPSET = 21
 
@@ -45,32 +52,39 @@ def convert(folder: Path, out: Path) -> None:
     else:
         constant = inverse(jnp.asarray(vector))
 
-    def inspected(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
-        return policy.inspect(parameters, features, observation, ())[0]
-
-    compute = inspected if units is None else outputs(policy, Units(**units))
+    compute = policy.inspect if units is None else outputs(policy, Units(**units))
     names = [name for name in OUTPUTS if units is not None or name != "command"]
-    inputs = {**vectors, **policy.observation}
+    first = policy.init_state(features)
+    structure, starts = jax.tree.structure(first), {}
+    for name, leaf in named_state(first).items():
+        starts[name] = float(jnp.ravel(leaf)[0])
+        if (leaf != starts[name]).any():
+            raise ValueError(f"{name} begins with several numbers: a graph takes states of one alone")
+    state = named_state(jax.eval_shape(policy.init_state, features))
+    inputs = {**vectors, **policy.observation, **state}
 
     def run(*arrays: Array) -> tuple[Array, ...]:
         observation = dict(zip(inputs, arrays, strict=True))
         extra = {name: observation.pop(name) for name in vectors}
+        before = jax.tree.unflatten(structure, [observation.pop(name) for name in state])
         frozen = with_normaliser(policy, features, extra.get("normaliser"))
         parameters = inverse(extra["parameters"]) if vector is None else constant
-        results = compute(parameters, frozen, observation)
-        return tuple(results[name] for name in names)
+        results, after = compute(parameters, frozen, observation, before)
+        return (*(results[name] for name in names), *jax.tree.leaves(after))
 
     model = jax2onnx.to_onnx(
         run,
         inputs=list(inputs.values()),
         input_names=list(inputs),
-        output_names=names,
+        output_names=[*names, *(NEXT + name for name in state)],
         model_name="policy",
         opset=OPSET,
     )
     # The converter loses track of some shapes, and calls them dynamic.
     for output, shaped in zip(model.graph.output, jax.eval_shape(run, *inputs.values()), strict=True):
         output.CopyFrom(onnx.helper.make_tensor_value_info(output.name, onnx.TensorProto.FLOAT, shaped.shape))
+    if starts:
+        onnx.helper.set_model_props(model, {STARTS: json.dumps(starts)})
     out.write_bytes(model.SerializeToString())
 
 

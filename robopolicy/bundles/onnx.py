@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robopolicy.bundles.graph_cache import cache_path, fetch, store
 from robopolicy.bundles.outputs import Units
-from robopolicy.policies.base import state_shape
-from robopolicy.policies.catalogue import KINDS, PolicyConfig, by_path, describe, functions_of, kind_of
+from robopolicy.policies.catalogue import PolicyConfig, by_path, describe
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.writing import scratch, whole
 
@@ -34,9 +32,10 @@ def export_policy(
 
     Its outputs are `action` [A] and the `scores` that determine it. `features` and the flat vector
     `parameters` [P] become constants. Without `parameters` they become the input `parameters` [P], and the
-    statistics of observations, if the policy normalises any, the input `normaliser` [2K].
+    statistics of observations, if the policy normalises any, the input `normaliser` [2K]. The arrays of a
+    state are inputs and outputs, too (`OnnxPolicy`).
 
-    Raises ValueError for a policy with a state, RuntimeError with the converter's last line if it fails,
+    Raises RuntimeError with the converter's last line if it fails,
     FileNotFoundError if the folder of `path` does not exist.
     """
     with conversion(config, features, path, parameters, None):
@@ -62,10 +61,6 @@ def conversion(
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(path.parent)!r} for {path.name} does not exist")
-    kind = kind_of(config)
-    functions = functions_of(config, features[KINDS[kind].constants])
-    if jax.tree.leaves(state_shape(functions, features)):
-        raise ValueError(f"{kind} has a state: exports take policies without one")
     described = {"policy": describe(config), "units": None if units is None else units._asdict()}
     arrays: dict[str, Any] = by_path(features)
     if parameters is not None:

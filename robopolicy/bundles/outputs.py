@@ -31,21 +31,24 @@ def units_of(description: Mapping[str, Any]) -> Units:
     return Units(clips, tuple(description["outputs"]["command"]["scale"]))
 
 
-def outputs(policy: PolicyFunctions, units: Units) -> Callable[[Any, Any, Observation], dict[str, Array]]:
-    """(parameters, features, readings) -> `OUTPUTS` by name; pure, and can be compiled.
+def outputs(
+    policy: PolicyFunctions, units: Units
+) -> Callable[[Any, Any, Observation, Any], tuple[dict[str, Array], Any]]:
+    """(parameters, features, readings, state) -> `OUTPUTS` by name, next state; pure, and can be compiled.
 
-    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` determine it. The policy must have
-    no state.
+    `command` [A] is in physical units, `action` [A] in [-1, 1], `scores` determine it.
     """
     scale = jnp.asarray(units.scale, jnp.float32)
 
-    def compute(parameters: Any, features: Any, readings: Observation) -> dict[str, Array]:
+    def compute(
+        parameters: Any, features: Any, readings: Observation, state: Any
+    ) -> tuple[dict[str, Array], Any]:
         clipped = {
             name: jnp.clip(array, *units.clips[name]) if name in units.clips else array
             for name, array in readings.items()
         }
-        results, _ = policy.inspect(parameters, features, clipped, ())
+        results, state = policy.inspect(parameters, features, clipped, state)
         action = jnp.clip(results["action"], -1.0, 1.0)
-        return {"command": action * scale, "action": action, "scores": results["scores"]}
+        return {"command": action * scale, "action": action, "scores": results["scores"]}, state
 
     return compute

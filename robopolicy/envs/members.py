@@ -17,8 +17,8 @@ Description = dict[str, Any]
 class Quantity(NamedTuple):
     """One number of a vector or of an action: its name, its unit, and the interval of any sound value.
 
-    The unit of a number without one is "1". For an action, `high` is the physical value of an action of one,
-    and `low` is -high.
+    The unit of a number without one is "1". `step` is how far it may go in a control
+    period. For an action, `high` is the physical value of an action of one, and `low` is -high.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Quantity(NamedTuple):
     low: float
     high: float
     about: str = ""
+    step: float | None = None
 
     def described(self) -> Description:
         """As JSON holds it."""
@@ -35,7 +36,8 @@ class Quantity(NamedTuple):
             "low": float(self.low),
             "high": float(self.high),
         }
-        return {**row, "about": self.about} if self.about else row
+        more = {"about": self.about or None, "step": self.step}
+        return row | {name: value for name, value in more.items() if value is not None}
 
 
 class Outcome(NamedTuple):

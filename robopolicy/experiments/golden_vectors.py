@@ -54,7 +54,7 @@ def record_golden(trained: Policy, environment: EnvironmentSpec, units: Units, c
     waiting = [Part(FIRST_SEED + k, count // parts + (k < count % parts)) for k in range(parts)]
     starts = {part.seed: sum(before.size for before in waiting[:k]) for k, part in enumerate(waiting)}
     whole: tuple[Arrays, Arrays] = ({}, {})
-    recorded = 0
+    recorded, begins = 0, list[int]()
     workers = min(os.cpu_count() or 1, parts)
     with closing(Processes(_serve, (environment, source), workers, DEADLINE)) as processes:
         playing: dict[int, Part] = {}
@@ -67,11 +67,13 @@ def record_golden(trained: Policy, environment: EnvironmentSpec, units: Units, c
                 if isinstance(answer, str):
                     raise RuntimeError(f"recording observations failed: {answer}")
                 part = playing.pop(place)
-                _put(whole, answer, starts[part.seed], count)
+                _put(whole, answer[:2], starts[part.seed], count)
+                begins += [starts[part.seed] + row for row in answer[2]]
                 recorded += part.size
     about = {
         "observations": count,
         "seeds": f"{FIRST_SEED} to {FIRST_SEED + parts - 1}, and on by {PARTS} where an episode ends early",
+        "begins": sorted(begins),
         "environment": {"id": environment.id, **environment.settings},
     }
     return Recording(*whole, about)
@@ -98,7 +100,7 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, sourc
             part: Part = connection.recv()
         except (EOFError, OSError):  # the exporter has ended
             break
-        answer: tuple[Arrays, Arrays] | str
+        answer: tuple[Arrays, Arrays, list[int]] | str
         try:
             recorder = recorder or _Recorder(environment, source)
             answer = recorder.record(part)
@@ -118,24 +120,28 @@ class _Recorder:
         compute = jax.jit(outputs(policy, Units(source.clips, source.scale)))
         tree = unflatten(policy)(source.parameters)
         self._names = list(policy.observation)
-        self._compute = lambda read: jax.device_get(compute(tree, features, read))
+        self._compute = lambda read, state: jax.device_get(compute(tree, features, read, state))
+        self._first = policy.init_state(features)
         self._env = environment.make()
 
-    def record(self, part: Part) -> tuple[Arrays, Arrays]:
-        """The observations [size, ...] and outputs [size, ...] of a part, by name."""
-        seed, done = part.seed, True
+    def record(self, part: Part) -> tuple[Arrays, Arrays, list[int]]:
+        """Observations [size, ...] and outputs [size, ...] of a part by name, and where episodes begin."""
+        seed, done, state = part.seed, True, self._first
+        begins: list[int] = []
         observations: list[Arrays] = []
         answers: list[Arrays] = []
         observation: Any = None
         for _ in range(part.size):
             if done:
                 observation, _ = self._env.reset(seed=seed)
-                seed += PARTS
+                seed, state = seed + PARTS, self._first
+                begins.append(len(answers))
             observations.append({name: observation[name] for name in self._names})
-            answers.append(self._compute(observations[-1]))
+            answer, state = self._compute(observations[-1], state)
+            answers.append(answer)
             observation, _, ended, cut, _ = self._env.step(answers[-1]["action"])
             done = ended or cut
-        return _stacked(observations), _stacked(answers)
+        return _stacked(observations), _stacked(answers), begins
 
 
 def _stacked(steps: list[Arrays]) -> Arrays:

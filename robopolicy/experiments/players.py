@@ -61,8 +61,8 @@ def check_match(policy: Policy | None, task: Task, name: str) -> None:
 def player(who: PlayerLike, task: str) -> Player:
     """The player `who`, or the player with this name, on a task.
 
-    A policy acts by its ONNX graph; its first action converts it, which takes seconds. One with a state acts
-    by JAX. Raises ValueError or FileNotFoundError, in one line, for other values.
+    A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or
+    FileNotFoundError, in one line, for other values.
     """
     if isinstance(who, str):
         privileged = task_class(task).players
@@ -81,8 +81,6 @@ def player(who: PlayerLike, task: str) -> Player:
 
 def _policy_player(policy: Policy, name: str) -> Player:
     shapes = policy.functions.observation_shapes
-    if policy.has_state:  # which graphs do not hold
-        return Player(name, lambda env, seed: _remembering(policy), shapes, policy)
 
     @cache
     def graph() -> bytes:
@@ -92,22 +90,13 @@ def _policy_player(policy: Policy, name: str) -> Player:
             return path.read_bytes()
 
     @cache
-    def act() -> Act:
+    def onnx() -> OnnxPolicy:
         return OnnxPolicy(graph())
 
-    return Player(name, lambda env, seed: act(), shapes, policy, graph)
+    def act(env: Any, seed: int) -> Act:
+        return OnnxPolicy(graph()) if policy.has_state else onnx()
 
-
-def _remembering(policy: Policy) -> Act:
-    """The actions of a policy with a state in one episode, to be called once for each step."""
-    state = policy.init_state()
-
-    def act(observation: Any) -> Any:
-        nonlocal state
-        action, state = policy.step(observation, state)
-        return action
-
-    return act
+    return Player(name, act, shapes, policy, graph)
 
 
 def _checked(name: str, act: Act, env: gymnasium.Env[Any, Any]) -> Act:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -156,6 +157,13 @@ def leaves_by_path(tree: Any) -> dict[str, Any]:
     """The leaves of a pytree by their path, such as `draws/front/0`, in the order of `flatten`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def named_state(state: Any) -> dict[str, Any]:
+    """The arrays of a state by their names in graphs, such as `state_hind_0`."""
+    return {
+        "state_" + re.sub(r"\W+", "_", path).strip("_"): leaf for path, leaf in leaves_by_path(state).items()
+    }
 
 
 def parameter_shapes(policy: PolicyFunctions) -> dict[str, tuple[int, ...]]:

@@ -10,10 +10,13 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from robopolicy.settings import check_array
+from robopolicy.reading_json import parse_json
+from robopolicy.settings import check_array, is_finite
 
 Observation = Mapping[str, NDArray[Any]]
 
+NEXT = "next_"  # with the name of a state's array: the output that holds it for the next step
+STARTS = "state_starts"  # of the graph's metadata: for each array of the state its first number, as JSON
 DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
 
 
@@ -21,7 +24,8 @@ class OnnxPolicy:
     """Runs an ONNX graph of `robopolicy export` on one thread.
 
     A graph may have its parameters, and the statistics of its observations, as inputs. It then reads the
-    attributes `parameters` [P] and `normaliser` [2K], which callers may change between two calls.
+    attributes `parameters` [P] and `normaliser` [2K], which callers may change between two calls. It may have
+    a state: inputs that hold outputs of the step before. An episode begins with `reset`.
     """
 
     def __init__(self, model: Path | bytes, parameters: NDArray[np.float32] | None = None) -> None:
@@ -40,9 +44,11 @@ class OnnxPolicy:
         self.shapes = {node.name: tuple(node.shape) for node in self._session.get_inputs()}
         self.dtypes = {n.name: DTYPES.get(n.type, n.type) for n in self._session.get_inputs()}
         outputs = self._session.get_outputs()
+        self._outputs = [node.name for node in outputs]
         self.output_shapes = {node.name: tuple(node.shape) for node in outputs}
         self.output_dtypes = {node.name: DTYPES.get(node.type, node.type) for node in outputs}
-        self._outputs = list(self.output_shapes)
+        self.starts, self.state_shapes = self._state_of(self._session.get_modelmeta().custom_metadata_map)
+        self.reset()
         if "action" not in self._outputs:
             raise ValueError(f"the graph has outputs {', '.join(self._outputs)}: it must have 'action'")
         self.parameters = parameters
@@ -51,12 +57,37 @@ class OnnxPolicy:
             wanted = list(self.shapes["parameters"])
             raise ValueError(f"parameters is None: this graph needs a vector {wanted}")
 
+    def _state_of(self, metadata: Mapping[str, str]) -> tuple[dict[str, float], dict[str, tuple[int, ...]]]:
+        """The first number and the shape of each array of the state, which leave inputs and outputs."""
+        starts = parse_json(metadata.get(STARTS, "{}").encode(), STARTS, allow_nan=False)
+        if not (isinstance(starts, dict) and all(map(is_finite, starts.values()))):
+            raise ValueError(f"{STARTS} of the graph is {starts!r}: it must hold a number for each array")
+        shapes = {}
+        for name in starts:
+            shape, after = self.shapes.pop(name, None), self.output_shapes.pop(NEXT + name, None)
+            kinds = self.dtypes.pop(name, None), self.output_dtypes.pop(NEXT + name, None)
+            if shape is None or shape != after or kinds != ("float32", "float32"):
+                raise ValueError(
+                    f"the graph has a state {name!r}: it must be an input and the output {NEXT + name!r}"
+                )
+            shapes[name] = shape
+        return {name: float(start) for name, start in starts.items()}, shapes
+
+    def reset(self) -> None:
+        """Begin an episode: the next step has the first state."""
+        self._state = {
+            name: np.full(shape, self.starts[name], np.float32) for name, shape in self.state_shapes.items()
+        }
+
     def __call__(self, observation: Observation) -> NDArray[np.float32]:
         """The action [A] for one observation. Raises ValueError if names, shapes or dtypes do not match."""
         return self.run(observation)["action"]
 
     def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
-        """All outputs by name; observations that the graph does not read are left out. Raises ValueError."""
+        """All outputs by name; observations that the graph does not read are left out.
+
+        Raises ValueError, and ArithmeticError if a number of the next state is not finite: the state stays.
+        """
         vectors = {"parameters": self.parameters, "normaliser": self.normaliser}
         feed = {**vectors, **observation}
         missing = sorted(self.shapes.keys() - feed.keys())
@@ -64,5 +95,11 @@ class OnnxPolicy:
             raise ValueError(f"observation holds {sorted(observation)}: the graph needs {missing[0]!r}, too")
         for name, shape in self.shapes.items():
             check_array(name, feed[name], shape, self.dtypes[name])
-        inputs = {name: feed[name] for name in self.shapes}
-        return dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
+        inputs = {name: feed[name] for name in self.shapes} | self._state
+        outputs = dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
+        state = {name: outputs.pop(NEXT + name) for name in self._state}
+        for name, array in state.items():
+            if not np.isfinite(array).all():
+                raise ArithmeticError(f"{name} would hold a number that is not finite")
+        self._state = state
+        return outputs

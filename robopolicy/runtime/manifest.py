@@ -42,6 +42,7 @@ class Value(NamedTuple):
       low, high: limits of every valid value, [N] for a vector with entries, [] otherwise.
       entries: the names of a vector's numbers; () for an image.
       units: the units of a vector's numbers, or the one unit of an image.
+      steps: how far each number of a vector may go in a control period, [N]; [0] for an image.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Value(NamedTuple):
     high: NDArray[np.float64]
     entries: tuple[str, ...]
     units: tuple[str, ...]
+    steps: NDArray[np.float64]
 
     @property
     def size(self) -> int:
@@ -70,6 +72,8 @@ class Manifest(NamedTuple):
       files: SHA-256 of every other file of the bundle.
       digest: SHA-256 of inputs, outputs and times. Both ends of a connection must have the same digest.
       data: the whole JSON object.
+      state: for each array that the graph hands to its next step, all its numbers at first.
+      begins: the golden vectors at which episodes begin.
     """
 
     inputs: dict[str, Value]
@@ -81,6 +85,8 @@ class Manifest(NamedTuple):
     files: dict[str, str]
     digest: bytes
     data: dict[str, Any]
+    state: dict[str, float]
+    begins: frozenset[int]
 
 
 class Limits:
@@ -167,7 +173,30 @@ def _checked(data: Any) -> Manifest:
         files,
         hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
         data,
+        _starts(data.get("feedback", [])),
+        _begins(golden),
     )
+
+
+def _starts(feedback: Any) -> dict[str, float]:
+    """The first number of each array of the state."""
+    if not (isinstance(feedback, list) and all(isinstance(one, dict) for one in feedback)):
+        raise ValueError(f"feedback is {feedback!r}: it must be a list of objects")
+    states = [one for one in feedback if "start" in one]
+    for one in states:
+        name = one.get("input")
+        if not (isinstance(name, str) and NAME.fullmatch(name)):
+            raise ValueError(f"feedback: input is {name!r}: a name has letters, digits and underscores")
+        check_number(f"feedback {name!r}: start", one["start"], *RANGES["float32"])
+    return {one["input"]: float(one["start"]) for one in states}
+
+
+def _begins(golden: Mapping[str, Any]) -> frozenset[int]:
+    """The golden vectors at which episodes begin."""
+    begins = golden.get("begins", [])
+    if not (isinstance(begins, list) and all(type(row) is int for row in begins)):
+        raise ValueError(f"golden begins is {begins!r}: it must be a list of rows")
+    return frozenset(begins)
 
 
 def _object(data: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -206,11 +235,14 @@ def _value(name: str, fields: Mapping[str, Any], where: str) -> Value:
     for one in parts:
         check_interval(f"{where}: low and high", (one.get("low"), one.get("high")), *RANGES[dtype])
     low, high = (np.array([float(one[end]) for one in parts]) for end in ("low", "high"))
+    for one in entries or ():
+        if "step" in one:
+            check_number(f"{where}: step", one["step"], 0.0, RANGES["float32"][1])
+    steps = np.array([float(one.get("step", np.inf)) for one in entries or ()])
     if entries is None:
         low, high = low[0], high[0]
-    return Value(
-        name, tuple(shape), dtype, low, high, names, tuple(_text(one, "unit", where) for one in parts)
-    )
+    units = tuple(_text(one, "unit", where) for one in parts)
+    return Value(name, tuple(shape), dtype, low, high, names, units, steps)
 
 
 def _text(fields: Mapping[str, Any], name: str, where: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from robopolicy.runtime.manifest import BundleError, Limits, Manifest, Value
 class BundlePolicy:
     """A policy that maps sensor readings to a command in physical units, on one thread.
 
-    The attribute `manifest` has the names, shapes, dtypes, units and limits of the `inputs` and `outputs`.
+    The attribute `manifest` has the names, shapes, dtypes, units and limits of the `inputs` and `outputs`. A
+    policy with a state keeps it from step to step; an episode begins with `reset`.
     """
 
     def __init__(self, bundle: Bundle) -> None:
@@ -36,17 +38,29 @@ class BundlePolicy:
         graph, manifest = self._graph, self.manifest
         _check_same(graph.shapes, graph.dtypes, manifest.inputs, f"{where}: inputs")
         _check_same(graph.output_shapes, graph.output_dtypes, manifest.outputs, f"{where}: outputs")
+        if graph.starts != manifest.state:
+            raise BundleError(
+                f"{where}: its state begins with {graph.starts}, the manifest's with {manifest.state}"
+            )
+        self._stepping = {n: v for n, v in manifest.inputs.items() if np.isfinite(v.steps).any()}
+        self.reset()
 
     @classmethod
     def load(cls, folder: str | Path) -> BundlePolicy:
         """Load the bundle in `folder`. Raises BundleError or FileNotFoundError, in one line."""
         return cls(open_bundle(folder))
 
+    def reset(self) -> None:
+        """Begin an episode: forget the state, and from where inputs may go on."""
+        self._graph.reset()
+        self._last: dict[str, NDArray[Any]] = {}
+
     def act(self, observation: Observation) -> NDArray[np.float32]:
         """The command [A] for one observation, in the manifest's units.
 
         Raises ValueError if an input has another name, shape or dtype than in the manifest, or holds a number
-        that is not finite or out of its limits. Raises ArithmeticError if an output does.
+        that is not finite, out of its limits, or farther from its last one than a step may go. Raises
+        ArithmeticError if an output or the state does.
         """
         return self.run(observation)["command"]
 
@@ -57,6 +71,7 @@ class BundlePolicy:
             raise ValueError(f"observation holds {content}: it must hold {sorted(self._inputs)}")
         for name, limits in self._inputs.items():
             limits.check(observation[name])
+        self._check_steps(observation)
         try:
             outputs = self._graph.run(observation)
         except Exception as error:  # onnxruntime's errors share no narrower base
@@ -66,7 +81,30 @@ class BundlePolicy:
                 limits.check(outputs[name])
             except ValueError as error:
                 raise ArithmeticError(f"the policy failed: {error}") from error
+        self._last = {name: observation[name].copy() for name in self._stepping}
         return outputs
+
+    def replay(self) -> Callable[[Observation], dict[str, NDArray[np.float32]]]:
+        """`run` for the golden vectors in order, which begins anew where their episodes do."""
+        rows = count()
+
+        def run(observation: Observation) -> dict[str, NDArray[np.float32]]:
+            if (row := next(rows)) == 0 or row in self.manifest.begins:
+                self.reset()
+            return self.run(observation)
+
+        return run
+
+    def _check_steps(self, observation: Observation) -> None:
+        """Raise ValueError, naming the first number that jumped."""
+        for name, last in self._last.items():
+            value, gone = self._stepping[name], np.abs(observation[name] - last)
+            if not (gone <= value.steps).all():
+                at = int(np.argwhere(~(gone <= value.steps))[0][0])
+                raise ValueError(
+                    f"{name} {value.entries[at]!r} jumped by {gone[at]:g} {value.units[at]}: a step may go "
+                    f"{value.steps[at]:g} at most"
+                )
 
 
 def _check_same(

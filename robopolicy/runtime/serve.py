@@ -41,8 +41,10 @@ def serve(
     on_progress(f"loading {folder}")
     bundle = open_bundle(folder)
     policy = BundlePolicy(bundle)
+    warm_up = policy.replay()
     for observation, _ in islice(read_golden(bundle), WARM_UP):
-        policy.act(observation)
+        warm_up(observation)
+    policy.reset()
     gc.collect()
     gc.freeze()  # so that no collection in a step walks through all modules
     on_progress(f"connecting to {host}:{port}")

@@ -101,7 +101,7 @@ def verify(
     policy, manifest = BundlePolicy(bundle), bundle.manifest
     bundle = bundle._replace(graph=b"")  # frees a copy, which would count as memory
     on_progress(f"playing {manifest.observations} golden vectors")
-    differences = largest_differences(policy.run, read_golden(bundle))
+    differences = largest_differences(policy.replay(), read_golden(bundle))
     on_progress(f"timing {calls} calls")
     each = sum(value.size for value in manifest.inputs.values())
     some = islice(read_golden(bundle), max(1, TIMED_BYTES // each))
@@ -126,7 +126,9 @@ def verify(
 
 def _latencies(policy: BundlePolicy, observations: list[Any], calls: int) -> NDArray[np.float64]:
     seconds = np.empty(WARM_UP + calls)
-    for number, observation in zip(range(len(seconds)), cycle(observations), strict=False):
+    for number, (row, observation) in zip(range(len(seconds)), cycle(enumerate(observations)), strict=False):
+        if row == 0 or row in policy.manifest.begins:
+            policy.reset()
         began = time.perf_counter()
         policy.act(observation)
         seconds[number] = time.perf_counter() - began

@@ -57,6 +57,7 @@ class Player:
             self._made[task.environment] = self._environments[task.environment].make()
         try:
             env = self._made[task.environment]
+            self._policy.reset()
             return run_episode(env, self._policy, task.seed, watched=self._watched)
         except Exception:
             # The environment may be in an undefined state: the next try makes a new one.

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from test_footholds import HEIGHT, LEVEL, config, mirrored, scene
 
+from robopolicy.bundles.onnx import export_policy
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.policy import Policy
+from robopolicy.runtime.graph import OnnxPolicy
 
 FRONT = "front_depth"
 MEMORIES = {
@@ -144,6 +146,33 @@ def test_a_step_costs_the_same_for_ever(name):
         _, state = policy.step(seen[0], state)
     assert jax.tree.map(np.shape, state) == shapes
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_graph_has_the_same_memory(name, tmp_path):
+    policy, (seen, *_) = trained(name), walk(4, steps=6)
+    export_policy(policy.config, policy.features, tmp_path / "policy.onnx", policy.parameters)
+    graph = OnnxPolicy(tmp_path / "policy.onnx")
+    for _ in range(2):  # an episode is not remembered in the next one
+        graph.reset()
+        state = policy.init_state()
+        for observation in seen:
+            expected = policy.inspect(observation, state)
+            _, state = policy.step(observation, state)
+            results = graph.run(observation)
+            np.testing.assert_allclose(results["scores"], expected["scores"], atol=1e-4)
+            np.testing.assert_array_equal(results["action"], expected["action"])
+
+
+def test_a_graph_refuses_to_remember_nan(tmp_path):
+    policy, (seen, *_) = trained("gru"), walk(4, steps=2)
+    export_policy(policy.config, policy.features, tmp_path / "policy.onnx", policy.parameters)
+    graph = OnnxPolicy(tmp_path / "policy.onnx")
+    with pytest.raises(ArithmeticError, match="state_hind would hold a number that is not finite"):
+        graph.run({**seen[0], FRONT: np.full_like(seen[0][FRONT], np.nan)})
+    afterwards = graph.run(seen[1])["scores"]
+    graph.reset()
+    np.testing.assert_array_equal(graph.run(seen[1])["scores"], afterwards)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A policy with a state: an integrator, whose action reads the sum of all that it has seen in an episode."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 import robopolicy
-from robopolicy.bundles.onnx import worker_graph
 from robopolicy.costs.flops import count_step
+from robopolicy.experiments.default_policies import new_policy
+from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import player
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.policies.base import PolicyFunctions, stateless
+from robopolicy.policies.base import PolicyFunctions
 from robopolicy.policies.catalogue import KINDS, Kind
 from robopolicy.policies.default_iap import default_iap
 from robopolicy.policies.policy import Policy
 
 ACTIONS = 3
 EYE = np.eye(ACTIONS, dtype=np.float32)
-ARM = "planar_arm:PlanarArm-v0"
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,15 @@ def test_a_state_of_another_policy_is_refused(policy, state, words):
             method({"joints": EYE[0]}, state)
 
 
-def test_act_and_exports_refuse_a_policy_with_a_state(policy, tmp_path):
+def test_act_refuses_a_policy_with_a_state(policy):
     with pytest.raises(
         ValueError, match=r"^policy 'untrained' has a state: step takes it and returns the next"
     ):
         policy.act({"joints": EYE[0]})
-    with pytest.raises(ValueError, match=r"^integrator has a state: exports take policies without one$"):
-        worker_graph(policy.config, policy.features)
-    with pytest.raises(ValueError, match=r"^integrator has a state: exports take policies without one$"):
-        robopolicy.export(policy, ARM, tmp_path / "bundle", observations=5)
 
 
 def test_a_policy_without_state_has_the_empty_one():
     policy = Policy.create(default_iap("none", {"joints": (ACTIONS,)}, ("up", "down")), {})
-    assert policy.functions.init_state is stateless
     assert not policy.has_state
     assert policy.init_state() == ()
     seen = {"joints": EYE[0]}
@@ -120,18 +115,33 @@ def test_the_step_is_counted_with_its_state(policy):
     assert sum(counted.traffic_by_component.values()) == 4 * (3 + 3 + 2) * ACTIONS
 
 
-def test_every_episode_of_a_player_begins_with_the_first_state(policy):
-    playing = player(policy, ARM)
-    assert playing.graph is None
+@pytest.fixture(scope="module")
+def walker():
+    """A policy with a recurrent state, its environment, and observations."""
+    env = Environment("stepping-stones", "mujoco", "front", 1.0)
+    policy = new_policy(env, "all", encoder="gru")
+    noise = np.random.default_rng(0).normal(size=policy.parameters.shape).astype(np.float32)
+    with opened(env, None) as instance:
+        first = instance.reset(seed=0)[0]
+    nearer = {**first, "front_depth": 0.9 * first["front_depth"]}
+    return replace(policy, parameters=noise), env, [first, nearer, first]
+
+
+def test_every_episode_of_a_player_begins_with_the_first_state(walker):
+    policy, _, seen = walker
+    scores = [policy.inspect(seen[0], policy.init_state())["scores"]]
+    playing = player(policy, "stepping-stones")
     first, second = playing.act_in(None, 0), playing.act_in(None, 1)
-    actions = [first({"joints": row}) for row in EYE]
-    np.testing.assert_array_equal([second({"joints": row}) for row in EYE], actions)
-    assert (first({"joints": EYE[0]}) != actions[0]).any()
+    for observation in seen:  # in turns
+        np.testing.assert_array_equal(second.run(observation)["scores"], first.run(observation)["scores"])
+    assert np.abs(first.run(seen[0])["scores"] - scores[0]).max() > 1e-3
+    np.testing.assert_allclose(playing.act_in(None, 2).run(seen[0])["scores"], scores[0], atol=1e-4)
 
 
-def test_evaluations_films_and_recorded_heads_play_it(policy, tmp_path):
-    results = [robopolicy.evaluate(policy, ARM, seeds=seeds, workers=2) for seeds in ((3, 4), (4,))]
+def test_evaluations_films_and_recorded_heads_play_it(walker, tmp_path):
+    policy, env, _ = walker
+    results = [robopolicy.evaluate(policy, env, seeds=seeds, workers=2) for seeds in ((3, 4), (4,))]
     assert results[0].returns[1] == results[1].returns[0]
-    robopolicy.film([policy], ARM, tmp_path / "arm.mp4", size=(320, 240))
-    assert (tmp_path / "arm.mp4").stat().st_size > 0
-    assert recorded_heads(policy, ARM, frames=2, seed=0, engine=None) == []
+    robopolicy.film([policy], env, tmp_path / "walk.mp4", size=(320, 240))
+    assert (tmp_path / "walk.mp4").stat().st_size > 0
+    assert recorded_heads(policy, "stepping-stones", frames=2, seed=0, engine=None) == []

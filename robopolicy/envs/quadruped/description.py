@@ -16,6 +16,7 @@ from robopolicy.envs.quadruped.walker import SWAY, WalkerConfig, standing_joints
 from robopolicy.envs.simulated import measured, pinhole
 
 ODOMETER = 1e4  # m
+ODOMETER_STEP = 0.25  # m in a control period, ten times what the robot walks; a larger one is a jump
 FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
 # By the beginning of its name: unit, largest absolute value of a sound reading, and what it is.
 VALUES = {
@@ -49,8 +50,8 @@ VALUES = {
     ),
 }
 ODOMETRY = (
-    Quantity("odometry_x", "m", -ODOMETER, ODOMETER, "place of the base along the course since its start"),
-    Quantity("odometry_y", "m", -ODOMETER, ODOMETER, "the same to the left"),
+    Quantity("odometry_x", "m", -ODOMETER, ODOMETER, "place of the base ahead of its start", ODOMETER_STEP),
+    Quantity("odometry_y", "m", -ODOMETER, ODOMETER, "the same to the left", ODOMETER_STEP),
     Quantity("odometry_yaw", "rad", -np.pi, np.pi, "yaw of the base, by the IMU"),
 )
 # The settings with each unit.

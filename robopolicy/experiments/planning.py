@@ -7,10 +7,11 @@ from typing import Any
 
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import check_name
+from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.experiments.runs import load, shipped_policy
+from robopolicy.experiments.runs import load, preset_of, shipped_policy
 from robopolicy.naming import one_of
 from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
@@ -73,6 +74,7 @@ def plan(
     check_name(task)
     name = policy or shipped_policy(task, SHIPPED)
     trained = _trained(name, task)
+    environment = Environment.of(Environment(task, engine, preset_of(trained.run)))
     offered = list(resolutions(trained.config))
     counts = sorted({resolution.tokens for resolution in offered})
     if tokens is not None and tokens not in counts:
@@ -83,7 +85,7 @@ def plan(
     widths, own = head_dims(trained.config), head_dim_of(trained.config)
     on_begin(1 + len(widths) + len(offered))
     if norm is None:
-        heads = recorded_heads(trained, task, frames=FRAMES, seed=FIRST_SEED, engine=engine)
+        heads = recorded_heads(trained, environment, frames=FRAMES, seed=FIRST_SEED)
         pairs = sample_pairs(heads)
     else:
         pairs = random_directions(norm, own)
@@ -103,7 +105,7 @@ def plan(
     front, choice = choose(fronts, budget, error, own)
     rows = [_row(front, each) for each in front.choices]
     if verify:
-        heads = recorded_heads(trained, task, frames=verify, seed=UNSEEN, engine=engine)
+        heads = recorded_heads(trained, environment, frames=verify, seed=UNSEEN)
         for row in rows:
             exact = row["attention"] == EXACT
             row["measured"] = 0.0 if exact else measured_error(row["attention"], heads, row["head_dim"])

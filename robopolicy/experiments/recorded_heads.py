@@ -18,11 +18,11 @@ Head = tuple[NDArray[Any], NDArray[Any]]
 APART, EACH = 10, 8  # steps between two frames, and frames of an episode
 
 
-def recorded_heads(trained: Policy, task: str, *, frames: int, seed: int, engine: str | None) -> list[Head]:
+def recorded_heads(trained: Policy, environment: Environment, *, frames: int, seed: int) -> list[Head]:
     """Queries and keys [L, D] of every head, on `frames` frames of episodes that the policy plays."""
     parameters = unflatten(trained.functions)(trained.parameters)
     act, attended = jax.jit(trained.functions.act), jax.jit(trained.functions.attended)
-    env = Environment.of(Environment(task, engine)).showing(trained.functions.observation_shapes).make()
+    env = environment.showing(trained.functions.observation_shapes).make()
     result: list[Head] = []
     try:
         playing, state, steps, recorded = Playing(env, seed), trained.init_state(), 0, 0

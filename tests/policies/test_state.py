@@ -144,4 +144,4 @@ def test_evaluations_films_and_recorded_heads_play_it(walker, tmp_path):
     assert results[0].returns[1] == results[1].returns[0]
     robopolicy.film([policy], env, tmp_path / "walk.mp4", size=(320, 240))
     assert (tmp_path / "walk.mp4").stat().st_size > 0
-    assert recorded_heads(policy, "stepping-stones", frames=2, seed=0, engine=None) == []
+    assert recorded_heads(policy, env, frames=2, seed=0) == []

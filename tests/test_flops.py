@@ -9,10 +9,11 @@ import pytest
 
 from robopolicy.attention import attention
 from robopolicy.costs.flops import COMPONENTS, count, count_step
+from robopolicy.envs.quadruped.presets import PRESETS, default_policy
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.policies.energy import HEADS
-from robopolicy.policies.iap_config import VARIANTS
+from robopolicy.policies.iap_config import ENCODERS, VARIANTS
 from robopolicy.policies.quadruped import quadruped
 
 X = jax.ShapeDtypeStruct((10, 8), jnp.float32)
@@ -180,8 +181,12 @@ STONES = quadruped("angular_hybrid(m=8, n=8)", ("velocity_x", "pitch"), leg_inpu
 SWEEP = policy_config(
     "angular_hybrid(m=8, n=8)", "bimanual-sweep", images={"image": (48, 48)}, patch=12, samples=16
 )
+OF_FRONT = {name: value for name, value in default_policy(PRESETS["front"]).items() if name != "kind"}
+FRONT = quadruped("trigonometric(m=32)", **OF_FRONT)
 POLICIES = [
-    *(policy_config(STONES.attention, "stepping-stones", variant=variant) for variant in VARIANTS),
+    *(replace(FRONT, variant=variant) for variant in VARIANTS if variant != "rank"),
+    *(replace(FRONT, attention="all", encoder=encoder) for encoder in ENCODERS),
+    replace(STONES, variant="rank"),
     replace(STONES, attention="softmax", normalise=True, hidden=8, head="tanh"),
     replace(STONES, attention="none"),
     *(replace(SWEEP, head=head) for head in HEADS),

@@ -119,6 +119,17 @@ def test_the_plan_of_the_mpc_is_the_exact_minimum(monkeypatch, precision, most):
     assert bound > 5  # plans with a force on the side of its pyramid
 
 
+def test_float64_follows_float32_in_one_process():
+    env = robopolicy.make("stepping-stones", engine="jax")
+    env.reset(seed=0)
+    env.step(np.zeros(4, np.float32))
+    with jax.enable_x64(True):
+        batch = SteppingStonesBatch(dtype=jnp.float64)
+        walks, _ = batch.reset(courses := batch.courses(SEEDS))
+        step = partial(jax.eval_shape, batch.step)
+        assert step(courses, walks, jnp.zeros((len(SEEDS), 4)))[2].dtype == jnp.float64
+
+
 @pytest.mark.parametrize("preset", CONFIGS)
 @pytest.mark.parametrize(("precision", "most"), [(64, 1e-7), (32, 1e-4)])
 def test_closed_loops_are_those_of_the_environment(preset, precision, most):

@@ -17,7 +17,7 @@ Array = Any  # of JAX, or of NumPy before it reaches a device
 
 LINKS = 3  # of a leg
 GRAVITY = np.array([0.0, 0.0, -9.81])  # m/s^2
-_MOVES = np.tril(np.ones((LINKS, LINKS)))[None, :, :, None]  # [., link, joint, .]: the joint moves the link
+_MOVES = np.tri(LINKS, dtype=bool)[None, :, :, None]  # [., link, joint, .]: the joint moves the link
 
 
 class Model(NamedTuple):
@@ -127,7 +127,7 @@ def motion(model: Model, links: Chain, state: State) -> Motion:
     """The mass matrix, and the forces that keep all accelerations at zero."""
     rotation, coms = links.rotation, links.coms
     arms = coms[:, :, None] - links.origins[:, None]
-    turning = jnp.broadcast_to(links.axes[:, None], arms.shape) * _MOVES  # [leg, link, joint, 3]
+    turning = jnp.where(_MOVES, links.axes[:, None], 0.0)  # [leg, link, joint, 3]
     moving = jnp.cross(turning, arms)
     momentum = model.masses[:, :, None, None] * moving
     inner = jnp.einsum("lbxy,lbjy->lbjx", links.inertias, turning)
@@ -145,7 +145,7 @@ def motion(model: Model, links: Chain, state: State) -> Motion:
     inertia = inertia - jnp.einsum("n,nx,ny->xy", masses, places, places)
     base = jnp.block([[masses.sum() * eye, -lever], [-lever.T, rotation.T @ inertia @ rotation]])
     spin = rotation @ state.spin
-    force = model.base_mass * (jnp.cross(spin, jnp.cross(spin, base_com)) - GRAVITY)
+    force = model.base_mass * (jnp.cross(spin, jnp.cross(spin, base_com)) - jnp.asarray(GRAVITY, spin.dtype))
     moment = jnp.cross(spin, base_inertia @ spin) + jnp.cross(base_com, force)
     forces, moments = _inertial(model, links, state, spin)
     leg_bias = jnp.einsum("lbjx,lbx->lj", moving, forces) + jnp.einsum("lbjx,lbx->lj", turning, moments)

@@ -54,10 +54,12 @@ def check_claim(names: Sequence[str]) -> None:
 
 def _check_alike(configs: Sequence[PolicyConfig]) -> None:
     """Raise ValueError if policies differ in more than what is compared."""
+    configs = sorted(configs, key=lambda config: not config.attends)
     first, *others = [asdict(attending(config, EXACT)) for config in configs]
     for config, other in zip(configs[1:], others, strict=True):
         for name, value in other.items():
-            if value != first[name]:
+            # A control has no attention, so its variant says nothing.
+            if value != first[name] and (config.attends or name != "variant"):
                 raise ValueError(
                     f"{name} is {value} in the policy of {config.label} and {first[name]} in that of "
                     f"{configs[0].label}: a claim needs the same"

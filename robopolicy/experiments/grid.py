@@ -40,6 +40,7 @@ from robopolicy.writing import DiskFullError, clear_about_full_disks, write_atom
 FILE = "grid.json"
 TEST = "test"
 ALIKE = (*PARTS, "evaluator", TEST)  # parts of grid.json
+VARIANT = "variant"  # setting of policies with attention, which controls do not have
 FAILURES = (ValueError, OSError, RuntimeError, ArithmeticError, MemoryError)  # of a run, not of the program
 
 
@@ -160,7 +161,7 @@ def train_grid(
     if config.seed != ESConfig.seed:
         raise ValueError(f"seed is {config.seed}: a grid takes seeds")
     cells = _cells(folder, env, grid, config, presets, evaluator, settings)
-    stored = _stored(cells[0].search, grid)
+    stored = _stored(next((c for c in cells if _attends(c)), cells[0]).search, grid)
     tests = _tests(stored)
     for test in tests:
         with opened(test, None):
@@ -280,7 +281,12 @@ def _canonical(attention: str) -> str:
 
 def _policy(env: str | Environment, attention: str, seed: int, settings: Mapping[str, Any]) -> Policy:
     spec, encoder = from_label(attention)
-    return new_policy(env, spec, seed=seed, **{**settings, **encoder})
+    own = {name: value for name, value in settings.items() if spec not in CONTROLS or name != VARIANT}
+    return new_policy(env, spec, seed=seed, **{**own, **encoder})
+
+
+def _attends(cell: Cell) -> bool:
+    return from_label(cell.attention)[0] not in CONTROLS
 
 
 def _stored(search: Search, grid: GridConfig) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +52,7 @@ class Trainer:
 
     def evaluate(self, name, environment, seeds, *, workers, on_begin):
         self.played.append(name.rpartition("/")[2])
-        attention, _, seed = self.played[-1].split("-")
+        attention, seed = self.played[-1].split("-seed-")
         on_begin()
         return evaluation(name, environment, seeds, len(attention) + 0.1 * int(seed))
 
@@ -116,6 +117,18 @@ def test_mechanisms_and_seeds_may_be_added(trainer, capsys):
     assert "none, softmax: no difference shown" in out
     assert "controls are missing: all; all, relu; all, cnn. Without them" in out
     assert len(trainer.trained) == 4
+
+
+@pytest.mark.slow
+def test_controls_of_a_variant_have_none(trainer, refused):
+    for some in (("all",), ("all, relu", "all, cnn", "none")):
+        assert run("--variant", "query", "--attention", *some, "softmax", "--seeds", "0") == 0
+    configs = Path("runs/table").glob("*/config.json")
+    variants = {path.parent.name: json.loads(path.read_text())["policy"]["variant"] for path in configs}
+    assert variants.pop("softmax-seed-0") == "query"
+    assert len(variants) == 4
+    assert set(variants.values()) == {"mask"}
+    assert "has 1 training" in refused("compare", "runs/table", "--claim")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from robopolicy.attention.contraction import guarded, read, sums
 from robopolicy.attention.softmax import softmax_of_pairs
 
 NOTHING = -1e29  # logarithm of the weight of what was never written
+LARGEST = 80.0  # logarithm that is near the largest of float32
 RULES = ("sum", "delta")
 
 State = Any
@@ -41,21 +42,27 @@ class Memory(NamedTuple):
         `width` numbers, values of `values` numbers, and updates of `tokens` tokens.
       update: (features, state, k[S, D], v[S, V], mask=None) -> state. Tokens whose `mask` [S] is False are
         not written; all that is there gets older.
-      read: (features, state, q[T, D]) -> [T, V]; 0 if nothing is written.
+      read: (features, state, q[T, D], least=None) -> [T, V]; 0 if nothing is written. Where estimated weights
+        of tokens nearly cancel, their mean may be anything: a mean weight below `least` counts as `least`, so
+        that the read fades to 0. Exact softmax and the delta rule have no such means, and ignore it.
 
     Wrong shapes raise ValueError.
     """
 
     init: Callable[[Features, int, int, int], State]
     update: Callable[..., State]
-    read: Callable[[Features, State, Array], Array]
+    read: Callable[..., Array]
 
 
 class Summed(NamedTuple):
-    """Sums of features times values and one: a matrix for each group of blocks, and their log scale []."""
+    """Sums of features times values and one: a matrix for each group of blocks, and their log scale [].
+
+    `written` [] is the number of tokens, weighted by their age.
+    """
 
     sums: list[Array]
     log_scale: Array
+    written: Array
 
 
 class Table(NamedTuple):
@@ -112,7 +119,8 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
     def init(features: Features, width: int, values: int, tokens: int) -> Summed:
         shapes = head(features, width)
         sides = zip(shapes.narrow, shapes.wide, strict=True)
-        return Summed([jnp.zeros(((values + 1) * n, w)) for n, w in sides], jnp.float32(NOTHING))
+        zeros = [jnp.zeros(((values + 1) * n, w)) for n, w in sides]
+        return Summed(zeros, jnp.float32(NOTHING), jnp.zeros(()))
 
     def update(features: Features, state: Summed, k: Array, v: Array, mask: Array | None = None) -> Summed:
         check_inputs(k, k, v, mask)
@@ -125,13 +133,23 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
         with jax.named_scope("contraction"):
             added = sums(blocks, jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1))
             kept = jnp.exp(old - scale)
-            return Summed([kept * a + b for a, b in zip(state.sums, added, strict=True)], scale)
+            tokens = jnp.float32(len(k)) if mask is None else jnp.sum(mask, dtype=jnp.float32)
+            return Summed(
+                [kept * a + b for a, b in zip(state.sums, added, strict=True)],
+                scale,
+                math.exp(faded) * state.written + tokens,
+            )
 
-    def read_at(features: Features, state: Summed, q: Array) -> Array:
+    def read_at(features: Features, state: Summed, q: Array, least: Any = None) -> Array:
         queries = head(features, q.shape[1]).queries(q)
         with jax.named_scope("contraction"):
             found = read(queries, state.sums)
-            return found[:, :-1] / guarded(found[:, -1:])
+            values, weights = found[:, :-1], found[:, -1:]
+            if least is not None:
+                scales = feature_map.apply_q(features, q).log_scale + state.log_scale
+                floor = least * state.written * jnp.exp(jnp.minimum(-scales, LARGEST))
+                weights = jnp.maximum(weights, floor[:, None])
+            return values / guarded(weights)
 
     return Memory(init, update, read_at)
 
@@ -167,7 +185,7 @@ def _replaced(feature_map: FeatureMap, faded: float) -> Memory:
             table, _ = lax.scan(write, table, (ways, features_q, v, shares, writes))
         return Table(table, scale)
 
-    def read_at(features: Features, state: Table, q: Array) -> Array:
+    def read_at(features: Features, state: Table, q: Array, least: Any = None) -> Array:
         with jax.named_scope("query map"):
             asked = feature_map.apply_q(features, q)
         with jax.named_scope("contraction"):
@@ -190,7 +208,7 @@ def _exact(faded: float, updates: int) -> Memory:
         old = (state.k, state.v, state.weights + faded)
         return Kept(*(jnp.concatenate([a[len(k) :], b]) for a, b in zip(old, new, strict=True)))
 
-    def read_at(features: Features, state: Kept, q: Array) -> Array:
+    def read_at(features: Features, state: Kept, q: Array, least: Any = None) -> Array:
         with jax.named_scope("contraction"):
             written = state.weights > NOTHING / 2
             return softmax_of_pairs(q, state.k, state.v, state.weights, written)

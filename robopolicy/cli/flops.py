@@ -24,6 +24,7 @@ class Flops:
         robopolicy flops runs/first bundle --attention "positive(m=64)" --per-second
         robopolicy flops --attention "angular_hybrid(m=8, n=8)" --csv flops.csv --picture flops.png
         robopolicy flops --task bimanual-sweep --patch 10
+        robopolicy flops --preset front --variant memory --attention "trigonometric(m=32)"
     """
 
     policies: Positional[Annotated[tuple[str, ...], arg(metavar="[RUN|BUNDLE ...]")]] = ()
@@ -33,11 +34,13 @@ class Flops:
     """Mechanism to count with the settings of each run or bundle; repeatable. Default, without runs and
     bundles: those that the paper compares."""
     variant: str | None = None
-    """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query."""
+    """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query; on
+    their preset front also memory."""
     encoder: str | None = None
-    """Count the control with this encoder first: relu or cnn."""
+    """Count the control with this encoder first: relu or cnn; on the preset front map or gru."""
     preset: str | None = None
-    """On the bimanual sweep, the size of the policy: tiny, small (the default) or base."""
+    """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
+    the task, whose observations the policy reads."""
     head: str | None = None
     """On the bimanual sweep, how actions are chosen; default: autoregressive."""
     patch: int | None = None

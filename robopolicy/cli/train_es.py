@@ -31,7 +31,7 @@ from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 
 # Settings of the policy besides its mechanism.
-POLICY = ("variant", "patch", "head_dim", "keep", "normalise")
+POLICY = ("variant", "patch", "head_dim", "keep", "normalise", "memory_decay", "memory_steps")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class ESOptions:
 
     task: TrainedTask = "stepping-stones"
     variant: str = "mask"
-    """What the policy does with its attention: mask, rank, trans, or query (stepping stones alone)."""
+    """What the policy does with its attention: mask, rank, trans, or query (stepping stones alone); or
+    memory, on their preset front: legs without a camera read what the front camera showed before."""
     patch: int | None = None
     """Side of a token, in pixels. Default: 2 on stepping stones, and what fits the images elsewhere."""
     head_dim: int = 8
@@ -49,6 +50,10 @@ class ESOptions:
     """Share of the tokens that mask and rank keep."""
     normalise: bool = False
     """Normalise vectors by running statistics that all workers share."""
+    memory_decay: float = 0.97
+    """Factor, at each step, of all that a memory of attention (--variant memory) or a map has written."""
+    memory_steps: int = 40
+    """How many steps a memory keeps with exact softmax."""
     preset: tuple[str, ...] = ()
     """Variants of the task to train on, in the order of a curriculum. Default: that of the task."""
     engine: str | None = None
@@ -96,7 +101,8 @@ class TrainES(ESOptions):
     """Attention mechanism, such as softmax or "positive_antithetic(m=256)", or a control: all reads the whole
     image without attention, none reads no image."""
     encoder: str = "linear"
-    """What reads the masked image: linear, relu or cnn."""
+    """What reads the masked image: linear, relu or cnn. With --attention all on the preset front of the
+    stepping stones also map or gru, memories without attention."""
     resume: Resume = False
     resume_from: ResumeFrom = None
     json: Json = False

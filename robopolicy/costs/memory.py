@@ -1,5 +1,7 @@
 """Counts memory traffic and peak memory of a function on its jaxpr, as if every primitive ran alone.
 
+The state of a policy is what it keeps from step to step.
+
 The counts assume no fusion, no cache, and no reuse of an operand's memory for a result. A compiler does
 better, but the counts do not depend on the compiler.
 """
@@ -8,7 +10,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+import jax
 from jax.extend import core
+
+from robopolicy.policies.base import KEY, PolicyFunctions, state_shape
 
 CALLS = frozenset("pjit jit closed_call core_call remat2 checkpoint custom_jvp_call custom_vjp_call".split())
 VIEWS = frozenset("bitcast_convert_type expand_dims reshape squeeze stop_gradient".split())
@@ -45,6 +50,12 @@ def traffic(eqn: Any) -> int:
     if name in PARTIAL_READS:
         return 2 * written + _size(*_variables(eqn.invars[1:]))
     return written + _size(*dict.fromkeys(_variables(eqn.invars)))
+
+
+def state_bytes(policy: PolicyFunctions) -> int:
+    """Bytes of the state that a policy hands from each step to the next, 0 for a policy without state."""
+    state = state_shape(policy, jax.eval_shape(policy.init_features, KEY))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
 def peak_bytes(closed: core.ClosedJaxpr) -> int:

@@ -32,7 +32,7 @@ from robopolicy.settings import check_count, check_types
 IAP, VISION_PERFORMER = KINDS
 # Settings of each kind of policy that commands have as options.
 OPTIONS = {
-    IAP: ("variant", "encoder", "patch"),
+    IAP: ("variant", "encoder", "preset", "patch"),
     VISION_PERFORMER: ("preset", "encoder", "patch", "head"),
 }
 LAST_SEED = 2**32 - 1
@@ -59,15 +59,20 @@ def check_kind(task: str, kind: str) -> None:
 
 
 def policy_config(attention: str, task: str, **settings: Any) -> PolicyConfig:
-    """The policy that a task trains by default, with the mechanism that `attention` specifies."""
+    """The policy that a task trains by default, with the mechanism that `attention` specifies.
+
+    Of the settings, `preset` is a size of the Vision-Performer, and elsewhere a preset of the task, whose
+    observations the policy reads.
+    """
     declared = {name: value for name, value in task_class(task).policy_settings.items() if name != "kind"}
     if policy_kind(task) == VISION_PERFORMER:
         declared |= settings
         inputs = [declared.pop(name) for name in ("images", "vectors", "actions")]
         return vision_performer_config(attention, *inputs, **declared)
-    if "proprioception" in declared:
+    preset = settings.pop("preset", None)
+    if "proprioception" in declared and preset is None:
         return _quadruped(attention, declared, settings)
-    with opened(task, None) as env:
+    with opened(Environment(task, preset=preset), None) as env:
         return iap_config(attention, task_of(env), **settings)
 
 

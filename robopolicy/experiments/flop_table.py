@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from robopolicy.bundles.bundle import MANIFEST, read_manifest
 from robopolicy.costs.flops import COMPONENTS, OTHER, count_step
+from robopolicy.costs.memory import state_bytes
 from robopolicy.envs.registry import TASKS, check_name, task_class
 from robopolicy.experiments.default_policies import OPTIONS, canonical_spec, policy_config, policy_kind
 from robopolicy.experiments.output_files import check_file, check_picture
@@ -175,6 +176,7 @@ def row(subject: Subject, per_second: bool) -> Row:
         "tokens": config.tokens,
         "parameters": parameter_count(policy),
         **price,
+        "state_bytes": state_bytes(policy),
     }
     if per_second:
         rate = task_class(subject.task).rate
@@ -198,6 +200,8 @@ def table(rows: Sequence[Row]) -> str:
     lines.append(["total", *(f"{row['total']:,}" for row in rows)])
     lines.append(["against the first", *(f"{row['total'] / rows[0]['total']:.2f}x" for row in rows)])
     numbers = {"bytes moved": "traffic_bytes", "bytes at the peak": "peak_bytes"}
+    if any(row["state_bytes"] for row in rows):
+        numbers["bytes of the state"] = "state_bytes"
     if "control_rate" in rows[0]:
         lines.append(["FLOPs a second", *(f"{row['total_per_second']:,}" for row in rows)])
         lines.append(["steps a second", *(f"{row['control_rate']}" for row in rows)])
@@ -209,7 +213,7 @@ def table(rows: Sequence[Row]) -> str:
 def comma_separated(rows: Sequence[Row]) -> str:
     """CSV with a line for each row; missing texts are empty and missing parts zero."""
     texts = ("policy", "task", "attention", "encoder", "variant", "head")
-    numbers = ["total", "traffic_bytes", "peak_bytes"]
+    numbers = ["total", "traffic_bytes", "peak_bytes", "state_bytes"]
     numbers += ["control_rate", "total_per_second"] if "control_rate" in rows[0] else []
     classes, components = list(rows[0]["by_class"]), parts(rows)
     file = io.StringIO()

@@ -25,6 +25,7 @@ from robopolicy.policies.recall import around, moved
 SHORTEST, WAVES = 0.5, 4  # m, of the waves that code a place; the longest has WAVES times this
 WIDTH = 4 * WAVES  # of keys and queries: sine and cosine of each wave, ahead and to the left
 RADIUS = 2.0  # length of the first queries and keys: the kernel has a standard deviation of 8 cm
+LEAST = 0.25  # of the weight of tokens that lie everywhere alike: with less, a place counts as not seen
 CELL, CELLS = 0.04, (64, 32)  # m, side of a map's cell; cells ahead and to the left, then it begins anew
 HIDDEN = 16  # numbers of the recurrent state of a leg
 
@@ -51,7 +52,8 @@ class _OnGround(nnx.Module):
 
     def _shown(self, tokens: Array) -> Array:
         """The mean [L, C] of the pixels of `tokens` [L, P]."""
-        return jnp.mean(tokens.reshape(len(tokens), self.config.patch**2, -1), axis=1)
+        with jax.named_scope("projections"):
+            return jnp.mean(tokens.reshape(len(tokens), self.config.patch**2, -1), axis=1)
 
     def _places(self, observation: Observation) -> tuple[Array, Array | None, Array]:
         """Places (m, since the start) of the tokens [L, 2], which of them are on the ground, and of what is
@@ -101,8 +103,20 @@ class Attention(_OnGround):
         with jax.named_scope("projections"):
             seen, mask, asked = self._places(observation)
             keys, queries = self._code(seen), self._code(asked)
-        state = self.memory.update(draw, state, keys, self._shown(tokens), mask)
-        return self._scored(self.foothold, self.memory.read(draw, state, queries)), state
+        shown = self._shown(tokens)
+        with jax.named_scope("contraction"):
+            state = self.memory.update(draw, state, keys, shown, mask)
+            found = self.memory.read(draw, state, queries, LEAST * self._spread_out)
+            found = jnp.clip(found, -1.0, 1.0)  # as all pixels; a mean of some is within their range
+        return self._scored(self.foothold, found), state
+
+    @property
+    def _spread_out(self) -> Array:
+        """The mean of the kernel over all places: what is read anywhere if tokens lie everywhere alike."""
+        waves = (
+            jnp.exp(2 * self.radius[...]) / (2 * WAVES) * np.cos(np.pi / 4 * np.arange(8), dtype=np.float32)
+        )
+        return jnp.mean(jnp.exp(waves)) ** (2 * WAVES)
 
     def _code(self, places: Array) -> Array:
         """Places [N, 2] as vectors [N, WIDTH]: their kernel is one of distance."""
@@ -120,8 +134,8 @@ class Map(_OnGround):
         self.foothold = Scores(config, self._channels, rngs)
 
     def start(self, draw: Any) -> Any:
-        """A map of cells that are empty."""
-        return jnp.zeros((*CELLS, self._channels + 1))
+        """A map [cells, channels + 1] of cells that are empty."""
+        return jnp.zeros((CELLS[0] * CELLS[1], self._channels + 1))
 
     def __call__(
         self, draw: Any, state: Any, tokens: Array, observation: Observation, inputs: Array
@@ -129,14 +143,12 @@ class Map(_OnGround):
         """As `Attention`."""
         with jax.named_scope("projections"):
             seen, mask, asked = self._places(observation)
-        with jax.named_scope("map"):
-            shown = self._shown(tokens)
+        shown = self._shown(tokens)
+        with jax.named_scope("contraction"):
             values = jnp.concatenate([shown, jnp.ones_like(shown[:, :1])], axis=1)
             values = values if mask is None else values * mask[:, None]
-            ahead, left = _cells(seen)
-            state = self.config.memory_decay * state + jnp.einsum("lr,lc,lv->rcv", ahead, left, values)
-            ahead, left = _cells(asked)
-            found = jnp.einsum("nr,nc,rcv->nv", ahead, left, state)
+            state = (self.config.memory_decay * state).at[_cells(seen)].add(values, mode="promise_in_bounds")
+            found = jnp.take(state, _cells(asked), axis=0, mode="clip")
             found = found[:, :-1] / jnp.maximum(found[:, -1:], 1e-6)
         return self._scored(self.foothold, found), state
 
@@ -173,14 +185,10 @@ class Recurrent(_OnGround):
             return self.foothold(state), state
 
 
-def _cells(places: Array) -> tuple[Array, Array]:
-    """The cells of a map in which `places` [N, 2] lie, as rows [N, CELLS[0]] and columns that hold one 1."""
-    cells = jnp.mod(jnp.floor(places / CELL), jnp.array(CELLS, jnp.float32))
-    ahead, left = (
-        (cells[:, axis, None] == np.arange(count, dtype=np.float32)).astype(jnp.float32)
-        for axis, count in enumerate(CELLS)
-    )
-    return ahead, left
+def _cells(places: Array) -> Array:
+    """The numbers [N] of the cells of a map in which `places` [N, 2] lie."""
+    cells = jnp.mod(jnp.floor(places / CELL), np.array(CELLS, np.float32))
+    return (cells[:, 0] * CELLS[1] + cells[:, 1]).astype(jnp.int32)
 
 
 MEMORIES = {"memory": Attention, "map": Map, "gru": Recurrent}

@@ -132,6 +132,30 @@ def test_an_hour_leaves_only_what_has_not_faded(rule):
     np.testing.assert_allclose(long, short, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("spec", ["trigonometric(m=2)", "angular_hybrid(m=2, n=2)", "positive(m=2)"])
+def test_a_mean_weight_below_the_least_counts_as_the_least(spec):
+    q, k = 2 * tokens(0, 200, D), 2 * tokens(1, TOKENS, D)
+    v = tokens(2, TOKENS, V)
+    draw = attention(spec).init(jax.random.key(3), D)
+    memory = streaming(spec, decay=DECAY)
+    written, least = jnp.array([True, False, True]), 0.5
+
+    def run(draw):
+        empty = memory.init(draw, D, V, TOKENS)
+        state = memory.update(draw, empty, 7 * k, v, jnp.zeros(TOKENS, bool))
+        state = memory.update(draw, memory.update(draw, state, k, v), k, v, written)
+        return memory.read(draw, empty, q, least), memory.read(draw, state, q, least)
+
+    empty, found = jit(run)(draw)
+    np.testing.assert_array_equal(empty, 0)
+    ages = DECAY + np.asarray(written)
+    weights = np.asarray(_estimate(feature_map(spec), draw, q, k), np.float64) * ages / ages.sum()
+    means = weights.sum(axis=1)
+    assert 0.1 < np.mean(means < least) < 0.9
+    expected = weights @ np.asarray(v) / np.maximum(means, least)[:, None]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

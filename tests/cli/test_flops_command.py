@@ -117,6 +117,23 @@ def test_the_table_has_all_numbers(capsys, tmp_path):
     assert order.index("patches") < order.index("ranking") < order.index("head") < order.index("total")
 
 
+def test_a_state_has_its_bytes(capsys):
+    words = ("--preset", "front", "--variant", "memory", "--attention", "trigonometric(m=32)")
+    rows = {row["label"]: row for row in rows_of(capsys, *words)}
+    expected = {
+        "trigonometric(m=32)": 4 * (2 * 2 * 32 + 2),  # two sums of each feature, their scale and weight
+        "softmax": 4 * 40 * 192 * (16 + 1 + 1),  # keys, values and weights of the tokens of 40 steps
+        "all, map": 4 * 64 * 32 * 2,
+        "all, gru": 4 * 2 * 16,
+    }
+    assert {label: row["state_bytes"] for label, row in rows.items() if row["state_bytes"]} == expected
+    assert not any("other" in row["by_component"] for row in rows.values())
+    assert main(["flops", *words]) == 0
+    assert "bytes of the state" in capsys.readouterr().out
+    assert main(["flops", "--patch", "4"]) == 0
+    assert "bytes of the state" not in capsys.readouterr().out
+
+
 def test_files_hold_what_is_printed(capsys, tmp_path):
     paths = [tmp_path / "flops.csv", tmp_path / "flops.png"]
     rows = rows_of(capsys, "--patch", "4", "--csv", str(paths[0]), "--picture", str(paths[1]), "--per-second")
@@ -128,6 +145,7 @@ def test_files_hold_what_is_printed(capsys, tmp_path):
             assert int(line[part]) == flops
         for number in ("total", "total_per_second", "traffic_bytes", "peak_bytes", "parameters", "tokens"):
             assert int(line[number]) == row[number]
+        assert line["state_bytes"] == "0"
         assert {kind: int(line[kind]) for kind in row["by_class"]} == row["by_class"]
     assert paths[1].read_bytes().startswith(b"\x89PNG")
     assert sorted(tmp_path.iterdir()) == paths

@@ -100,6 +100,20 @@ def test_the_best_foothold_is_where_a_stone_was_seen(name):
     assert np.mean(safe_unmoved) < 0.85 < 0.9 < np.mean(safe)
 
 
+def test_few_features_read_no_more_than_a_camera_shows():
+    policy = untrained(attention="trigonometric(m=4)", variant="memory")
+    weights = {"score": np.ones((9, 1), np.float32), "radius": np.log(np.float32(3.0))}
+
+    def changed(path, leaf):
+        return next((w for name, w in weights.items() if name in jax.tree_util.keystr(path)), leaf)
+
+    tree = jax.tree_util.tree_map_with_path(changed, unflatten(policy.functions)(policy.parameters))
+    policy = replace(policy, parameters=np.asarray(flatten(tree)))
+    seen, *_ = walk(0)
+    by_reads = [last(policy, seen[: steps + 1])[2:] for steps in range(0, 12, 3)]
+    assert 1.0 < np.abs(by_reads).max() < 9.5  # nine places, whose pixels are 1 at most, and the preference
+
+
 @pytest.mark.parametrize("name", MEMORIES)
 def test_only_legs_without_a_camera_remember(name):
     policy, (seen, *_) = trained(name), walk(0)

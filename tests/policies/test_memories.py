@@ -224,19 +224,19 @@ def test_bad_settings_are_refused(preset, settings, message):
         config(preset, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random features", "map", "gru"])
 def test_minutes_of_steps_are_finite_and_the_same_bits_twice(name, tmp_path):
     policy, (seen, *_) = trained(name), walk(5)
     export_policy(policy.config, policy.features, tmp_path / "policy.onnx", policy.parameters)
-    graph, far = OnnxPolicy(tmp_path / "policy.onnx"), np.array([0.6, 0.0, 0.0], np.float32)
+    graph, far = OnnxPolicy(tmp_path / "policy.onnx"), np.array([0.6, 0.0, 0.0])
 
     def minutes():
         graph.reset()
         for step in range(1500):
             rounds, at = divmod(step, len(seen))
-            yield graph.run({**seen[at], "odometry": seen[at]["odometry"] + np.float32(rounds) * far})[
-                "scores"
-            ]
+            odometry = (seen[at]["odometry"] + rounds * far).astype(np.float32)
+            yield graph.run({**seen[at], "odometry": odometry})["scores"]
 
     first, second = np.array(list(minutes())), np.array(list(minutes()))
     assert np.isfinite(first).all()

@@ -12,7 +12,7 @@ import gymnasium
 
 from robopolicy.viz.pictures import picture
 
-PRESETS = ("paper", "painted", "dust", "dust-thick", "hard", "extreme", "sparse")
+PRESETS = ("paper", "painted", "dust", "dust-thick", "hard", "extreme", "sparse", "sparse-dirty", "front")
 OUT = Path(__file__).parent.parent / "docs" / "images" / "presets.png"
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     """Draw and write."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     OUT.parent.mkdir(exist_ok=True)
-    with picture(OUT, (18, 6)) as figure:
+    with picture(OUT, (22, 6)) as figure:
         figure.set_layout_engine("compressed")  # pictures keep their sides
         axes = figure.subplots(3, len(PRESETS), height_ratios=(1.25, 1, 1))
         for preset, column in zip(PRESETS, axes.T, strict=True):
@@ -37,7 +37,8 @@ def main() -> None:
             column[0].imshow(env.render())
             column[0].set_title(preset)
             for name, panel in zip(("front_depth", "belly_depth"), column[1:], strict=True):
-                shown = panel.imshow(observation[name], vmin=0.0, vmax=1.0)
+                if name in observation:
+                    shown = panel.imshow(observation[name], vmin=0.0, vmax=1.0)
             env.close()
             for panel in column:
                 panel.set(xticks=[], yticks=[])

@@ -194,6 +194,67 @@ def gaussian_hybrid_mse(
     return bipolar_hybrid_mse(x, y, m, mean, square, base_mse, cross)
 
 
+def trigonometric_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """Covariances [S, S] of the estimates of SM(x, y_i), `trigonometric(m)`, for x [D] and y [S, D].
+
+    From E[cos(omega.a) cos(omega.b)] = (exp(-|a - b|^2 / 2) + exp(-|a + b|^2 / 2)) / 2, with a = x - y_i. The
+    diagonal is `trigonometric_mse`.
+    """
+    x, y = _double(x, y)
+    return _covariances(x - y, -0.5 * _square(x - y), (_square(x) + _square(y)) / 2, m, -0.5, (1.0, -1.0))
+
+
+def positive_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """Covariances [S, S] of the estimates of SM(x, y_i), `positive(m)`, for x [D] and y [S, D].
+
+    From E[exp(omega.a) exp(omega.b)] = exp(|a + b|^2 / 2), with a = x + y_i.
+    """
+    x, y = _double(x, y)
+    return _covariances(x + y, 0.5 * _square(x + y), -(_square(x) + _square(y)) / 2, m, 0.5, (1.0,))
+
+
+def positive_antithetic_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """The same for `positive_antithetic(m)`, from E[cosh(omega.a) cosh(omega.b)]."""
+    x, y = _double(x, y)
+    return _covariances(x + y, 0.5 * _square(x + y), -(_square(x) + _square(y)) / 2, m, 0.5, (1.0, -1.0))
+
+
+def _covariances(
+    a: Doubles, log_mean: Doubles, log_scale: Doubles, m: int, sign: float, sides: tuple[float, ...]
+) -> Doubles:
+    """Covariances of exp(log_scale_i) f(omega.a_i) over m vectors, where f has the mean exp(log_mean_i).
+
+    The mean of a product is that of exp(sign |a_i + side a_j|^2) over `sides`.
+    """
+    logs = log_scale[:, None] + log_scale
+    together = np.mean([np.exp(logs + sign * _square(a[:, None] + side * a)) for side in sides], axis=0)
+    return (together - np.exp(logs + log_mean[:, None] + log_mean)) / m
+
+
+def read_mse(
+    x: ArrayLike, y: ArrayLike, values: ArrayLike, weights: ArrayLike, covariances: ArrayLike
+) -> float:
+    """MSE of a read of linear attention, to first order in the errors of the kernel.
+
+    A read is the mean of values by estimated weights w_i SM(x, y_i). Its error is that of the numerator less
+    the exact read times that of the denominator, over the exact denominator (the delta method for a ratio).
+    So it counts only as long as the denominator's error is small beside the denominator.
+
+    Args:
+      x: the query [D].
+      y: the keys [S, D].
+      values: [S].
+      weights: [S], by age.
+      covariances: of the estimates of SM(x, y_i), [S, S], such as `trigonometric_covariances`.
+    """
+    x, y = _double(x, y)
+    exact = np.asarray(weights, np.float64) * kernel(x, y)
+    values = np.asarray(values, np.float64)
+    read = exact @ values / exact.sum()
+    lever = np.asarray(weights, np.float64) * (values - read) / exact.sum()
+    return float(lever @ np.asarray(covariances, np.float64) @ lever)
+
+
 def relative_error(mse: Doubles, x: ArrayLike, y: ArrayLike) -> Doubles:
     """The relative error sqrt(MSE) / SM, HRF Definition 3.3."""
     return np.sqrt(mse) / kernel(*_double(x, y))

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gymnasium import Env
+
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import make, task_class, with_defaults
 from robopolicy.envs.task import Outcome, Task, check_ending, task_of
@@ -56,7 +58,8 @@ def deploy(
       seconds: wall-clock time, s; an episode that ends is followed by the next.
       episodes: whole episodes instead of `seconds`.
       seed: of the first episode.
-      engine, preset, renderer: of the task; None for its defaults.
+      engine, preset, renderer: of the task; None for its defaults, and for the last preset that the policy
+        was trained on.
       misses: consecutive steps without a command in time that stop the robot.
       listening: where to wait for a policy that another program starts; None starts it here.
       on_message: called with lines of text.
@@ -79,10 +82,13 @@ def deploy(
     BundlePolicy(opened)  # an error of the other process is raised here, before anything moves
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
+    run = manifest.data.get("run")
+    preset = preset or (runs.preset_of(run) if isinstance(run, dict) else None)
     engine, preset = with_defaults(task, engine, preset, renderer)
     shapes = {name: value.shape for name, value in manifest.inputs.items()}
     others = task_class(task).settings_for(shapes) | ({"renderer": renderer} if renderer else {})
     env = make(task, engine=engine, preset=preset, **others)
+    _check_observations(env, shapes, f"preset is {preset!r}")
 
     def connected() -> AbstractContextManager[Link]:
         if listening is None:
@@ -126,6 +132,19 @@ def deploy(
         "engine": engine,
         "preset": preset,
     }
+
+
+def _check_observations(env: Env[Any, Any], shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """Raise ValueError, in one line that begins with `where`, unless the task shows what the bundle reads."""
+    spaces: Any = env.observation_space
+    for name, shape in shapes.items():
+        shown = spaces[name].shape if name in spaces.spaces else None
+        if shown != shape:
+            env.close()
+            raise ValueError(
+                f"{where}: the bundle reads {name!r} of shape {list(shape)}, and the task shows "
+                f"{'no such observation' if shown is None else list(shown)}"
+            )
 
 
 def _episode(robot: SimulatedRobot, seed: int, steps: int, task: Task) -> Episode:

@@ -16,17 +16,22 @@ from robopolicy.envs.registry import has_setting
 from robopolicy.envs.task import check_ending, is_depth, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import PlayerLike, check_match, player
+from robopolicy.policies import top_view
 from robopolicy.policies.base import unflatten
+from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.policy import Policy
 from robopolicy.training.rollout import Episode, Playing, Step
 from robopolicy.viz import overlay
 from robopolicy.viz.overlay import Picture
+from robopolicy.viz.top_view import top_view as seen_from_above
 
 if TYPE_CHECKING:
     from robopolicy.viz.recording import Recording
 
-SMALL = 160  # pixels of a picture's width for each pixel of a depth image
+SMALL, BESIDE = 160, 240  # pixels of a picture's width for each pixel of a depth image, and of a memory
 WITHIN, BENEATH = 4, 3  # lines of captions in a picture of the robot, and beneath a colour image
+
+REMEMBERED, LANDINGS = "remembered/", "landings"
 
 Shown = dict[str, Any]
 
@@ -47,6 +52,9 @@ class FilmedEpisode:
         self.size = size
         policy = self.player.policy
         self._looking = _looking(policy)
+        config = None if policy is None else policy.config
+        hips = top_view.hips(config) if isinstance(config, IAPConfig) else np.zeros((0, 2))
+        self._outline = top_view.pixels(hips)
         self.flops = None if policy is None else count_step(policy.functions).total
         self.title = Path(self.player.name).name
         if policy is not None:
@@ -133,6 +141,12 @@ class FilmedEpisode:
             if camera in shown:
                 plain = overlay.depth_picture(depth, level, None, scale)
                 panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)
+        for name, ground in shown.items():
+            if name.startswith(REMEMBERED):
+                scale = max(1, min(self.size[0] // BESIDE, room // len(ground)))
+                marks = top_view.pixels(shown[LANDINGS])
+                view = seen_from_above(ground.mean(axis=2), self._outline, marks, scale)
+                panels["memory"] = view
         attended = [name for name in self.task.images() if name in shown and name not in self._depths]
         for camera in attended:
             title = "" if len(attended) == 1 else f"{camera} "
@@ -152,7 +166,9 @@ class FilmedEpisode:
         if info.get("cause"):
             texts.append(f"ended: {info['cause']}")
         lines = [self.title, "    ".join(texts), *self.task.caption(step.action)]
-        if shown:
+        if LANDINGS in shown:
+            lines.append("memory: ground is light, gaps dark    ring: where a leg that reads it would land")
+        if any(name in shown for name in self.task.images()):
             masked = "red: masked out    " if any(name.startswith("kept/") for name in shown) else ""
             lines.append(f"{masked}attention: blue half of the mean, yellow twice")
         return lines
@@ -174,18 +190,24 @@ class FilmedEpisode:
 def _looking(trained: Policy | None) -> Callable[[], Callable[[Any], Shown]]:
     """Begins an episode of observation -> pixels that attention keeps, `kept/CAMERA` [H, W], and ranks.
 
-    Ranks are those of tokens by image. The state of a policy goes from call to call as it does in the player.
+    Ranks are those of tokens by image. For a policy with a memory of places there are also what it remembers,
+    `remembered/CAMERA`, and where the legs that read it would land, `landings` [N, 2], as in `top_view`. The
+    state of a policy goes from call to call as it does in the player.
     """
     if trained is None:
         return lambda: lambda observation: {}
     policy, features = trained.functions, trained.features
-    tree, names = unflatten(policy)(trained.parameters), policy.observation_shapes
+    tree, names, config = unflatten(policy)(trained.parameters), policy.observation_shapes, trained.config
 
     def look(observation: Any, state: Any) -> tuple[Shown, Any]:
         ranked = policy.ranked(tree, features, observation, state)
         arrays, state = policy.inspect(tree, features, observation, state)
         kept = {name: array for name, array in arrays.items() if ranked and name.startswith("kept/")}
-        return {**kept, **ranked}, state
+        views = policy.remembered(tree, features, observation, state)
+        remembered = {REMEMBERED + camera: view for camera, view in views.items()}
+        if remembered and isinstance(config, IAPConfig):
+            remembered[LANDINGS] = top_view.chosen(config, observation, arrays["action"])
+        return {**kept, **ranked, **remembered}, state
 
     compiled = jax.jit(look)
 

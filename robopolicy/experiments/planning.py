@@ -129,6 +129,10 @@ def _trained(name: str, task: str) -> Policy:
         raise ValueError(f"task is {task!r}: {name!r} was trained on {trained.run.get('task')!r}")
     if not getattr(trained.config, "attends", True):
         raise ValueError(f"policy is {name!r}: it has no attention")
+    if getattr(trained.config, "variant", None) == "memory":
+        raise ValueError(
+            f"policy is {name!r}: its attention is a memory, and a plan is for attention over an image"
+        )
     if head_dim_of(trained.config) < 2:
         raise ValueError(f"policy is {name!r}: its queries and keys are 1 wide, and a plan needs 2 or more")
     return trained

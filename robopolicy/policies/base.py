@@ -23,6 +23,11 @@ class Heads(NamedTuple):
     k: Array
 
 
+def nothing(*arguments: Any) -> dict[str, Array]:
+    """No arrays, of a policy without what is asked for."""
+    return {}
+
+
 def stateless(features: Any) -> Any:
     """The empty state of a policy without one."""
     return ()
@@ -53,6 +58,9 @@ class PolicyFunctions(NamedTuple):
         features["normaliser"][name] holds their `shift` and `scale`.
       observation_dtypes: dtypes of those observations that are not float32.
       init_state: features -> the state in which an episode begins.
+      remembered: (parameters, features, observation, state) -> for each camera whose images a memory holds by
+        their places, what it reads around the robot, [rows, columns, channels] as in `top_view`; {} for
+        other policies. The state is that after the step.
     """
 
     init: Callable[[Array], Any]
@@ -66,6 +74,7 @@ class PolicyFunctions(NamedTuple):
     normalised: tuple[str, ...] = ()
     observation_dtypes: Mapping[str, str] = MappingProxyType({})
     init_state: Callable[[Any], Any] = stateless
+    remembered: Callable[[Any, Any, Observation, Any], dict[str, Array]] = nothing
 
     @property
     def observation(self) -> dict[str, jax.ShapeDtypeStruct]:

@@ -31,7 +31,7 @@ from robopolicy.policies.footholds import chosen
 from robopolicy.policies.iap_config import HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, View
 from robopolicy.policies.iap_weights import Look, Weights, weights_of
-from robopolicy.policies.memories import WIDTH
+from robopolicy.policies.memories import WIDTH, OfPlaces
 from robopolicy.policies.multihead import unit
 from robopolicy.policies.patches import colours, cut, joined, places
 
@@ -171,6 +171,15 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             rankings.setdefault(view.camera, []).append(ranking.reshape(config.grid(view)))
         return {name: sum(each[1:], each[0]) / len(each) for name, each in rankings.items()}
 
+    def remembered(parameters: Any, features: Any, observation: Observation, state: Any) -> dict[str, Array]:
+        model, views = nnx.merge(graph, parameters), {}
+        for reader in config.readers:
+            recall = config.recall_of(reader)
+            if recall and isinstance(model[reader.name].memory, OfPlaces):
+                memory, draw = model[reader.name].memory, features["draws"][reader.name]
+                views[recall.camera] = memory.around_robot(draw, state[reader.name], observation)
+        return views
+
     def init_state(features: Any) -> Any:
         draws = features["draws"]
         remembering = [reader.name for reader in config.readers if config.recall_of(reader)]
@@ -189,6 +198,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         normalised,
         dtypes,
         init_state,
+        remembered,
     )
 
 

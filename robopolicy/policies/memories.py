@@ -16,6 +16,7 @@ from flax import nnx
 from jax import Array
 
 from robopolicy.attention.memory import streaming
+from robopolicy.policies import top_view
 from robopolicy.policies.base import Observation
 from robopolicy.policies.foothold_scores import Scores, entry, landings, scored
 from robopolicy.policies.iap_config import IAPConfig
@@ -30,8 +31,8 @@ CELL, CELLS = 0.04, (64, 32)  # m, side of a map's cell; cells ahead and to the 
 HIDDEN = 16  # numbers of the recurrent state of a leg
 
 
-class _OnGround(nnx.Module):
-    """The part of all memories that knows where tokens and footholds lie."""
+class _Memory(nnx.Module):
+    """The part of all memories: what the camera shows, and the scores of footholds."""
 
     def __init__(self, config: IAPConfig, reader: Reader) -> None:
         self.config, self.reader = config, reader
@@ -55,12 +56,22 @@ class _OnGround(nnx.Module):
         with jax.named_scope("projections"):
             return jnp.mean(tokens.reshape(len(tokens), self.config.patch**2, -1), axis=1)
 
+    def _scored(self, weights: Scores, found: Array) -> Array:
+        choice = self.config.choice(self.reader)
+        assert choice is not None
+        with jax.named_scope("encoder"):
+            return scored(self.config, self.reader, choice, weights, found)
+
+
+class OfPlaces(_Memory):
+    """A memory whose reads are of places on the ground."""
+
     def _places(self, observation: Observation) -> tuple[Array, Array | None, Array]:
         """Places (m, since the start) of the tokens [L, 2], which of them are on the ground, and of what is
         read around the footholds of all outputs [outputs * R * S, 2]."""
         config, reader, choice = self.config, self.reader, self.config.choice(self.reader)
         assert choice is not None
-        pose = jnp.stack([entry(config, observation, name) for name in self._recall.odometry])
+        pose = self._pose(observation)
         places, is_below = self._recall.ground(*self._tokens)
         near = [
             around(choice, *place, config.border, output.mirrored)
@@ -71,14 +82,20 @@ class _OnGround(nnx.Module):
         mask = None if is_below.all() else jnp.asarray(is_below)
         return moved(pose, places), mask, moved(pose, jnp.concatenate(near))
 
-    def _scored(self, weights: Scores, found: Array) -> Array:
-        choice = self.config.choice(self.reader)
-        assert choice is not None
-        with jax.named_scope("encoder"):
-            return scored(self.config, self.reader, choice, weights, found)
+    def _pose(self, observation: Observation) -> Array:
+        return jnp.stack([entry(self.config, observation, name) for name in self._recall.odometry])
+
+    def around_robot(self, draw: Any, state: Any, observation: Observation) -> Array:
+        """What is read at the places of a `top_view`, [rows, columns, C]."""
+        shape, places = top_view.places()
+        return self._read(draw, state, moved(self._pose(observation), places)).reshape(*shape, -1)
+
+    def _read(self, draw: Any, state: Any, places: Array) -> Array:
+        """What is remembered of `places` [N, 2] since the start, [N, C]."""
+        raise NotImplementedError
 
 
-class Attention(_OnGround):
+class Attention(OfPlaces):
     """Attention over all that the camera showed. Its values are means of pixels: a read is linear in them, so
     that the weights of `Scores` learn what to make of them."""
 
@@ -102,13 +119,18 @@ class Attention(_OnGround):
         """Write `tokens` [L, P]. Returns scores of footholds, [outputs, F], and the state."""
         with jax.named_scope("projections"):
             seen, mask, asked = self._places(observation)
-            keys, queries = self._code(seen), self._code(asked)
+            keys = self._code(seen)
         shown = self._shown(tokens)
         with jax.named_scope("contraction"):
             state = self.memory.update(draw, state, keys, shown, mask)
+        return self._scored(self.foothold, self._read(draw, state, asked)), state
+
+    def _read(self, draw: Any, state: Any, places: Array) -> Array:
+        with jax.named_scope("projections"):
+            queries = self._code(places)
+        with jax.named_scope("contraction"):
             found = self.memory.read(draw, state, queries, LEAST * self._spread_out)
-            found = jnp.clip(found, -1.0, 1.0)  # as all pixels; a mean of some is within their range
-        return self._scored(self.foothold, found), state
+            return jnp.clip(found, -1.0, 1.0)  # as all pixels; a mean of some is within their range
 
     @property
     def _spread_out(self) -> Array:
@@ -126,7 +148,7 @@ class Attention(_OnGround):
         return jnp.exp(self.radius[...]) * float((2 * WAVES) ** -0.5) * code
 
 
-class Map(_OnGround):
+class Map(OfPlaces):
     """A map by hand: in each cell the mean of what the camera showed there, weighted by age."""
 
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
@@ -148,12 +170,15 @@ class Map(_OnGround):
             values = jnp.concatenate([shown, jnp.ones_like(shown[:, :1])], axis=1)
             values = values if mask is None else values * mask[:, None]
             state = (self.config.memory_decay * state).at[_cells(seen)].add(values, mode="promise_in_bounds")
-            found = jnp.take(state, _cells(asked), axis=0, mode="clip")
-            found = found[:, :-1] / jnp.maximum(found[:, -1:], 1e-6)
-        return self._scored(self.foothold, found), state
+        return self._scored(self.foothold, self._read(draw, state, asked)), state
+
+    def _read(self, draw: Any, state: Any, places: Array) -> Array:
+        with jax.named_scope("contraction"):
+            found = jnp.take(state, _cells(places), axis=0, mode="clip")
+            return found[:, :-1] / jnp.maximum(found[:, -1:], 1e-6)
 
 
-class Recurrent(_OnGround):
+class Recurrent(_Memory):
     """A gated recurrent unit for each leg, of the means of rows of tokens on its side."""
 
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:

@@ -68,8 +68,9 @@ class Link:
         return self._ready.popleft()
 
     def newest(self, message: Message) -> Message:
-        """The last message that has arrived, `message` if no other has, or the first STOP among them."""
-        while message.kind is not Kind.STOP and (self._ready or (self._read(0.0) and self._ready)):
+        """The last message that has arrived, `message` if no other has; or a STOP or BEGIN before it."""
+        kept = (Kind.STOP, Kind.BEGIN)
+        while message.kind not in kept and (self._ready or (self._read(0.0) and self._ready)):
             message = self._ready.popleft()
         return message
 
@@ -159,7 +160,7 @@ def connect(manifest: Manifest, host: str, port: int, patience: float = PATIENCE
         peer = socket.create_connection((host, port), timeout=patience)
     except (OSError, UnicodeError) as error:
         raise ConnectionError(f"no robot answers at {host}:{port}: {error}") from error
-    link = Link(peer, {Kind.OBSERVATION: (payload_size(manifest.inputs),) * 2})
+    link = Link(peer, {Kind.OBSERVATION: (payload_size(manifest.inputs),) * 2, Kind.BEGIN: (0, 0)})
     try:
         link.greet(manifest, until)
     except (ProtocolError, ConnectionError) as error:

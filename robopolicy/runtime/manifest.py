@@ -88,6 +88,11 @@ class Manifest(NamedTuple):
     state: dict[str, float]
     begins: frozenset[int]
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a step depends on the steps before it, so that a policy must know where episodes begin."""
+        return bool(self.state) or any(np.isfinite(value.steps).any() for value in self.inputs.values())
+
 
 class Limits:
     """Checks the arrays of one input or output."""

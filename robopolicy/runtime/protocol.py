@@ -30,12 +30,13 @@ class ProtocolError(ValueError):
 
 
 class Kind(IntEnum):
-    """HELLO holds a manifest's digest, STOP a reason; robots send OBSERVATION, policies COMMAND."""
+    """HELLO holds a manifest's digest, STOP a reason; robots send BEGIN and OBSERVATION, policies COMMAND."""
 
     HELLO = 1
     OBSERVATION = 2
     COMMAND = 3
     STOP = 4
+    BEGIN = 5
 
     @property
     def with_article(self) -> str:

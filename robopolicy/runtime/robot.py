@@ -82,6 +82,8 @@ class Driver:
 
     A step without a command in time is bridged by `Robot.hold`. After `misses` such steps in a row, or an
     error of the connection or the protocol, the driver stops the robot. It also stops the robot at the end.
+
+    Each drive begins an episode: a policy that remembers starts anew. It remembers across held steps.
     """
 
     def __init__(self, link: Link, manifest: Manifest, misses: int = MISSES) -> None:
@@ -111,6 +113,8 @@ class Driver:
 
     def _loop(self, robot: Robot, seconds: float) -> None:
         record, period = self.record, self._manifest.control_period
+        if self._manifest.remembers:
+            self._link.send(encode(Kind.BEGIN))
         began = due = time.monotonic()
         in_a_row = 0
         while not robot.finished() and due - began < seconds - 1e-9:

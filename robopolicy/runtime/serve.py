@@ -68,6 +68,9 @@ def _answer(link: Link, policy: BundlePolicy, silence: float) -> int:
         message = link.newest(message)  # an answer to an older observation would be too late
         if message.kind is Kind.STOP:
             return answered
+        if message.kind is Kind.BEGIN:
+            policy.reset()
+            continue
         began = time.monotonic_ns()
         if message.kind is not Kind.OBSERVATION or message.sequence <= sequence:
             raise ProtocolError(

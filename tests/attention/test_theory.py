@@ -1,10 +1,13 @@
 """Closed forms against one another and against what the papers say of them."""
 
+from typing import Any
+
+import jax
 import numpy as np
 import pytest
 from scipy import special
 
-from robopolicy.attention import conformity, theory
+from robopolicy.attention import attention, conformity, streaming, theory
 
 
 def _on_sphere(theta: np.ndarray, radius: float, dim: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -140,6 +143,35 @@ def test_conformity_equals_that_of_sampled_vectors() -> None:
     # Five standard errors: 6e-7 of all seeds.
     error = 5 * np.std(found) / np.sqrt(len(found))
     assert abs(np.mean(found) - conformity.conformity(1.0, 3, -0.5)) < error
+
+
+@pytest.mark.parametrize("name", ["trigonometric", "positive", "positive_antithetic"])
+def test_the_error_of_a_read_is_that_of_draws(name: str) -> None:
+    rng = np.random.default_rng(0)
+    tokens, m, decay, draws = 6, 64, 0.8, 3000
+    x, y = rng.standard_normal(4), rng.standard_normal((tokens, 4))
+    x, y = 0.7 * x / np.linalg.norm(x), 0.7 * y / np.linalg.norm(y, axis=1, keepdims=True)
+    values, weights = rng.standard_normal(tokens), decay ** np.arange(tokens - 1.0, -1, -1)
+    covariances = getattr(theory, f"{name}_covariances")(x, y, m)
+    np.testing.assert_allclose(np.diag(covariances), getattr(theory, f"{name}_mse")(x, y, m), rtol=1e-9)
+    spec = f"{name}(m={m}, coupling=iid)"
+    memory = streaming(spec, decay)
+
+    def read(key: jax.Array) -> jax.Array:
+        draw = attention(spec).init(key, 4)
+
+        def write(state: Any, token: Any) -> tuple[Any, None]:
+            return memory.update(draw, state, *token), None
+
+        written = y.astype(np.float32)[:, None], values.astype(np.float32)[:, None, None]
+        state, _ = jax.lax.scan(write, memory.init(draw, 4, 1, 1), written)
+        return memory.read(draw, state, x.astype(np.float32)[None])[0, 0]
+
+    found = jax.jit(jax.vmap(read))(jax.random.split(jax.random.key(1), draws))
+    exact = weights * theory.kernel(x, y)
+    error = np.mean((np.asarray(found, np.float64) - exact @ values / exact.sum()) ** 2)
+    # Five standard errors of a mean of squares are 13 %; the first order leaves out less than that.
+    np.testing.assert_allclose(theory.read_mse(x, y, values, weights, covariances), error, rtol=0.2)
 
 
 def test_unknown_closed_forms_are_refused() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from robopolicy.cli import main
+from robopolicy.experiments.default_policies import policy_config
 from robopolicy.experiments.runs import load
 from robopolicy.plan import families
 from robopolicy.policies.policy import Policy
@@ -83,6 +84,14 @@ def test_the_table_shows_where_softmax_wins(capsys):
 )
 def test_bad_input_is_one_line_that_names_it(refused, words, said):
     assert said in refused("plan", *words)
+
+
+def test_a_memory_is_refused(refused, monkeypatch):
+    trained = load("stepping-stones-softmax")
+    config = policy_config("softmax", "stepping-stones", preset="front", variant="memory")
+    policy = replace(Policy.create(config, trained.features["level"]), run=trained.run)
+    monkeypatch.setattr("robopolicy.experiments.planning.load", lambda name: policy)
+    assert "its attention is a memory" in refused("plan", "--budget", "5")
 
 
 def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):

@@ -12,6 +12,7 @@ from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.terrain import drawn_terrain
+from robopolicy.policies import top_view
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.graph import OnnxPolicy
@@ -35,6 +36,17 @@ def trained(name):
     policy = untrained(**MEMORIES[name])
     noise = np.random.default_rng(1).normal(size=policy.parameters.shape).astype(np.float32)
     return replace(policy, parameters=policy.parameters + 0.2 * noise)
+
+
+def with_weights(policy, **weights):
+    """The policy with other values of the parameters whose paths hold a name."""
+
+    def changed(path, leaf):
+        named = jax.tree_util.keystr(path)
+        return next((np.asarray(w, np.float32) for name, w in weights.items() if name in named), leaf)
+
+    tree = jax.tree_util.tree_map_with_path(changed, unflatten(policy.functions)(policy.parameters))
+    return replace(policy, parameters=np.asarray(flatten(tree)))
 
 
 def walk(seed, steps=12):
@@ -70,15 +82,8 @@ def turned(observation, angle, shift):
 
 @pytest.mark.parametrize("name", OF_PLACES)
 def test_the_best_foothold_is_where_a_stone_was_seen(name):
-    policy = untrained(**MEMORIES[name])
-
-    def weights(path, leaf):  # a score is how little of a gap is there and beside
-        if "score" in jax.tree_util.keystr(path):
-            return np.array([[-1, -3, -1, -1, -6, -1, -1, -3, -1]], np.float32).T
-        return np.log(np.float32(3.0)) if "radius" in jax.tree_util.keystr(path) else leaf
-
-    tree = jax.tree_util.tree_map_with_path(weights, unflatten(policy.functions)(policy.parameters))
-    policy = replace(policy, parameters=np.asarray(flatten(tree)))
+    gaps = np.array([[-1, -3, -1, -1, -6, -1, -1, -3, -1]]).T  # there and beside
+    policy = with_weights(untrained(**MEMORIES[name]), score=gaps, radius=np.log(3.0))
     moves, entries = policy.config.footholds[0].moves, policy.config.entries
     safe, safe_unmoved = [], []
     for seed in range(5):
@@ -102,16 +107,30 @@ def test_the_best_foothold_is_where_a_stone_was_seen(name):
 
 def test_few_features_read_no_more_than_a_camera_shows():
     policy = untrained(attention="trigonometric(m=4)", variant="memory")
-    weights = {"score": np.ones((9, 1), np.float32), "radius": np.log(np.float32(3.0))}
-
-    def changed(path, leaf):
-        return next((w for name, w in weights.items() if name in jax.tree_util.keystr(path)), leaf)
-
-    tree = jax.tree_util.tree_map_with_path(changed, unflatten(policy.functions)(policy.parameters))
-    policy = replace(policy, parameters=np.asarray(flatten(tree)))
+    policy = with_weights(policy, score=np.ones((9, 1)), radius=np.log(3.0))
     seen, *_ = walk(0)
     by_reads = [last(policy, seen[: steps + 1])[2:] for steps in range(0, 12, 3)]
     assert 1.0 < np.abs(by_reads).max() < 9.5  # nine places, whose pixels are 1 at most, and the preference
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_view_from_above_shows_the_gaps_that_were_seen(name):
+    policy = with_weights(untrained(**MEMORIES[name]), radius=np.log(3.0))
+    seen, terrain, places = walk(0, steps=32)
+    state = policy.init_state()
+    for observation in seen:
+        _, state = policy.step(observation, state)
+    tree = unflatten(policy.functions)(policy.parameters)
+    views = policy.functions.remembered(tree, policy.features, seen[-1], state)
+    if name == "gru":  # whose state has no places
+        assert views == {}
+        return
+    (rows, columns), around = top_view.places()
+    assert views[FRONT].shape == (rows, columns, 1)
+    margins = terrain.margin(around + places[-1])
+    strip = (np.abs(around[:, 1]) < 0.15) & (around[:, 0] > -0.3) & (around[:, 0] < 0.5)
+    ground = np.asarray(views[FRONT]).ravel()
+    assert ground[strip & (margins < -0.04)].mean() > ground[strip & (margins > 0.08)].mean() + 0.15
 
 
 @pytest.mark.parametrize("name", MEMORIES)
@@ -203,3 +222,22 @@ def test_a_graph_refuses_to_remember_nan(tmp_path):
 def test_bad_settings_are_refused(preset, settings, message):
     with pytest.raises(ValueError, match=message):
         config(preset, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["random features", "map", "gru"])
+def test_minutes_of_steps_are_finite_and_the_same_bits_twice(name, tmp_path):
+    policy, (seen, *_) = trained(name), walk(5)
+    export_policy(policy.config, policy.features, tmp_path / "policy.onnx", policy.parameters)
+    graph, far = OnnxPolicy(tmp_path / "policy.onnx"), np.array([0.6, 0.0, 0.0])
+
+    def minutes():
+        graph.reset()
+        for step in range(1500):
+            rounds, at = divmod(step, len(seen))
+            odometry = (seen[at]["odometry"] + rounds * far).astype(np.float32)
+            yield graph.run({**seen[at], "odometry": odometry})["scores"]
+
+    first, second = np.array(list(minutes())), np.array(list(minutes()))
+    assert np.isfinite(first).all()
+    np.testing.assert_array_equal(first, second)

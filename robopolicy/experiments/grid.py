@@ -31,7 +31,7 @@ from robopolicy.naming import check_distinct, one_line, one_of
 from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
-from robopolicy.settings import check_count, check_counts, check_fields, check_types
+from robopolicy.settings import check_count, check_counts, check_fields, from_json
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 from robopolicy.training.run_status import FINISHED, status
@@ -309,6 +309,8 @@ def _keep(folder: Path, stored: Mapping[str, Any]) -> None:
     if (folder / FILE).is_file():
         check_same(f"the grid in {str(folder)!r}", ALIKE, _read(folder), stored)
         return
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"folder is {str(folder)!r}: it must be a folder, and is a file")
     left = f".{FILE}."  # from a process that was killed before
     if folder.exists() and any(not path.name.startswith(left) for path in folder.iterdir()):
         raise FileExistsError(f"{str(folder)!r} exists and holds no grid: name a new folder")
@@ -325,8 +327,12 @@ def _read(folder: Path) -> dict[str, Any]:
         if not isinstance(stored.get(part), str if part == "task" else dict):
             raise ValueError(f"{str(path)!r} is not of a grid: it has no settings of {part}")
     check_imported(stored["task"], f"task of the grid {str(folder)!r}")
-    check_types(where, stored["environment"], Variants)
-    check_types(where, stored[TEST], GridConfig)
+    optional = {"environment": (Variants, {"others": {}}), TEST: (GridConfig, {"attention": (), "seeds": ()})}
+    for part, (kind, absent) in optional.items():
+        try:
+            from_json(part, kind, absent | stored[part])
+        except ValueError as error:
+            raise ValueError(f"{where} {error}") from error
     return stored
 
 

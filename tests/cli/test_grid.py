@@ -197,6 +197,9 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
     assert "exists and holds no grid" in refused("grid", "runs/table", *COMMON, *PAIR)
     assert "holds no grid.json" in refused("grid", "runs/table", "--show")
     assert "No module named 'nowhere'" in refused("grid", "runs/table", "--show", "--env", "nowhere:X-v0")
+    (tmp_path / "runs/file").touch()
+    line = refused("grid", "runs/file", *COMMON, *PAIR)
+    assert "folder is 'runs/file': it must be a folder, and is a file" in line
     assert trainer.trained == []
 
 
@@ -207,7 +210,16 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
         ("[]", "holds no JSON object"),
         ("{}", "it has no settings of task"),
         ('"environment": 1', "it has no settings of environment"),
-        ('"test": {"test_episodes": "many"}', "test_episodes is 'many': it must be of type int"),
+        (
+            '"test": {"test_episodes": "many", "test_engines": []}',
+            "test_episodes is 'many': it must be of type",
+        ),
+        ('"test": {"test_episodes": -2, "test_engines": []}', "test_episodes is -2: it must be a whole"),
+        ('"test": {}', "test lacks the settings ['test_engines', 'test_episodes']"),
+        (
+            '"environment": {"path": 1}',
+            "environment lacks the settings ['engine', 'episode_seconds', 'presets']",
+        ),
     ],
 )
 def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):

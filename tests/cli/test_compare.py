@@ -64,6 +64,13 @@ def test_only_trainings_that_differ_in_nothing_but_their_seeds_are_one_policy(tm
     ]
 
 
+def test_last_and_best_policies_are_not_pooled(tmp_path, capsys):
+    names = [made_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1)]
+    chosen = [f"{names[0]}@2", names[1], names[0], f"{names[1]}@2"]
+    assert [group for _, group in policies(chosen)] == [chosen[::3], chosen[1:3]]
+    assert capsys.readouterr().err == ""
+
+
 def test_verdicts_are_of_policies_with_several_trainings():
     def row(attention, *returns):
         return {"label": attention, "runs": [f"runs/{attention}-{i}" for i in range(len(returns))]} | {

@@ -23,7 +23,7 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.learning_curves import AXES, all_logged, groups, panels
 from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.run_table import flops_of, runs_below
-from robopolicy.experiments.runs import engine_of
+from robopolicy.experiments.runs import engine_of, load
 from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
@@ -195,7 +195,7 @@ class Results(NamedTuple):
     Attributes:
       rows: those of `comparison.compare`, by the title of the environment of the test.
       incomplete: names of the runs that are not trained or not evaluated yet.
-      damaged: the error of each of them whose evaluation.json is damaged, in one line, by its name.
+      damaged: the error of each of them whose evaluation or policy is damaged, in one line, by its name.
     """
 
     rows: dict[str, list[Row]]
@@ -219,7 +219,10 @@ def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
     kept, damaged = {}, {}
     for path in paths:
         try:
-            kept[path] = [evaluation_of_last(path, test, seeds) for test in tests]
+            found = [evaluation_of_last(path, test, seeds) for test in tests]
+            if all(found):
+                load(path)  # raises for a damaged policy
+            kept[path] = found
         except ValueError as error:
             damaged[path.name] = one_line(str(error))
     names = [str(path) for path, results in kept.items() if all(results)]
@@ -344,7 +347,7 @@ def _stopped_in(
     showing: Showing,
     settings: Mapping[str, Any],
 ) -> bool:
-    """Train a cell, unless it is complete. Returns whether a request stopped it before its end."""
+    """Train a cell, unless it is complete. Returns whether there was a request to stop meanwhile."""
     run = RunFolder(cell.folder)
     begun = run.config_path.is_file()
     if begun:
@@ -363,8 +366,4 @@ def _stopped_in(
             wandb=wandb,
             hooks=hooks,
         ).record
-    return (
-        record is not None
-        and not record["ended_by"]
-        and record["generation"] < cell.search.config.generations
-    )
+    return record is not None and record["stopped"]

@@ -181,8 +181,8 @@ def train(
       on_episode: called after each training episode.
       sinks: further logs.
 
-    Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. The returned
-    record has `ended_by`, the reason of an early end or "", and `stopped`, whether there was such a request.
+    Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. The record
+    also has `ended_by`, the reason of an early end or "", and `stopped`, whether there was such a request.
 
     Raises ValueError if `advance_at` does not fit the environments, FloatingPointError if the search
     diverges, and CheckpointError if a checkpoint is damaged, does not fit this config, or is missing although

@@ -82,7 +82,8 @@ def compare(
     if picture is not None:
         from robopolicy.viz.trade_off import trade_off  # needs matplotlib, which is an extra
 
-        trade_off(picture, rows, environment.title)
+        named = [row | {"label": title} for row, title in zip(rows, titles(rows), strict=True)]
+        trade_off(picture, named, environment.title)
     return rows
 
 

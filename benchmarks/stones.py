@@ -33,12 +33,13 @@ import numpy as np
 
 from robopolicy.experiments.comparison import rows_of, titles
 from robopolicy.experiments.comparison_table import table
-from robopolicy.experiments.trainings import search_settings
+from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.catalogue import restore
 
 KEPT = Path(__file__).parent / "stones"
 SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
 ENGINES = ("mujoco", "bullet")
+PARTS = ("policy", "environment", "es")  # of a config.json
 SEEDS = 3  # the fewest of a claim
 LEAST = {"hard": 95, "dust": 95, "sparse": 80, "extreme": 60, "front": 90}  # percent
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
@@ -102,10 +103,12 @@ def ship(run: Path, name: str) -> None:
 def tables(preset: str, kept: dict[str, dict]) -> bool:
     """Print the tables of a preset; whether the claims hold."""
     groups: dict = {}
-    for name, run in kept.items():
-        settings = json.dumps(search_settings({part: run[part] for part in ("environment", "es")}))
-        groups.setdefault((restore(run["policy"]), settings), []).append(name)
-    together = [(config, names) for (config, _), names in groups.items()]
+    configs = {name: {part: run[part] for part in PARTS} for name, run in kept.items()}
+    trainings = [training(name, config) for name, config in configs.items()]
+    for (name, config), copies in zip(configs.items(), apart(list(kept), trainings), strict=True):
+        settings = json.dumps(search_settings(config))
+        groups.setdefault((restore(config["policy"]), settings, copies), []).append(name)
+    together = [(config, names) for (config, *_), names in groups.items()]
     crossed: dict = {}
     for engine in ENGINES:
         results = {name: run["evaluations"][engine] for name, run in kept.items()}

@@ -45,7 +45,8 @@ class Compare:
     """Picture of return against FLOPs to write: .png or .svg."""
     claim: bool = False
     """Refuse a comparison that cannot be quoted: fewer than four trainings of a policy, trainings that differ
-    in preset, engine or budget or are not complete, or no controls."""
+    in preset, engine or budget or are not complete, last policies beside others, seeds on which trainings
+    choose policies, or no controls."""
     json: Json = False
 
     def run(self) -> None:
@@ -55,7 +56,7 @@ class Compare:
         runs = runs_in(self.runs)
         environment = compared_on(runs, self.engine, self.preset, self.episode_seconds, self.renderer)
         if self.claim:
-            check_claim(runs)
+            check_claim(runs, seeds)
         with CountingProgress("playing", len(runs) * self.episodes, "episodes") as progress:
             rows = compare(
                 runs,

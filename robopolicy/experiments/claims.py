@@ -13,19 +13,31 @@ from robopolicy.experiments.trainings import search_settings
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
 from robopolicy.training.run_status import FINISHED, TRAINERS, status
 
 
-def check_claim(names: Sequence[str]) -> None:
-    """Raise ValueError, in one line, if a comparison of the runs `names` shows less than it seems to.
+def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
+    """Raise ValueError, in one line, if a comparison of runs on `seeds` shows less than it seems to.
 
     It must have four trainings or more of each policy; all of them complete, and on the same presets and
-    engine with the same budget and the same settings of the search; and the controls of the policy.
+    engine with the same budget and the same settings of the search, and all last or all best policies; and
+    the controls of the policy. No seed may be one that chose a policy in training.
     """
+    if seeds[0] < HELD_OUT_FROM + MOST_HELD_OUT and seeds[-1] >= HELD_OUT_FROM:
+        used = f"{HELD_OUT_FROM} to {HELD_OUT_FROM + MOST_HELD_OUT - 1}"
+        raise ValueError(
+            f"seed is {seeds[0]}: trainings choose policies on seeds from {used}, so a claim needs others"
+        )
     configs = {name: RunFolder(find_run(name)[0]).config() for name in names}
     for name in names:
         _check_complete(name)
-    first = names[0]
+    first, which = names[0], find_run(names[0])[1]
+    for name in names:
+        if (other := find_run(name)[1]) != which:
+            raise ValueError(
+                f"runs has the policy {other} of {name!r} and {which} of {first!r}: a claim needs the same"
+            )
     wanted = search_settings(configs[first])
     for name in names[1:]:
         found = search_settings(configs[name])

@@ -82,23 +82,30 @@ def compare(
     if picture is not None:
         from robopolicy.viz.trade_off import trade_off  # needs matplotlib, which is an extra
 
-        trade_off(picture, rows, environment.title)
+        named = [row | {"label": title} for row, title in zip(rows, titles(rows), strict=True)]
+        trade_off(picture, named, environment.title)
     return rows
 
 
 def policies(names: Sequence[str]) -> list[tuple[PolicyConfig, list[str]]]:
     """Runs grouped by the settings of their policies and trainings, in order.
 
-    A group has no training twice: a copy of a run, or another policy of it, has a group of its own. Raises
-    ValueError or FileNotFoundError, in one line, for a name without a policy.
+    A group has no training twice: a copy of a run has a group of its own. Nor does it mix last policies, best
+    ones and those of a checkpoint. Raises ValueError or FileNotFoundError, in one line, for a name without a
+    policy.
     """
     loaded = [load(name) for name in names]
-    trainings = [training(str(_place(n)[0]), t.run) for n, t in zip(names, loaded, strict=True)]
-    groups: dict[tuple[PolicyConfig, str, int], list[str]] = {}
-    for name, trained, place in zip(names, loaded, apart(names, trainings), strict=True):
-        settings = json.dumps(search_settings(trained.run), sort_keys=True)
-        groups.setdefault((trained.config, settings, place), []).append(name)
-    return [(config, group) for (config, _, _), group in groups.items()]
+    places = [_place(name) for name in names]
+    trainings = [
+        f"{training(str(folder), each.run)} {which}"
+        for (folder, which), each in zip(places, loaded, strict=True)
+    ]
+    groups: dict[tuple[PolicyConfig, str, str, int], list[str]] = {}
+    counts = apart(names, trainings)
+    for name, each, (_, which), copies in zip(names, loaded, places, counts, strict=True):
+        settings = json.dumps(search_settings(each.run), sort_keys=True)
+        groups.setdefault((each.config, settings, which, copies), []).append(name)
+    return [(config, group) for (config, *_), group in groups.items()]
 
 
 def rows_of(

@@ -19,11 +19,11 @@ from robopolicy.experiments.players import Player, PlayerLike, check_match, play
 from robopolicy.settings import check_count, check_counts
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.pool import LocalPool
-from robopolicy.training.rollout import Act, Episode, run_episode
+from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT, Act, Episode, run_episode
 
 LAST_SEED = 2**32 - 1
 NO_PARAMETERS = np.zeros((1, 0), np.float32)  # of a graph that holds them
-FIRST_SEED = 9000  # far from small seeds, which people try by hand
+FIRST_SEED = HELD_OUT_FROM + MOST_HELD_OUT  # far from small seeds, which people try by hand
 
 
 def seeds_from(seed: int, episodes: int, fewest: int = 1) -> range:

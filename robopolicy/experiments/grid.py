@@ -23,7 +23,7 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.learning_curves import AXES, all_logged, groups, panels
 from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.run_table import flops_of, runs_below
-from robopolicy.experiments.runs import engine_of
+from robopolicy.experiments.runs import engine_of, load
 from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
@@ -31,7 +31,7 @@ from robopolicy.naming import check_distinct, one_line, one_of
 from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
-from robopolicy.settings import check_count, check_counts, check_fields, check_types
+from robopolicy.settings import check_count, check_counts, check_fields, from_json
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 from robopolicy.training.run_status import FINISHED, status
@@ -196,7 +196,7 @@ class Results(NamedTuple):
     Attributes:
       rows: those of `comparison.compare`, by the title of the environment of the test.
       incomplete: names of the runs that are not trained or not evaluated yet.
-      damaged: the error of each of them whose evaluation.json is damaged, in one line, by its name.
+      damaged: the error of each of them whose evaluation or policy is damaged, in one line, by its name.
     """
 
     rows: dict[str, list[Row]]
@@ -220,7 +220,10 @@ def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
     kept, damaged = {}, {}
     for path in paths:
         try:
-            kept[path] = [evaluation_of_last(path, test, seeds) for test in tests]
+            found = [evaluation_of_last(path, test, seeds) for test in tests]
+            if all(found):
+                load(path)  # raises for a damaged policy
+            kept[path] = found
         except ValueError as error:
             damaged[path.name] = one_line(str(error))
     names = [str(path) for path, results in kept.items() if all(results)]
@@ -315,6 +318,8 @@ def _keep(folder: Path, stored: Mapping[str, Any]) -> None:
     if (folder / FILE).is_file():
         check_same(f"the grid in {str(folder)!r}", ALIKE, _read(folder), stored)
         return
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"folder is {str(folder)!r}: it must be a folder, and is a file")
     left = f".{FILE}."  # from a process that was killed before
     if folder.exists() and any(not path.name.startswith(left) for path in folder.iterdir()):
         raise FileExistsError(f"{str(folder)!r} exists and holds no grid: name a new folder")
@@ -331,8 +336,12 @@ def _read(folder: Path) -> dict[str, Any]:
         if not isinstance(stored.get(part), str if part == "task" else dict):
             raise ValueError(f"{str(path)!r} is not of a grid: it has no settings of {part}")
     check_imported(stored["task"], f"task of the grid {str(folder)!r}")
-    check_types(where, stored["environment"], Variants)
-    check_types(where, stored[TEST], GridConfig)
+    optional = {"environment": (Variants, {"others": {}}), TEST: (GridConfig, {"attention": (), "seeds": ()})}
+    for part, (kind, absent) in optional.items():
+        try:
+            from_json(part, kind, absent | stored[part])
+        except ValueError as error:
+            raise ValueError(f"{where} {error}") from error
     return stored
 
 
@@ -344,7 +353,7 @@ def _stopped_in(
     showing: Showing,
     settings: Mapping[str, Any],
 ) -> bool:
-    """Train a cell, unless it is complete. Returns whether a request stopped it before its end."""
+    """Train a cell, unless it is complete. Returns whether there was a request to stop meanwhile."""
     run = RunFolder(cell.folder)
     begun = run.config_path.is_file()
     if begun:
@@ -363,8 +372,4 @@ def _stopped_in(
             wandb=wandb,
             hooks=hooks,
         ).record
-    return (
-        record is not None
-        and not record["ended_by"]
-        and record["generation"] < cell.search.config.generations
-    )
+    return record is not None and record["stopped"]

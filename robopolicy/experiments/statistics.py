@@ -77,7 +77,7 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples
     The bootstrap alone is too sure of few trainings: with two of each, it finds a difference between equals
     in a third of the cases. Fewer than four trainings of either never show a difference. The test compares
     plain means, since interquartile means leave out a training of four. Its p is twice the share of the
-    smaller tail.
+    smaller tail. Means that differ in the other direction than interquartile means show no difference.
     """
     mine, theirs = _checked(name, scores), _checked(other, other_scores)
     if mine.shape[1] != theirs.shape[1]:
@@ -93,11 +93,11 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples
         Interval(_difference(mine, theirs), *_ends(found)),
         _permutation_p(mine, theirs, resamples),
     )
-    words = "no difference shown"
+    words, of_means = "no difference shown", mine.mean() - theirs.mean()
     is_enough = min(len(mine), len(theirs)) >= FEWEST_OF_VERDICT and p <= 1 - LEVEL
-    if is_enough and difference.low > 0:
+    if is_enough and difference.low > 0 and of_means > 0:
         words = f"{name} above {other}"
-    elif is_enough and difference.high < 0:
+    elif is_enough and difference.high < 0 and of_means < 0:
         words = f"{other} above {name}"
     words += f", p = {p:.2g}, n = {len(mine)} and {len(theirs)} seeds, {mine.shape[1]} courses"
     return Verdict(words, difference, p, probability_of_improvement(mine, theirs))

@@ -34,10 +34,10 @@ from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, trai
 from robopolicy.training.datasets import Dataset, open_dataset
 from robopolicy.training.descent import Keys
 from robopolicy.training.frames import Frames
+from robopolicy.training.rollout import HELD_OUT_FROM
 
 PARTS = ("task", "environment", "policy", "bc", "precision", "data")  # that a resumed run must have unchanged
 PRECISIONS = ("auto", "float32", "bfloat16")
-ROLLOUTS_FROM = 8000  # first seed of the episodes that are played in training; evaluations begin at 9000
 
 
 def train_bc(
@@ -208,7 +208,7 @@ def _rollouts(
         yield None
         return
     outcomes = [outcome.name for outcome in task_class(environment.task).outcomes]
-    seeds = range(ROLLOUTS_FROM, ROLLOUTS_FROM + config.rollouts)
+    seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + config.rollouts)
     untrained = Policy(policy, np.zeros(parameter_count(learner.policy), np.float32), features, "clone")
     with closing(evaluator.make([environment.spec()], untrained, config.rollouts)) as playing:
 

@@ -20,7 +20,7 @@ from robopolicy.policies.catalogue import Arrays, by_path, from_path
 from robopolicy.policies.energy import MOST
 from robopolicy.policies.older_formats import current_path
 from robopolicy.policies.vision_performer import Learner
-from robopolicy.settings import check_number
+from robopolicy.settings import check_count, check_number
 from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Split
 from robopolicy.training.capacity import check_settings
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder, check_features, under
@@ -28,6 +28,7 @@ from robopolicy.training.descent import Descent, HeldOut, Keys
 from robopolicy.training.frames import Frames
 from robopolicy.training.loop import PROGRESS, Schedule, running
 from robopolicy.training.metrics import ROLLOUT_RETURN, VALIDATION_LOSS, Record, Sink
+from robopolicy.training.rollout import MOST_HELD_OUT
 
 COUNTER = "step"  # the number of a record
 STATE = "state/"
@@ -36,7 +37,7 @@ SKIPS = 20  # consecutive steps that are not finite, which end a run that skips 
 LARGEST = 1e6  # of settings that multiply parameters: float32 holds the product
 LOWEST = {
     **dict.fromkeys(("steps", "batch", "accumulate", "negatives", "validate_every", "checkpoint_every"), 1),
-    **dict.fromkeys(("warmup", "rollout_every", "rollouts"), 0),
+    **dict.fromkeys(("warmup", "rollout_every"), 0),
 }
 
 
@@ -60,7 +61,7 @@ class BCConfig:
       validation: share of the episodes for validation.
       validate_every: steps between two validations.
       rollout_every: steps between two evaluations in the simulator, besides the one at the end; 0 for none.
-      rollouts: episodes per evaluation in the simulator; 0 for no evaluation at all.
+      rollouts: episodes per evaluation in the simulator, at most 1,000; 0 for no evaluation at all.
       nonfinite: the reaction to a loss or a gradient that is not finite. The step is undone in any case; then
         `stop` ends the run, and `skip` continues with the next batch.
       seed: of all random draws.
@@ -90,6 +91,7 @@ class BCConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, LOWEST)
+        check_count("rollouts", self.rollouts, 0, MOST_HELD_OUT)
         if self.batch % self.accumulate:
             raise ValueError(f"accumulate is {self.accumulate}: it must divide the batch of {self.batch}")
         for name in ("learning_rate", "clip"):

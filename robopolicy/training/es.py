@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
-from robopolicy.settings import is_finite
+from robopolicy.settings import check_count, is_finite
 from robopolicy.training.capacity import check_fits, check_settings
 from robopolicy.training.checkpoint import (
     BEST,
@@ -31,6 +31,7 @@ from robopolicy.training.loop import PROGRESS, Loop, Schedule, running
 from robopolicy.training.metrics import HELD_OUT_RETURN, Record, Sink
 from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.progress import Conditions, Progress
+from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
 from robopolicy.training.strategies import exploration, sanitised, strategy
 from robopolicy.training.strategy import Settings, Strategy
 
@@ -38,9 +39,8 @@ COUNTER = "generation"  # the number of a record
 STRATEGY, SEEN = "strategy/", "seen/"
 CANDIDATE = 16  # bytes per parameter: float32, in four copies on its way to the strategy and back
 EPISODE = 500  # bytes of an episode's results, at least
-HELD_OUT_FROM = 8000  # first of the held-out seeds; those of generations are spread over 32 bits
 LOWEST = {
-    **dict.fromkeys(("generations", "evaluate_every", "held_out", "checkpoint_every"), 1),
+    **dict.fromkeys(("generations", "evaluate_every", "checkpoint_every"), 1),
     **dict.fromkeys(("stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"), 0),
 }
 
@@ -61,7 +61,7 @@ class ESConfig:
       evaluate_every: generations between two evaluations of the search's mean on held-out seeds of the last
         environment; the untrained policy and the last generation are always evaluated. Every checkpoint holds
         the best mean of the generations at multiples of `evaluate_every`.
-      held_out: episodes of such an evaluation, the same ones in every run.
+      held_out: episodes of such an evaluation, the same ones in every run; at most 1,000.
       stop_at: held-out return that ends the run; None for never.
       stop_after: evaluations without a new best, on the last environment, that end the run; 0 for never.
       episode_budget: training episodes after which the run ends; 0 for never.
@@ -104,6 +104,7 @@ class ESConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, LOWEST)
+        check_count("held_out", self.held_out, 1, MOST_HELD_OUT)
         if self.advance_at and len(self.episodes) not in (0, 1, len(self.advance_at) + 1):
             raise ValueError(
                 f"episodes is {self.episodes}: it must be one number, or one for each of "
@@ -180,7 +181,8 @@ def train(
       on_episode: called after each training episode.
       sinks: further logs.
 
-    Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once.
+    Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. The record
+    also has `ended_by`, the reason of an early end or "", and `stopped`, whether there was such a request.
 
     Raises ValueError if `advance_at` does not fit the environments, FloatingPointError if the search
     diverges, and CheckpointError if a checkpoint is damaged, does not fit this config, or is missing although
@@ -205,7 +207,8 @@ def train(
             loop.complete(generation, record, search.arrays, ended=ended)
             if ended:
                 break
-    return None if record is None else {**record, "ended_by": search.over}
+        stopped = loop.stopped()
+    return None if record is None else {**record, "ended_by": search.over, "stopped": stopped}
 
 
 class _Search:

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+# Seeds of the episodes that choose a policy in training; those beyond judge it.
+HELD_OUT_FROM, MOST_HELD_OUT = 8000, 1000
 Act = Callable[[Mapping[str, NDArray[np.float32]]], NDArray[np.float32]]
 
 

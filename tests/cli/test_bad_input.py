@@ -236,7 +236,8 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--workers", "0"), "workers is 0"),
         (("--workers", "100000"), "workers is 100000: it must be from 1 to "),
         (("--population", "1000000000000"), "population is 1000000000000: a generation of 258 parameters"),
-        (("--held-out", "10000000000"), "held_out is 10000000000: what their episodes return needs 5,000 GB"),
+        (("--held-out", "1001"), "held_out is 1001: it must be a whole number from 1 to 1000"),
+        (("--episodes", "10000000000"), "held_out is 20: what their episodes return needs 120,000 GB"),
         (
             ("--attention", "positive(m=100000000000)"),
             "m is '100000000000'; it must be a positive integer of",

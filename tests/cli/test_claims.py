@@ -75,6 +75,20 @@ def test_a_claim_from_three_trainings_is_refused(table, no_episodes, refused):
     assert "a claim needs 4 or more of each policy" in line
 
 
+def test_a_claim_from_policies_of_other_generations_is_refused(table, no_episodes, refused):
+    *others, last = names(table, *MECHANISMS)
+    line = refused("compare", *others, f"{last}@2", "--claim")
+    assert f"runs has the policy 2 of '{last}@2' and last of {others[0]!r}: a claim needs the same" in line
+
+
+@pytest.mark.parametrize(("seed", "is_used"), [(7995, True), (8999, True), (7994, False), (9000, False)])
+def test_a_claim_on_seeds_that_choose_policies_is_refused(table, no_episodes, refused, seed, is_used):
+    # The last error is that of runs without controls.
+    words = ("compare", *names(table, "softmax"), "--claim", "--episodes", "6", "--seed", str(seed))
+    said = f"seed is {seed}: trainings choose policies on seeds from 8000 to 8999" if is_used else "controls"
+    assert said in refused(*words)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

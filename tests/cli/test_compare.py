@@ -5,11 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-from made_runs import PAPER, made_run
+from made_runs import PAPER, evaluation, made_run
 
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
+from robopolicy.experiments import comparison
 from robopolicy.experiments.comparison import policies, verdicts
+from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.runs import find_run, load
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.viz.trade_off import trade_off
@@ -64,6 +66,13 @@ def test_only_trainings_that_differ_in_nothing_but_their_seeds_are_one_policy(tm
     ]
 
 
+def test_last_and_best_policies_are_not_pooled(tmp_path, capsys):
+    names = [made_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1)]
+    chosen = [f"{names[0]}@2", names[1], names[0], f"{names[1]}@2"]
+    assert [group for _, group in policies(chosen)] == [chosen[::3], chosen[1:3]]
+    assert capsys.readouterr().err == ""
+
+
 def test_verdicts_are_of_policies_with_several_trainings():
     def row(attention, *returns):
         return {"label": attention, "runs": [f"runs/{attention}-{i}" for i in range(len(returns))]} | {
@@ -76,6 +85,17 @@ def test_verdicts_are_of_policies_with_several_trainings():
     assert first.endswith("the first is better in 100% of episodes (ties count half)")
     assert last.startswith("no verdict on policies of one training")
     assert "no difference shown" in verdicts([good, row("softmax", 7.3, 6.9, 7.1, 7.2)])[0]
+
+
+def test_a_picture_names_the_runs_of_policies_with_one_label(tmp_path, monkeypatch):
+    names = [made_run(tmp_path / f"sigma-{sigma}", "none", sigma=sigma) for sigma in (0.1, 0.2)]
+    drawn = []
+    monkeypatch.setattr(comparison, "evaluate", lambda *given, **more: evaluation(*given, 1.0))
+    monkeypatch.setattr("robopolicy.viz.trade_off.trade_off", lambda path, rows, title: drawn.extend(rows))
+    place = Environment("stepping-stones", "mujoco", "paper")
+    rows = comparison.compare(names, place, range(9000, 9003), picture=tmp_path / "compared.svg")
+    assert [row["label"] for row in drawn] == [f"none ({name})" for name in names]
+    assert {row["label"] for row in rows} == {"none"}
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ class Trainer:
     """Writes runs instead of training them: `ends` has how far a run comes, or an error, by its name."""
 
     def __init__(self):
-        self.ends, self.trained, self.played = {}, [], []
+        self.ends, self.trained, self.played, self.stopped = {}, [], [], ()
 
     def train(self, policy, env, config, *, out, resume, **more):
         self.trained.append((out.name, resume))
@@ -48,7 +48,8 @@ class Trainer:
             raise end
         search = grid.checked_search(policy, env, config, more["presets"], more["evaluator"])
         write(RunFolder(out), search.settings, policy, end)
-        return SimpleNamespace(record={"generation": end, "ended_by": ""})
+        stopped = end < config.generations or out.name in self.stopped
+        return SimpleNamespace(record={"generation": end, "ended_by": "", "stopped": stopped})
 
     def evaluate(self, name, environment, seeds, *, workers, on_begin):
         self.played.append(name.rpartition("/")[2])
@@ -102,6 +103,14 @@ def test_the_same_command_trains_what_is_missing_alone(trainer, capsys):
     assert sorted(trainer.played) == ["all-seed-0", "all-seed-1", "none-seed-0", "none-seed-1"]
     assert run(*PAIR) == 0
     assert len(trainer.trained) == len(before) + 2
+
+
+def test_a_request_to_stop_in_the_last_generation_stops_the_grid(trainer, capsys):
+    trainer.stopped = ("none-seed-0",)
+    assert run("--attention", "none", "--seeds", "0", "1") == 0
+    assert "stopped in none-seed-0; the same command continues" in capsys.readouterr().err
+    assert trainer.trained == [("none-seed-0", False)]
+    assert trainer.played == []
 
 
 @pytest.mark.slow
@@ -183,9 +192,10 @@ def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_damaged_evaluation_hides_no_other_run(trainer, tmp_path, capsys):
+@pytest.mark.parametrize("file", ["evaluation.json", "config.json"])
+def test_a_damaged_run_hides_no_other(trainer, tmp_path, capsys, file):
     assert run("--attention", "none", "all", "--seeds", "0") == 0
-    path = tmp_path / "runs/table/none-seed-0/evaluation.json"
+    path = tmp_path / "runs/table/none-seed-0" / file
     path.write_text("{")
     capsys.readouterr()
     for words, code in ((("--show",), 0), ((*COMMON, "--attention", "none", "--seeds", "0"), 1)):
@@ -194,7 +204,7 @@ def test_a_damaged_evaluation_hides_no_other_run(trainer, tmp_path, capsys):
         found = json.loads(out)
         assert [row["label"] for rows in found["rows"].values() for row in rows] == ["all"]
         assert found["incomplete"] == ["none-seed-0"]
-        assert "evaluation.json' is not JSON" in found["damaged"]["none-seed-0"]
+        assert f"{file}' is not JSON" in found["damaged"]["none-seed-0"]
         assert err.splitlines()[-1] == f"none-seed-0 failed: {found['damaged']['none-seed-0']}"
 
 
@@ -210,6 +220,9 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
     assert "exists and holds no grid" in refused("grid", "runs/table", *COMMON, *PAIR)
     assert "holds no grid.json" in refused("grid", "runs/table", "--show")
     assert "No module named 'nowhere'" in refused("grid", "runs/table", "--show", "--env", "nowhere:X-v0")
+    (tmp_path / "runs/file").touch()
+    line = refused("grid", "runs/file", *COMMON, *PAIR)
+    assert "folder is 'runs/file': it must be a folder, and is a file" in line
     assert trainer.trained == []
 
 
@@ -220,7 +233,16 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
         ("[]", "holds no JSON object"),
         ("{}", "it has no settings of task"),
         ('"environment": 1', "it has no settings of environment"),
-        ('"test": {"test_episodes": "many"}', "test_episodes is 'many': it must be of type int"),
+        (
+            '"test": {"test_episodes": "many", "test_engines": []}',
+            "test_episodes is 'many': it must be of type",
+        ),
+        ('"test": {"test_episodes": -2, "test_engines": []}', "test_episodes is -2: it must be a whole"),
+        ('"test": {}', "test lacks the settings ['test_engines', 'test_episodes']"),
+        (
+            '"environment": {"path": 1}',
+            "environment lacks the settings ['engine', 'episode_seconds', 'presets']",
+        ),
     ],
 )
 def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):

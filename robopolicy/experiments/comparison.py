@@ -119,10 +119,15 @@ def rows_of(
       groups: settings of a policy, and the names of its runs.
       results: for each name, `Evaluation.summary` on the same episodes.
       latencies: for each name, the median time of a policy call (s), if it was measured.
+
+    Raises ValueError, in one line, for a return that is not finite in a group of several runs.
     """
     rows: list[Row] = []
     for config, group in groups:
         of_group = [results[name] for name in group]
+        for name, result in zip(group, of_group, strict=True):
+            if len(group) >= FEWEST and not np.isfinite(result["returns"]).all():
+                raise ValueError(f"{name!r} has returns that are not finite, so its policy has no interval")
         times = [time for name in group if (time := latencies.get(name)) is not None]
         means = [result["return_mean"] for result in of_group]
         task = of_group[0]["task"]

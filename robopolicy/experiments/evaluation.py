@@ -28,9 +28,8 @@ FIRST_SEED = HELD_OUT_FROM + MOST_HELD_OUT  # far from small seeds, which people
 
 def seeds_from(seed: int, episodes: int, fewest: int = 1) -> range:
     """The seeds of `episodes` episodes, the first one `seed`; raises ValueError for a bad argument."""
-    check_count("seed", seed, 0, LAST_SEED - max(episodes, 0))
-    if episodes < fewest:
-        raise ValueError(f"episodes is {episodes}: it must be {fewest} or more")
+    check_count("seed", seed, 0, LAST_SEED - fewest)
+    check_count("episodes", episodes, fewest, LAST_SEED - seed)
     return range(seed, seed + episodes)
 
 

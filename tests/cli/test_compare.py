@@ -1,6 +1,7 @@
 """`robopolicy compare`: runs on the same episodes, what they earn and what they cost."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -87,6 +88,15 @@ def test_verdicts_are_of_policies_with_several_trainings():
     assert "no difference shown" in verdicts([good, row("softmax", 7.3, 6.9, 7.1, 7.2)])[0]
 
 
+def test_returns_that_are_not_finite_are_refused_by_the_name_of_their_run(tmp_path):
+    names = [made_run(tmp_path / f"seed-{seed}", "none", seed) for seed in (0, 1)]
+    place = Environment("stepping-stones", "mujoco", "paper")
+    results = {name: evaluation(name, place, range(9000, 9003), 1.0).summary() for name in names}
+    results[names[1]]["returns"][2] = float("nan")
+    with pytest.raises(ValueError, match=re.escape(f"{names[1]!r} has returns that are not finite")):
+        comparison.rows_of(policies(names), results, {})
+
+
 def test_a_picture_names_the_runs_of_policies_with_one_label(tmp_path, monkeypatch):
     names = [made_run(tmp_path / f"sigma-{sigma}", "none", sigma=sigma) for sigma in (0.1, 0.2)]
     drawn = []
@@ -133,6 +143,10 @@ def test_the_table_names_every_policy(capsys):
         ((ANGULAR, "bimanual-sweep-angular"), "all must be of one task"),
         ((ANGULAR, EXACT, "--episodes", "0"), "episodes is 0"),
         ((ANGULAR, EXACT, "--seed", "-1"), "seed is -1"),
+        (
+            (ANGULAR, EXACT, "--episodes", "100000000000"),
+            "episodes is 100000000000: it must be a whole number",
+        ),
         ((ANGULAR, EXACT, "--picture", "compared.jpg"), "must end in .png or .svg"),
         ((ANGULAR, EXACT, "--picture", "nowhere/compared.png"), "does not exist"),
         # Told by what `evaluate` runs too, whose tests of this are quicker: here a run is exported first.

@@ -1,12 +1,12 @@
 // bits:
-static float from_bits(uint32_t bits)
+static inline float from_bits(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static uint32_t bits_of(float x)
+static inline uint32_t bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -15,20 +15,20 @@ static uint32_t bits_of(float x)
 
 // larger:
 /* Not a number if one of the two is none. */
-static float larger(float a, float b)
+static inline float larger(float a, float b)
 {
     return ((a > b) | (a != a)) ? a : b;
 }
 
 // smaller:
-static float smaller(float a, float b)
+static inline float smaller(float a, float b)
 {
     return ((a < b) | (a != a)) ? a : b;
 }
 
 // to_integer:
 /* Towards zero, saturated; 0 if x is not a number. */
-static int32_t to_integer(float x)
+static inline int32_t to_integer(float x)
 {
     x = x < -2147483648.0f ? -2147483648.0f : x;
     x = x > 2147483520.0f ? 2147483520.0f : x;
@@ -37,7 +37,7 @@ static int32_t to_integer(float x)
 
 // downward: to_integer
 /* The largest whole number that is not above x. */
-static float downward(float x)
+static inline float downward(float x)
 {
     float small = ((x > -8388608.0f) & (x < 8388608.0f)) ? x : 0.0f;
     float whole = (float)(int32_t)small;
@@ -47,7 +47,7 @@ static float downward(float x)
 
 // nearest:
 /* The nearest whole number; of two, the even one. */
-static float nearest(float x)
+static inline float nearest(float x)
 {
     float size = x < 0.0f ? -x : x;
     float whole = (size + 8388608.0f) - 8388608.0f;
@@ -57,7 +57,7 @@ static float nearest(float x)
 
 // modulo:
 /* The rest of a division, with the sign of b; 0 for b = 0. */
-static int32_t modulo(int32_t a, int32_t b)
+static inline int32_t modulo(int32_t a, int32_t b)
 {
     int32_t rest;
     if (b == 0 || b == -1)
@@ -66,9 +66,34 @@ static int32_t modulo(int32_t a, int32_t b)
     return (rest != 0 && (rest < 0) != (b < 0)) ? rest + b : rest;
 }
 
+// rest_of: bits
+/* x - n y for the whole number n that is nearest to x / y towards zero: exact, with the sign of x. */
+static inline float rest_of(float x, float y)
+{
+    float size = x < 0.0f ? -x : x, rest, part = y < 0.0f ? -y : y;
+    if (!(size - size == 0.0f) || !(part > 0.0f))
+        return 0.0f / 0.0f;
+    if (part - part != 0.0f)
+        return x;
+    rest = size;
+    while (rest >= part) {
+        /* The largest y times a power of two that is not above what is left: the difference is exact. */
+        float most = part;
+        if (rest / 2.0f >= part) {
+            uint32_t up = ((bits_of(rest) >> 23) - (bits_of(part) >> 23)) << 23;
+            most = part >= 1.17549435e-38f ? from_bits(bits_of(part) + up) : part;
+            most = most > rest ? most / 2.0f : most;
+            while (part < 1.17549435e-38f && most <= rest / 2.0f)
+                most = most + most;
+        }
+        rest = rest - most;
+    }
+    return x < 0.0f ? -rest : rest;
+}
+
 // exp_of: bits
 /* e^x, within 1 unit in the last place (2 below 1.2e-38): a polynomial on +-ln(2)/2, times a power of two. */
-static float exp_of(float x)
+static inline float exp_of(float x)
 {
     float near = x < -104.0f ? -104.0f : x;
     float shifted, n, r, p;
@@ -93,7 +118,7 @@ static float exp_of(float x)
 
 // log_of: bits
 /* The natural logarithm, within 1 unit in the last place; of 0 minus infinity, of a negative number none. */
-static float log_of(float x)
+static inline float log_of(float x)
 {
     int small = x < 1.17549435e-38f;
     uint32_t bits = bits_of(small ? x * 8388608.0f : x) + (0x3F800000u - 0x3F3504F3u);
@@ -110,7 +135,7 @@ static float log_of(float x)
 
 // sqrt_of: bits
 /* The square root, within 1 unit in the last place; of a negative number none. */
-static float sqrt_of(float x)
+static inline float sqrt_of(float x)
 {
     int small = x < 1.17549435e-38f;
     float scaled = small ? x * 16777216.0f : x;
@@ -126,7 +151,7 @@ static float sqrt_of(float x)
 
 // sine: bits
 /* sin(r + quarters * pi / 2) for r in +-pi/4. */
-static float sine(float r, uint32_t quarters)
+static inline float sine(float r, uint32_t quarters)
 {
     float z = r * r, s, c, y;
     s = -1.9515295891e-4f;
@@ -142,7 +167,7 @@ static float sine(float r, uint32_t quarters)
 }
 
 /* sin(x + quarters * pi / 2) for x in +-8192, within 1.2e-7: pi / 2 is subtracted in three parts. */
-static float near_sine(float x, uint32_t quarters)
+static inline float near_sine(float x, uint32_t quarters)
 {
     float shifted = x * 0.636619772f + 12582912.0f;
     float n = shifted - 12582912.0f;
@@ -153,7 +178,7 @@ static float near_sine(float x, uint32_t quarters)
 }
 
 /* The same for every other x: as many bits of 2 / pi as matter for its exponent. */
-static float far_sine(float x, uint32_t quarters)
+static inline float far_sine(float x, uint32_t quarters)
 {
     static const uint32_t two_over_pi[] = {
         0x00000000u, 0xA2F9836Eu, 0x4E441529u, 0xFC2757D1u, 0xF534DDC0u, 0xDB629599u, 0x3C439041u, 0xFE5163ABu,
@@ -214,7 +239,7 @@ static void sqrts(float *restrict y, const float *restrict x, size_t size)
 
 // tanh_of: exp_of
 /* The hyperbolic tangent, within 2 units in the last place. */
-static float tanh_of(float x)
+static inline float tanh_of(float x)
 {
     float size = x < 0.0f ? -x : x, z = x * x, p, far;
     p = -5.70498872745e-3f;
@@ -273,7 +298,7 @@ static void order_of(const float *restrict x, size_t size, uint32_t flip, uint32
 
 // dot:
 /* Sum of a[i] b[i]: eight sums side by side, which are then joined in pairs. */
-static float dot(const float *restrict a, const float *restrict b, size_t depth)
+static inline float dot(const float *restrict a, const float *restrict b, size_t depth)
 {
     float s[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     size_t i = 0;

@@ -141,12 +141,13 @@ def is_infinite(program: Program, inputs: Inputs, attributes: Attributes, _: int
 
 
 def modulo(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
-    """Mod of integers."""
-    if attributes.get("fmod", 0) or tensor(program, inputs[0]).kind != INTEGER:
-        raise UnsupportedError("operation Mod of real numbers has no C source")
+    """Mod: of integers with the sign of the divisor, of real numbers with the sign of the dividend."""
     a, b = (tensor(program, one) for one in inputs)
-    out = program.work(np.broadcast_shapes(a.shape, b.shape), INTEGER)
-    program.map([a, b], out, lambda x, y: f"modulo({x}, {y})", ["modulo"])
+    if (a.kind == FLOAT) != bool(attributes.get("fmod", 0)):
+        raise UnsupportedError(f"operation Mod of {a.kind} with fmod {attributes.get('fmod', 0)} has no C source")
+    function = "rest_of" if a.kind == FLOAT else "modulo"
+    out = program.work(np.broadcast_shapes(a.shape, b.shape), a.kind)
+    program.map([a, b], out, lambda x, y: f"{function}({x}, {y})", [function])
     return [out]
 
 

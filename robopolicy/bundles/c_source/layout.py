@@ -88,7 +88,7 @@ def slices(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
         if step < 0 and stop is not None and (stop < -size or end == -(2**63)):
             stop = None
         cuts[axis] = slice(start, stop, step)
-    return [one.seen_as(one.view[tuple(cuts)])]
+    return [one.seen_as(one.view[(*cuts, Ellipsis)])]
 
 
 def split(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:

@@ -86,9 +86,16 @@ class _Sides(NamedTuple):
         """An estimate of the time, to choose a side by."""
         across = self.size("across")
         work = self.size("rows") * across * self.size("summed")
+        if self.in_dots:
+            return 1.5 * work
         each = 1.0 if across >= 8 else 2.0 if across >= 4 else 6.0
-        copy = 0 if self.in_rows or self.b.values is not None else 3 * self.b.size
+        copy = 0 if self.in_rows or self.b.values is not None else 8 * self.b.size
         return each * work + copy
+
+    @property
+    def in_dots(self) -> bool:
+        """Whether each result is a sum over elements that lie in a row on both sides, and there are few."""
+        return self.size("across") < 4 and len(self._summed().sizes) == 1 and self.steps == (1, 1)
 
 
 def contract(program: Program, a: Tensor, labels_a: str, b: Tensor, labels_b: str, out: str) -> Tensor:
@@ -135,10 +142,10 @@ def _product(program: Program, sides: _Sides) -> Tensor:
     start, across, depth = len(sides.both), sides.size("across"), sides.size("summed")
     shape = [*sides.a.shape[: start + len(sides.rows)], *sides.b.shape[start + len(sides.summed) :]]
     out = program.work(shape, FLOAT)
-    if across < 4 and sides.steps == (1, 1) and len(sides._summed().sizes) == 1:
+    if sides.in_dots:
         rows = sides.a.view[(Ellipsis, *(0,) * len(sides.summed), *(np.newaxis,) * len(sides.across))]
         b = sides.b.view[(slice(None),) * start + (0,) * len(sides.summed) + (Ellipsis,)]
-        b = b[(slice(None),) * start + (np.newaxis,) * len(sides.rows)]
+        b = b[(slice(None),) * start + (np.newaxis,) * len(sides.rows) + (Ellipsis,)]
         a_first, b_first = (one.seen_as(np.broadcast_to(view, shape)) for one, view in ((sides.a, rows), (sides.b, b)))
         nest = loops([out, a_first, b_first])
         at, x, y = (
@@ -218,17 +225,21 @@ def matmul(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
 
 
 def einsum(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:
-    """Einsum of one or two operands, with its output told and without an ellipsis."""
+    """Einsum with its output told and without an ellipsis; the operands are joined from the left."""
     equation = attributes["equation"].decode().replace(" ", "")
-    if "..." in equation or "->" not in equation or len(inputs) > 2:
+    if "..." in equation or "->" not in equation:
         raise UnsupportedError(f"operation Einsum {equation!r} has no C source")
     left, out = equation.split("->")
-    labels = left.split(",")
-    operands = [tensor(program, one) for one in inputs]
-    if len(operands) == 1:
-        one, kept = _without(program, operands[0], labels[0], out)
-        return [one.seen_as(one.view.transpose([kept.index(label) for label in out]))]
-    return [contract(program, operands[0], labels[0], operands[1], labels[1], out)]
+    result, *others = (tensor(program, one) for one in inputs)
+    labels, *waiting = left.split(",")
+    while others:
+        after = "".join([out, *waiting[1:]])
+        both = dict.fromkeys(labels + waiting[0])
+        kept = "".join(label for label in both if label in after) if waiting[1:] else out
+        result = contract(program, result, labels, others.pop(0), waiting.pop(0), kept)
+        labels = kept
+    result, labels = _without(program, result, labels, out)
+    return [result.seen_as(result.view.transpose([labels.index(label) for label in out]))]
 
 
 def conv(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:

@@ -125,8 +125,9 @@ class Program:
     made: int = 0
 
     def work(self, shape: Sequence[int], kind: str) -> Tensor:
-        """A new tensor in the work memory."""
+        """A new tensor in the work memory, which has no bytes: they become real numbers."""
         self.made += 1
+        kind = FLOAT if kind == BYTE else kind
         buffer = Buffer(f"t{self.made}", kind, max(1, int(np.prod(shape, dtype=int))))
         return buffer.plain.seen_as(buffer.plain.view.reshape(tuple(shape)))
 
@@ -181,7 +182,8 @@ class Program:
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Fill `target`, which may be a part of a buffer, with the elements of `source`."""
-        if source.is_contiguous and target.is_contiguous and source.size > 4:
+        is_whole = source.is_contiguous and target.is_contiguous
+        if is_whole and source.kind == target.kind and source.size > 4:
             size = f"{source.size} * sizeof({source.kind})"
             self.add(f"memcpy({target.pointer}, {source.pointer}, {size});\n", [source], [target])
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Buffer, Statement
+from robopolicy.bundles.c_source.program import Statement
+from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Buffer
 
 ALIGNED = 4  # numbers
 

@@ -10,16 +10,15 @@ import numpy as np
 
 from robopolicy.bundles.c_source.loops import element, index, loops
 from robopolicy.bundles.c_source.operands import axis_of, known, tensor
-from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Tensor, UnsupportedError
 
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
 DIGITS = 256  # that one round of the sort tells apart
 
 
-def arg_extreme(
-    sign: str, program: Program, inputs: Inputs, attributes: Attributes, _: int
-) -> list[Tensor]:
+def arg_extreme(sign: str, program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:
     """ArgMax or ArgMin: the first place of the largest or smallest number along an axis."""
     one = tensor(program, inputs[0])
     axis = axis_of(attributes.get("axis", 0), len(one.shape))
@@ -92,7 +91,10 @@ def gather(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
         at.seen_as(np.broadcast_to(at.view, shape[:rank])),
     ]
     outer = loops(parts)
-    inside = [out.seen_as(out.view[(0,) * rank + (Ellipsis,)]), one.seen_as(one.view[(0,) * (axis + 1) + (Ellipsis,)])]
+    inside = [
+        out.seen_as(out.view[(0,) * rank + (Ellipsis,)]),
+        one.seen_as(one.view[(0,) * (axis + 1) + (Ellipsis,)]),
+    ]
     inner = loops(inside, "j")
     goal, source = (
         f"{part.buffer.name}[{index(part.offset, strides, outer.names)} + {{}}]"

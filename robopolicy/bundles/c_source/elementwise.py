@@ -11,7 +11,8 @@ from onnx import TensorProto
 
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.operands import tensor
-from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Tensor, UnsupportedError
 
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
@@ -38,9 +39,7 @@ def unary(
     return [out]
 
 
-def by_rows(
-    function: str, extra: str, needs: str, program: Program, inputs: Inputs, *_: Any
-) -> list[Tensor]:
+def by_rows(function: str, extra: str, needs: str, program: Program, inputs: Inputs, *_: Any) -> list[Tensor]:
     """An elementary function of rows of numbers."""
     a = program.row(tensor(program, inputs[0]))
     out = program.work(a.shape, FLOAT)
@@ -144,7 +143,9 @@ def modulo(program: Program, inputs: Inputs, attributes: Attributes, count: int)
     """Mod: of integers with the sign of the divisor, of real numbers with the sign of the dividend."""
     a, b = (tensor(program, one) for one in inputs)
     if (a.kind == FLOAT) != bool(attributes.get("fmod", 0)):
-        raise UnsupportedError(f"operation Mod of {a.kind} with fmod {attributes.get('fmod', 0)} has no C source")
+        raise UnsupportedError(
+            f"operation Mod of {a.kind} with fmod {attributes.get('fmod', 0)} has no C source"
+        )
     function = "rest_of" if a.kind == FLOAT else "modulo"
     out = program.work(np.broadcast_shapes(a.shape, b.shape), a.kind)
     program.map([a, b], out, lambda x, y: f"{function}({x}, {y})", [function])

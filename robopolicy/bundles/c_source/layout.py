@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from robopolicy.bundles.c_source.operands import axis_of, known, tensor
-from robopolicy.bundles.c_source.tensors import INTEGER, Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.tensors import INTEGER, Tensor, UnsupportedError
 
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, Buffer, Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, Buffer, Tensor, UnsupportedError
 from robopolicy.runtime.graph import NEXT, STARTS
 
 Value = Tensor | NDArray[Any]  # of a name in the graph: computed at each step, or known before

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from robopolicy.bundles.c_source.tensors import Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.tensors import Tensor, UnsupportedError
 
 
 def tensor(program: Program, value: Any) -> Tensor:

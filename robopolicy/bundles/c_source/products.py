@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robopolicy.bundles.c_source.layout import pad
-from robopolicy.bundles.c_source.loops import around, index, loops
+from robopolicy.bundles.c_source.loops import index, loops
 from robopolicy.bundles.c_source.operands import tensor
+from robopolicy.bundles.c_source.program import Program
 from robopolicy.bundles.c_source.reductions import reduce
-from robopolicy.bundles.c_source.tensors import FLOAT, Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.tensors import FLOAT, Tensor, UnsupportedError
 
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
@@ -146,7 +147,9 @@ def _product(program: Program, sides: _Sides) -> Tensor:
         rows = sides.a.view[(Ellipsis, *(0,) * len(sides.summed), *(np.newaxis,) * len(sides.across))]
         b = sides.b.view[(slice(None),) * start + (0,) * len(sides.summed) + (Ellipsis,)]
         b = b[(slice(None),) * start + (np.newaxis,) * len(sides.rows) + (Ellipsis,)]
-        a_first, b_first = (one.seen_as(np.broadcast_to(view, shape)) for one, view in ((sides.a, rows), (sides.b, b)))
+        a_first, b_first = (
+            one.seen_as(np.broadcast_to(view, shape)) for one, view in ((sides.a, rows), (sides.b, b))
+        )
         nest = loops([out, a_first, b_first])
         at, x, y = (
             f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"

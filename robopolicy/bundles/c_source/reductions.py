@@ -10,7 +10,8 @@ import numpy as np
 
 from robopolicy.bundles.c_source.loops import around, element, index, loops
 from robopolicy.bundles.c_source.operands import axis_of, known, tensor
-from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Program, Tensor, UnsupportedError
+from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Tensor, UnsupportedError
 
 LANES = 8  # sums of every eighth number, which processors compute at once
 STARTS = {"Sum": "0.0f", "Mean": "0.0f", "SumSquare": "0.0f", "Max": None, "Min": None}
@@ -74,9 +75,7 @@ def _code(kind: str, moved: Tensor, target: Tensor, kept: int) -> str:
     return outer.around(f"float s = {start};\n{body}{goal} = s{share};\n")
 
 
-def _by_columns(
-    kind: str, moved: Tensor, outer: Any, inner: Any, goal: str, place: str, share: str
-) -> str:
+def _by_columns(kind: str, moved: Tensor, outer: Any, inner: Any, goal: str, place: str, share: str) -> str:
     """Rows are added one after another, all columns of a row at once."""
     *sizes, width = outer.sizes
     *names, column = outer.names
@@ -98,7 +97,10 @@ def _in_lanes(kind: str, moved: Tensor, goal: str, place: str, count: int, share
     whole = count - count % LANES
     lines = [f"const float *x = {moved.buffer.name} + {place};", f"float s[{LANES}] = {{{starts}}};"]
     lines += [f"for (size_t r = {0 if begin else LANES}; r < {whole}; r += {LANES})"]
-    lines += [f"    for (size_t j = 0; j < {LANES}; j++)", f"        s[j] = {_joined(kind, 's[j]', 'x[r + j]')};"]
+    lines += [
+        f"    for (size_t j = 0; j < {LANES}; j++)",
+        f"        s[j] = {_joined(kind, 's[j]', 'x[r + j]')};",
+    ]
     if whole < count:
         lines += [f"for (size_t r = {whole}; r < {count}; r++)"]
         lines += [f"    s[r - {whole}] = {_joined(kind, f's[r - {whole}]', 'x[r]')};"]

@@ -12,7 +12,8 @@ from robopolicy.bundles.c_source import choices, elementwise, layout, products, 
 from robopolicy.bundles.c_source.arena import arrange, needed
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.lowering import Lowered, lower
-from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer, Statement, Tensor
+from robopolicy.bundles.c_source.program import Statement
+from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer, Tensor
 
 OPERATIONS = {
     **layout.OPERATIONS,

@@ -94,7 +94,9 @@ def write_bundle(
         arrays = {**recording.observations, **recording.outputs}
         with ThreadPoolExecutor(1) as side:
             written = side.submit(write_golden, partial / GOLDEN, arrays)
-            manifest["parity"] = _parity(BundlePolicy(_unsealed(partial, manifest)), manifest, recording, "ONNX")
+            manifest["parity"] = _parity(
+                BundlePolicy(_unsealed(partial, manifest)), manifest, recording, "ONNX"
+            )
             written.result()
         names = [*FILES, *_write_c(partial, manifest, recording, say)]
         (partial / README).write_text(readme(manifest))

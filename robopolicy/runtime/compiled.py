@@ -38,7 +38,9 @@ DIGEST = re.compile(r'#define POLICY_GRAPH_SHA256 "([0-9a-f]{64})"')
 def bundle_sources(bundle: Bundle) -> dict[str, str]:
     """The C files of a bundle by name. Raises BundleError if it has none."""
     if not bundle.c_files:
-        raise BundleError(f"{bundle.folder} has no {C_SOURCE}: export the run again, with a graph that has C source")
+        raise BundleError(
+            f"{bundle.folder} has no {C_SOURCE}: export the run again, with a graph that has C source"
+        )
     return {name: bundle.c_files[name] for name in C_FILES}
 
 
@@ -62,8 +64,9 @@ class CompiledPolicy:
         self._results, results_size = _struct(manifest.outputs.values())
         if (readings_size, results_size) != (sizes[0], sizes[1]):
             raise BundleError(f"{where}: it differs from the manifest in the size of its readings or results")
-        self.state_bytes, self.work_bytes = int(sizes[2]), int(sizes[3])
-        self._state, self._work = (_aligned(size) for size in (self.state_bytes, self.work_bytes))
+        names = ("readings", "results", "state", "work")
+        self.sizes = dict(zip(names, map(int, sizes), strict=True))
+        self._state, self._work = (_aligned(self.sizes[name]) for name in ("state", "work"))
         addresses = (self._state, self._work, self._readings[""], self._results[""])
         self._arguments = [ctypes.c_void_p(_address(memory)) for memory in addresses]
         self.reset()

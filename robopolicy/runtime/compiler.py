@@ -96,7 +96,11 @@ def library(sources: Mapping[str, str]) -> ctypes.CDLL:
 
 
 def run(
-    command: list[str], flags: tuple[str, ...] | list[str], sources: Mapping[str, str], folder: Path, out: Path
+    command: list[str],
+    flags: tuple[str, ...] | list[str],
+    sources: Mapping[str, str],
+    folder: Path,
+    out: Path,
 ) -> None:
     """Write `sources` to `folder` and compile its C files to `out`. Raises CompilerError."""
     for name, text in sources.items():
@@ -126,7 +130,11 @@ def footprint(sources: Mapping[str, str]) -> Footprint:
             for line in file.read_text().splitlines():
                 place, size, _ = line.split("\t")
                 frames[place.rpartition(":")[2]] = int(size)
-        sizes = subprocess.run(["size", str(out)], capture_output=True, text=True) if shutil.which("size") else None
+        sizes = (
+            subprocess.run(["size", str(out)], capture_output=True, text=True)
+            if shutil.which("size")
+            else None
+        )
         code = re.search(r"^\s*(\d+)", sizes.stdout, re.MULTILINE) if sizes else None
     chain = [frames.pop(name, 0) for name in ("policy_run", "graph")] if frames else []
     stack = sum(chain) + sum(sorted(frames.values())[-3:]) if chain else None

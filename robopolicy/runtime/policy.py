@@ -63,6 +63,11 @@ class BundlePolicy:
         """Load the bundle in `folder`. Raises as the class does, and FileNotFoundError, in one line."""
         return cls(open_bundle(folder), runtime)
 
+    @property
+    def c_sizes(self) -> dict[str, int]:
+        """Bytes of the memory that a caller of the compiled policy provides; empty with onnxruntime."""
+        return self._graph.sizes if isinstance(self._graph, CompiledPolicy) else {}
+
     def reset(self) -> None:
         """Begin an episode: forget the state, and from where inputs may go on."""
         self._graph.reset()

@@ -43,7 +43,7 @@ from robopolicy.runtime.compiler import CompilerError
 from robopolicy.runtime.golden import largest_differences, write_golden
 from robopolicy.runtime.graph import NEXT
 from robopolicy.runtime.manifest import SCHEMA, parse
-from robopolicy.runtime.policy import C, BundlePolicy
+from robopolicy.runtime.policy import BundlePolicy, C
 from robopolicy.writing import whole
 
 # Scores grow with training and contain the rounding of the whole ranking; a wrong graph differs by far more.

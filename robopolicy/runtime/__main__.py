@@ -66,18 +66,15 @@ def _parser() -> argparse.ArgumentParser:
     verify_parser.add_argument("bundle", help="the folder that export wrote")
     verify_parser.add_argument("--calls", type=int, default=CALLS, help="number of timed calls (%(default)s)")
     verify_parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    runtime = {
-        "choices": RUNTIMES,
-        "default": ONNX,
-        "help": "onnx, or c: compiled here; default: %(default)s",
-    }
-    verify_parser.add_argument("--runtime", **runtime)
     serve_parser = commands.add_parser("serve", help="answer a robot's observations")
     serve_parser.add_argument("bundle", help="the folder that export wrote")
     serve_parser.add_argument("--port", type=int, required=True, help="port that the robot listens on")
     serve_parser.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
     serve_parser.add_argument("--silence", type=float, default=SILENCE, help="s until a silent robot is lost")
-    serve_parser.add_argument("--runtime", **runtime)
+    for one in (verify_parser, serve_parser):
+        one.add_argument(
+            "--runtime", choices=RUNTIMES, default=ONNX, help="default: %(default)s; c compiles it"
+        )
     return parser
 
 

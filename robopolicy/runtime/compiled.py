@@ -134,6 +134,11 @@ class CGraph(NamedTuple):
     numbers: int
     indices: int
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """What the compiler reads, by file name."""
+        return {C_SOURCE: self.text}
+
 
 class CompiledGraph:
     """Runs a `CGraph` as `OnnxPolicy` runs a graph, with the same attributes."""
@@ -151,7 +156,7 @@ class CompiledGraph:
         self._to = (ctypes.c_void_p * len(pointers))(*pointers)
         self._from = (ctypes.c_void_p * len(graph.inputs))()
         self._work = [ctypes.c_void_p(_address(array)) for array in self._memory]
-        self._run = library({C_SOURCE: graph.text}).run_graph
+        self._run = library(graph.sources).run_graph
         self.reset()
 
     def reset(self) -> None:

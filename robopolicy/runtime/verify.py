@@ -21,7 +21,7 @@ from robopolicy.runtime.bundle import C_SOURCE, open_bundle
 from robopolicy.runtime.compiled import outputs_digest
 from robopolicy.runtime.compiler import compiler, footprint
 from robopolicy.runtime.golden import largest_differences, read_golden
-from robopolicy.runtime.policy import C, ONNX, RUNTIMES, BundlePolicy
+from robopolicy.runtime.policy import ONNX, RUNTIMES, BundlePolicy, C
 from robopolicy.runtime.robot import percentiles
 from robopolicy.settings import check_count
 

@@ -82,18 +82,19 @@ def gather(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
     at = tensor(program, inputs[1])
     shape = (*one.shape[:axis], *at.shape, *one.shape[axis + 1 :])
     out, rank = program.work(shape, one.kind), axis + len(at.shape)
-    ending = (Ellipsis, *(0,) * (len(shape) - rank))
-    before = np.moveaxis(one.view, axis, 0)[0, ...][(Ellipsis, *(0,) * (len(shape) - rank))]
-    before = np.broadcast_to(before[(Ellipsis, *(np.newaxis,) * len(at.shape))], shape[:rank])
+    ending: Any = (Ellipsis, *(0,) * (len(shape) - rank))
+    before = np.moveaxis(one.view, axis, 0)[0, ...][ending]
+    more: Any = (Ellipsis, *(np.newaxis,) * len(at.shape))
+    before = np.broadcast_to(before[more], shape[:rank])
     parts = [
-        out.seen_as(out.view[ending]),
+        out.at(ending),
         one.seen_as(before),
         at.seen_as(np.broadcast_to(at.view, shape[:rank])),
     ]
     outer = loops(parts)
     inside = [
-        out.seen_as(out.view[(0,) * rank + (Ellipsis,)]),
-        one.seen_as(one.view[(0,) * (axis + 1) + (Ellipsis,)]),
+        out.at((0,) * rank + (Ellipsis,)),
+        one.at((0,) * (axis + 1) + (Ellipsis,)),
     ]
     inner = loops(inside, "j")
     goal, source = (

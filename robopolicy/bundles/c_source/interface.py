@@ -1,13 +1,14 @@
-"""`policy.h` and `policy.c`: a bundle's graph with checks of readings and results, for a robot without Python."""
+"""`policy.h` and `policy.c`: a bundle's graph with checks of readings and results, for robots."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.source import Source, c_source
@@ -15,16 +16,16 @@ from robopolicy.bundles.c_source.tensors import BYTE, FLOAT
 from robopolicy.runtime.manifest import Manifest, Value
 
 KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
-    "while".split()
+    "auto break case char const continue default do double else enum extern float for goto if inline int "
+    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
+    "volatile while".split()
 )
 HEADER = """\
 /* {name}: a policy of robopolicy as C99, generated from policy.onnx.
 
-   It allocates nothing, keeps nothing and calls nothing but memcpy and memset. All memory is the caller's, so
-   that several threads may each run a policy of their own. Before an episode, call policy_reset; at each step,
-   policy_run. Every compiler and processor computes the same bits. */
+   It allocates nothing, keeps nothing and calls nothing but memcpy and memset. All memory is the caller's,
+   so that several threads may each run a policy of their own. Before an episode, call policy_reset; at each
+   step, policy_run. Every compiler and processor computes the same bits. */
 #ifndef ROBOPOLICY_POLICY_H
 #define ROBOPOLICY_POLICY_H
 
@@ -68,8 +69,9 @@ int policy_reset(policy_state *state);
 /* Check readings alone, and against those of the step before. */
 int policy_check(const policy_state *state, const policy_readings *readings);
 
-/* Check readings, compute and check results. Unless it returns POLICY_OK, results and state stay as they are. */
-int policy_run(policy_state *state, policy_work *work, const policy_readings *readings, policy_results *results);
+/* Check readings, compute and check results. Unless it returns POLICY_OK, results and state do not change. */
+int policy_run(policy_state *state, policy_work *work, const policy_readings *readings,
+               policy_results *results);
 
 #endif
 """
@@ -124,7 +126,7 @@ class CFiles(NamedTuple):
 
 
 def c_files(model: bytes, manifest: Manifest, name: str) -> CFiles:
-    """The C files of a bundle's graph. Raises UnsupportedError, in one line, that names what has no C source."""
+    """The C files of a bundle's graph. Raises UnsupportedError that names what has no C source."""
     source = c_source(model)
     steps = {value.name: value for value in manifest.inputs.values() if np.isfinite(value.steps).any()}
     starts = source.lowered.state
@@ -195,7 +197,7 @@ def _unlimited(value: Value) -> bool:
 
 def _tables(manifest: Manifest, steps: Iterable[Value]) -> list[str]:
     """Limits as constants, rounded as a runtime in Python rounds them."""
-    lines, rows = [], []
+    lines, rows = list[str](), list[tuple[str, NDArray[Any]]]()
     for group, values in (("readings", manifest.inputs), ("results", manifest.outputs)):
         for value in values.values():
             if _unlimited(value):
@@ -221,18 +223,20 @@ def _pointer(value: Value, owner: str) -> str:
 
 
 def _within(value: Value, owner: str) -> str:
+    name = value.name
     if value.dtype == "uint8":
-        return f"bytes_are_within({owner}->{value.name}, lowest_{value.name}, highest_{value.name}, {value.size})"
+        return f"bytes_are_within({owner}->{name}, lowest_{name}, highest_{name}, {value.size})"
     size = int(np.prod(value.shape))
     each = 1 if value.entries else 0
-    return f"are_within({_pointer(value, owner)}, lowest_{value.name}, highest_{value.name}, {size}, {each})"
+    return f"are_within({_pointer(value, owner)}, lowest_{name}, highest_{name}, {size}, {each})"
 
 
 def _functions(source: Source, manifest: Manifest, steps: dict[str, Value]) -> str:
     state, lowered = source.lowered.state, source.lowered
     sizes = {name: before.size for name, (_, before, _) in state.items()}
     reset = "".join(
-        f"    for (size_t i = 0; i < {sizes[name]}; i++)\n        state->{name}[i] = {literal(start, FLOAT)};\n"
+        f"    for (size_t i = 0; i < {sizes[name]}; i++)\n"
+        f"        state->{name}[i] = {literal(start, FLOAT)};\n"
         for name, (start, _, _) in state.items()
     )
     jumps = "".join(
@@ -290,7 +294,8 @@ int policy_check(const policy_state *state, const policy_readings *readings)
 {checks}{jumps}    return POLICY_OK;
 }}
 
-int policy_run(policy_state *state, policy_work *work, const policy_readings *readings, policy_results *results)
+int policy_run(policy_state *state, policy_work *work, const policy_readings *readings,
+               policy_results *results)
 {{
     int code, good;
     if (work == NULL || results == NULL)

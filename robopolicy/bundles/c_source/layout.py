@@ -89,7 +89,7 @@ def slices(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
         if step < 0 and stop is not None and (stop < -size or end == -(2**63)):
             stop = None
         cuts[axis] = slice(start, stop, step)
-    return [one.seen_as(one.view[(*cuts, Ellipsis)])]
+    return [one.at((*cuts, Ellipsis))]
 
 
 def split(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
@@ -120,7 +120,7 @@ def concat(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
         end = start + part.shape[axis]
         at = (slice(None),) * axis + (slice(start, end),)
         if part.size:
-            program.copy(part, out.seen_as(out.view[at]))
+            program.copy(part, out.at(at))
         start = end
     return [out]
 
@@ -144,7 +144,7 @@ def pad(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> lis
     fill = tensor(program, value)
     program.map([fill.seen_as(fill.view.reshape(()))], out, lambda number: number)
     at = tuple(slice(b, b + size) for b, size in zip(before, one.shape, strict=True))
-    inside = out.seen_as(out.view[at])
+    inside = out.at(at)
     program.map([one], inside, lambda number: number)
     return [out]
 

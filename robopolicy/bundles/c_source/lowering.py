@@ -18,7 +18,7 @@ from robopolicy.runtime.graph import NEXT, STARTS
 
 Value = Tensor | NDArray[Any]  # of a name in the graph: computed at each step, or known before
 Operation = Callable[[Program, Sequence[Value | None], Mapping[str, Any], int], Sequence[Tensor]]
-ARGUMENTS = {TensorProto.FLOAT: FLOAT, TensorProto.UINT8: BYTE}
+ARGUMENTS: dict[int, str] = {TensorProto.FLOAT: FLOAT, TensorProto.UINT8: BYTE}
 MOST_ROUNDS = 64  # of a loop, which is unrolled
 
 
@@ -43,7 +43,7 @@ def lower(model: bytes, operations: Mapping[str, Operation]) -> Lowered:
     versions = {one.domain: one.version for one in proto.opset_import}
     program, graph = Program(), proto.graph
     names: dict[str, Value] = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
-    inputs = {}
+    inputs = dict[str, Tensor]()
     for value in graph.input:
         if value.name in names:
             continue
@@ -140,7 +140,7 @@ class _Walk:
                 inner[one.name] = value
             self.run(body.node, inner)
             going, *after = (inner[one.name] for one in body.output)
-            carried, scans = after[: len(carried)], after[len(carried) :]
+            carried, scans = [*after[: len(carried)]], after[len(carried) :]
             for row, value in zip(scanned, scans, strict=True):
                 row.append(value)
         if scanned and not count:
@@ -151,6 +151,6 @@ class _Walk:
         if all(isinstance(one, np.ndarray) for one in row):
             return np.stack([np.asarray(one) for one in row])
         tensors = [one if isinstance(one, Tensor) else self._program.constant(one) for one in row]
-        parts = [one.seen_as(one.view[np.newaxis]) for one in tensors]
+        parts = [one.at(np.newaxis) for one in tensors]
         (stacked,) = self._operations["Concat"](self._program, parts, {"axis": 0}, 1)
         return stacked

@@ -62,7 +62,7 @@ class _Sides(NamedTuple):
     def in_rows(self) -> bool:
         """Whether `b` has its columns in a row, and axes of sums that are one axis for `a`, too."""
         start = len(self.both)
-        across = self.b.seen_as(self.b.view[(0,) * (start + len(self.summed)) + (Ellipsis,)])
+        across = self.b.at((0,) * (start + len(self.summed)) + (Ellipsis,))
         nest = loops([across])
         return (
             len(nest.sizes) <= 1
@@ -72,8 +72,8 @@ class _Sides(NamedTuple):
 
     def _summed(self) -> Any:
         start = len(self.both)
-        a = self.a.seen_as(self.a.view[(0,) * (start + len(self.rows)) + (Ellipsis,)])
-        b = self.b.seen_as(self.b.view[(0,) * start + (Ellipsis, *(0,) * len(self.across))])
+        a = self.a.at((0,) * (start + len(self.rows)) + (Ellipsis,))
+        b = self.b.at((0,) * start + (Ellipsis, *(0,) * len(self.across)))
         return loops([a, b])
 
     @property
@@ -144,12 +144,10 @@ def _product(program: Program, sides: _Sides) -> Tensor:
     shape = [*sides.a.shape[: start + len(sides.rows)], *sides.b.shape[start + len(sides.summed) :]]
     out = program.work(shape, FLOAT)
     if sides.in_dots:
-        rows = sides.a.view[(Ellipsis, *(0,) * len(sides.summed), *(np.newaxis,) * len(sides.across))]
-        b = sides.b.view[(slice(None),) * start + (0,) * len(sides.summed) + (Ellipsis,)]
-        b = b[(slice(None),) * start + (np.newaxis,) * len(sides.rows) + (Ellipsis,)]
-        a_first, b_first = (
-            one.seen_as(np.broadcast_to(view, shape)) for one, view in ((sides.a, rows), (sides.b, b))
-        )
+        a = sides.a.at((Ellipsis, *(0,) * len(sides.summed), *(np.newaxis,) * len(sides.across)))
+        b = sides.b.at((slice(None),) * start + (0,) * len(sides.summed) + (Ellipsis,))
+        b = b.at((slice(None),) * start + (np.newaxis,) * len(sides.rows) + (Ellipsis,))
+        a_first, b_first = (one.seen_as(np.broadcast_to(one.view, shape)) for one in (a, b))
         nest = loops([out, a_first, b_first])
         at, x, y = (
             f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"
@@ -162,11 +160,11 @@ def _product(program: Program, sides: _Sides) -> Tensor:
         if not sides.in_rows:
             sides = sides._replace(a=program.row(sides.a))
     step, width = sides.steps
-    rows = sides.a.view[(Ellipsis, *(0,) * len(sides.summed))]
-    b = sides.b.view[(slice(None),) * start + (0,) * (len(sides.summed) + len(sides.across)) + (Ellipsis,)]
-    b = np.broadcast_to(b[(Ellipsis, *(np.newaxis,) * len(sides.rows))], rows.shape)
-    first = out.view[(Ellipsis, *(0,) * len(sides.across))]
-    parts = [out.seen_as(first), sides.a.seen_as(rows), sides.b.seen_as(b)]
+    rows = sides.a.at((Ellipsis, *(0,) * len(sides.summed)))
+    b = sides.b.at((slice(None),) * start + (0,) * (len(sides.summed) + len(sides.across)) + (Ellipsis,))
+    b = b.at((Ellipsis, *(np.newaxis,) * len(sides.rows)))
+    first = out.at((Ellipsis, *(0,) * len(sides.across)))
+    parts = [first, rows, b.seen_as(np.broadcast_to(b.view, rows.shape))]
     nest = loops(parts)
     at, x, y = (
         f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"
@@ -264,8 +262,8 @@ def conv(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> li
     result = contract(program, patches, "hwcyx", weights, "ocyx", "ohw")
     if len(inputs) > 2 and inputs[2] is not None:
         bias = tensor(program, inputs[2])
-        result = _mapped(program, [result, bias.seen_as(bias.view[:, np.newaxis, np.newaxis])], "{0} + {1}")
-    return [result.seen_as(result.view[np.newaxis])]
+        result = _mapped(program, [result, bias.at(:, np.newaxis, np.newaxis)], "{0} + {1}")
+    return [result.at(np.newaxis)]
 
 
 OPERATIONS: dict[str, Callable[..., list[Tensor]]] = {

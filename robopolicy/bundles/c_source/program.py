@@ -122,5 +122,7 @@ class Program:
         """Fill each element of `out` with `expression` of those of `operands`, which are broadcast."""
         spread = [one.seen_as(np.broadcast_to(one.view, out.shape)) for one in operands]
         nest = loops([out, *spread])
-        target, *names = (element(tensor, strides) for tensor, strides in zip([out, *spread], nest.strides))
+        target, *names = (
+            element(tensor, strides) for tensor, strides in zip([out, *spread], nest.strides, strict=True)
+        )
         self.add(nest.around(f"{target} = {expression(*names)};\n"), spread, [out], needs)

@@ -55,9 +55,9 @@ def _axes(kind: str, one: Tensor, inputs: Sequence[Any], attributes: Mapping[str
 def _code(kind: str, moved: Tensor, target: Tensor, kept: int) -> str:
     """Loops over the kept axes of `moved`, which come first, with the reduction of the others inside."""
     count = int(np.prod(moved.shape[kept:], dtype=int))
-    first = moved.seen_as(moved.view[(slice(None),) * kept + (0,) * (len(moved.shape) - kept) + (Ellipsis,)])
+    first = moved.at((slice(None),) * kept + (0,) * (len(moved.shape) - kept) + (Ellipsis,))
     outer = loops([target, first])
-    inner = loops([moved.seen_as(moved.view[(0,) * kept + (Ellipsis,)])], "r") if count > 1 else None
+    inner = loops([moved.at((0,) * kept + (Ellipsis,))], "r") if count > 1 else None
     place = index(first.offset, outer.strides[1], outer.names)
     goal = element(target, outer.strides[0])
     share = f" / {float(count)}f" if kind == "Mean" and count > 1 else ""

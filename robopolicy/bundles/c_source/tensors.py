@@ -96,6 +96,10 @@ class Tensor:
         """Another view of the same buffer."""
         return Tensor(self.buffer, view)
 
+    def at(self, cut: Any) -> Tensor:
+        """A part of the view, as NumPy's indices give it; `cut` needs an ellipsis, else it may be a number."""
+        return self.seen_as(self.view[cut])
+
     @property
     def pointer(self) -> str:
         """The address of its first element, in C."""

@@ -90,7 +90,7 @@ def _described(values: Mapping[str, Value]) -> tuple[dict[str, tuple[int, ...]],
 
 
 def _struct(values: Iterable[Value]) -> tuple[dict[str, NDArray[Any]], int]:
-    """Arrays by name at the places that members of a struct have, the whole as bytes under "", and its size."""
+    """Arrays by name at the places of members of a struct, all bytes under "", and its size."""
     places, size, most = list[tuple[Value, int]](), 0, 1
     for value in values:
         each = np.dtype(value.dtype).itemsize

@@ -262,7 +262,7 @@ def conv(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> li
     result = contract(program, patches, "hwcyx", weights, "ocyx", "ohw")
     if len(inputs) > 2 and inputs[2] is not None:
         bias = tensor(program, inputs[2])
-        result = _mapped(program, [result, bias.at(:, np.newaxis, np.newaxis)], "{0} + {1}")
+        result = _mapped(program, [result, bias.at((slice(None), np.newaxis, np.newaxis))], "{0} + {1}")
     return [result.at(np.newaxis)]
 
 

@@ -97,7 +97,7 @@ class Tensor:
         return Tensor(self.buffer, view)
 
     def at(self, cut: Any) -> Tensor:
-        """A part of the view, as NumPy's indices give it; `cut` needs an ellipsis, else it may be a number."""
+        """A part of the view by NumPy's indices; with an ellipsis among them it is never a number."""
         return self.seen_as(self.view[cut])
 
     @property

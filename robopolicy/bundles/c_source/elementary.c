@@ -301,12 +301,12 @@ static void order_of(const float *restrict x, size_t size, uint32_t flip, uint32
 static inline float dot(const float *restrict a, const float *restrict b, size_t depth)
 {
     float s[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-    size_t i = 0;
-    for (; i + 8 <= depth; i += 8)
+    const size_t rest = depth % 8, whole = depth - rest;
+    for (size_t i = 0; i < whole; i += 8)
         for (size_t j = 0; j < 8; j++)
             s[j] += a[i + j] * b[i + j];
-    for (size_t j = 0; i < depth; i++, j++)
-        s[j] += a[i] * b[i];
+    for (size_t j = 0; j < rest; j++)
+        s[j] += a[whole + j] * b[whole + j];
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 

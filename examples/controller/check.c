@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef CORTEX_M
+uint32_t clock_ticks(void); /* of cortex_m.c: of 24 bits */
+#endif
+
 static policy_readings readings, spoilt;
 static policy_results results, kept;
 static policy_state state, before;
@@ -50,6 +54,10 @@ int main(int count, char **words)
     char text[65];
     uint32_t begins;
     unsigned long played = 0, refused = 0;
+#ifdef CORTEX_M
+    uint32_t ticks = 0;
+    uint64_t total = 0;
+#endif
     int spoiling = count > 2 && strcmp(words[2], "spoil") == 0;
     if (policy_run(NULL, NULL, NULL, NULL) != POLICY_NULL || policy_reset(NULL) != POLICY_NULL
         || policy_check(NULL, NULL) != POLICY_NULL
@@ -69,7 +77,15 @@ int main(int count, char **words)
             policy_reset(&state);
         for (int i = 0; spoiling && i < 10; i++)
             refused += (unsigned long)spoil();
+#ifdef CORTEX_M
+        ticks -= clock_ticks();
         code = policy_run(&state, &work, &readings, &results);
+        ticks += clock_ticks();
+        total += ticks & 0x00FFFFFFu;
+        ticks = 0;
+#else
+        code = policy_run(&state, &work, &readings, &results);
+#endif
         if (code != POLICY_OK) {
             printf("row %lu: code %d\n", played, code);
             return 1;
@@ -80,6 +96,9 @@ int main(int count, char **words)
     fclose(rows);
     sha256_end(&hash, text);
     printf("%lu rows, outputs %s\n", played, text);
+#ifdef CORTEX_M
+    printf("%lu clock ticks a step\n", (unsigned long)(total / (played ? played : 1)));
+#endif
     if (refused)
         printf("%lu refused readings changed results or state\n", refused);
     return refused != 0;

@@ -1,8 +1,8 @@
 """A bundle's policy.c on every processor at hand: the same bits, and what a controller needs for it.
 
-    python benchmarks/controllers.py                  the planned policy on all installed targets; 3 minutes
-    python benchmarks/controllers.py --measure        every shipped policy of the stones, and the figures; 20 minutes
-    python benchmarks/controllers.py --kept           the figures that are kept, against what was expected
+    python benchmarks/controllers.py                  the planned policy on all targets; 3 minutes
+    python benchmarks/controllers.py --measure        every shipped policy of the stones; 30 minutes
+    python benchmarks/controllers.py --kept           the figures that are kept
 
 A target whose compiler or emulator is not installed is skipped with a line. On Debian they are in the packages
 clang, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user, gcc-arm-none-eabi, libnewlib-arm-none-eabi and

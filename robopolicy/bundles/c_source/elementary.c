@@ -134,7 +134,7 @@ static inline float log_of(float x)
 }
 
 // sqrt_of: bits
-/* The square root, within 1 unit in the last place; of a negative number none. */
+/* The square root, within 1.1 units in the last place; of a negative number none. */
 static inline float sqrt_of(float x)
 {
     int small = x < 1.17549435e-38f;

@@ -103,9 +103,6 @@ def contract(program: Program, a: Tensor, labels_a: str, b: Tensor, labels_b: st
     """The sum of products over all labels that `out` lacks, as `numpy.einsum` defines it."""
     if a.kind != FLOAT or b.kind != FLOAT:
         raise UnsupportedError("a product of matrices of integers has no C source")
-    for labels in (labels_a, labels_b, out):
-        if len(set(labels)) < len(labels):
-            raise UnsupportedError(f"operation Einsum with the label {labels} of a diagonal has no C source")
     a, labels_a = _without(program, a, labels_a, labels_b + out)
     b, labels_b = _without(program, b, labels_b, labels_a + out)
     sides = min(_sides(a, labels_a, b, labels_b, out), _sides(b, labels_b, a, labels_a, out), key=_cost)
@@ -231,6 +228,9 @@ def einsum(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
     if "..." in equation or "->" not in equation:
         raise UnsupportedError(f"operation Einsum {equation!r} has no C source")
     left, out = equation.split("->")
+    for labels in (*left.split(","), out):
+        if len(set(labels)) < len(labels):
+            raise UnsupportedError(f"operation Einsum with the label {labels} of a diagonal has no C source")
     result, *others = (tensor(program, one) for one in inputs)
     labels, *waiting = left.split(",")
     while others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def c_source(model: bytes) -> Source:
         f"{{\n{pointers}    int wrong = 0;\n{unused}{code}    return wrong;\n}}\n"
     )
     needs = frozenset().union(*(one.needs for one in statements))
-    text = "\n".join([START, *_elementary(needs), *map(_definition, named), body])
+    text = "\n".join([START, *elementary(needs), *map(_definition, named), body])
     return Source(text, lowered, max(1, arena.sizes[FLOAT]), max(1, arena.sizes[INTEGER]))
 
 
@@ -114,7 +114,7 @@ def _block(statement: Statement) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in code.splitlines()) + "}\n"
 
 
-def _elementary(needs: frozenset[str]) -> list[str]:
+def elementary(needs: frozenset[str]) -> list[str]:
     """The functions `needs` of elementary.c, and those that they need, in its order."""
     text = files(__package__).joinpath("elementary.c").read_text()
     _, *parts = PART.split(text)
@@ -141,8 +141,3 @@ def _definition(constant: Buffer) -> str:
     lines = [", ".join(numbers[start : start + IN_A_LINE]) for start in range(0, len(numbers), IN_A_LINE)]
     inside = "".join(f"    {line},\n" for line in lines)
     return f"static const {kind} {constant.name}[{constant.size}] = {{\n{inside}}};\n"
-
-
-def describe(source: Source) -> dict[str, Any]:
-    """Sizes, for tables."""
-    return {"numbers": source.numbers, "indices": source.indices}

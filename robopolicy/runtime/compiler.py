@@ -21,7 +21,7 @@ from robopolicy.writing import cache_folder, scratch, whole
 
 COMPILERS = ("cc", "gcc", "clang")
 EXACT = ("-std=c99", "-ffp-contract=off")
-FAST = (*EXACT, "-O3", "-march=native", "-shared", "-fPIC")
+FAST = (*EXACT, "-O2", "-march=native", "-shared", "-fPIC")
 SMALL = (*EXACT, "-O2", "-c", "-fstack-usage")
 MOST = 100  # libraries in the cache; the least recently used are removed
 TIMEOUT = 600.0  # s, of a compilation

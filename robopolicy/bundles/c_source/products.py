@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robopolicy.bundles.c_source.layout import pad
-from robopolicy.bundles.c_source.loops import index, loops
+from robopolicy.bundles.c_source.loops import around, index, loops
 from robopolicy.bundles.c_source.operands import tensor
 from robopolicy.bundles.c_source.program import Program
 from robopolicy.bundles.c_source.reductions import reduce
@@ -17,6 +17,8 @@ from robopolicy.bundles.c_source.tensors import FLOAT, Tensor, UnsupportedError
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
 WIDTHS = (16, 8, 4, 1)  # of the functions that compute some columns of a row at once
+ROWS = 4  # that large products compute at once
+LARGE = 500_000  # multiplications
 
 
 def columns(width: int) -> str:
@@ -31,6 +33,32 @@ def columns(width: int) -> str:
         f"    float {', '.join(f'{name} = 0.0f' for name in names)};\n"
         "    for (size_t i = 0; i < depth; i++) {\n"
         "        const float x = a[i * step], *row = b + i * width;\n"
+        f"{sums}    }}\n{stores}}}\n"
+    )
+
+
+def tile() -> str:
+    """The C function that computes `WIDTHS[0]` columns of several rows at once, for large products."""
+    width = WIDTHS[0]
+    names = [[f"s{row}_{column}" for column in range(width)] for row in range(ROWS)]
+    starts = "".join(f"    float {', '.join(f'{name} = 0.0f' for name in row)};\n" for row in names)
+    values = ", ".join(f"x{row} = a[i * step + {row} * next]" for row in range(ROWS))
+    sums = "".join(
+        f"        {name} += x{row} * line[{column}];\n"
+        for row, line in enumerate(names)
+        for column, name in enumerate(line)
+    )
+    stores = "".join(
+        f"    y[{row} * across + {column}] = {name};\n"
+        for row, line in enumerate(names)
+        for column, name in enumerate(line)
+    )
+    return (
+        f"/* The same for {ROWS} rows, which are `across` apart in y and `next` in a. */\n"
+        "static void tile(float *restrict y, const float *restrict a, const float *restrict b, size_t depth,\n"
+        "                 size_t step, size_t width, size_t across, size_t next)\n{\n"
+        f"{starts}    for (size_t i = 0; i < depth; i++) {{\n"
+        f"        const float {values}, *line = b + i * width;\n"
         f"{sums}    }}\n{stores}}}\n"
     )
 
@@ -167,7 +195,18 @@ def _product(program: Program, sides: _Sides) -> Tensor:
         f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"
         for one, steps in zip(parts, nest.strides, strict=True)
     )
-    body, done, needs = "", 0, []
+    done, needs = 0, list[str]()
+    work = sides.size("rows") * across * depth
+    if work >= LARGE and across >= WIDTHS[0] and nest.sizes[-1] % ROWS == 0 and nest.strides[2][-1] == 0:
+        done, last = across - across % WIDTHS[0], nest.names[-1]
+        code = (
+            f"for (size_t {last} = 0; {last} < {nest.sizes[-1]}; {last} += {ROWS})\n"
+            f"    for (size_t j = 0; j < {done}; j += {WIDTHS[0]})\n"
+            f"        tile({at} + j, {x}, {y} + j, {depth}, {step}, {width}, {nest.strides[0][-1]}, "
+            f"{nest.strides[1][-1]});\n"
+        )
+        program.add(around(nest.sizes[:-1], nest.names[:-1], code), [sides.a, sides.b], [out], ["tile"])
+    body = ""
     for size in WIDTHS:
         times = (across - done) // size
         if times:
@@ -179,7 +218,8 @@ def _product(program: Program, sides: _Sides) -> Tensor:
                 body += loop + call.format(j="j")
             done += times * size
             needs.append(f"columns_{size}")
-    program.add(nest.around(body), [sides.a, sides.b], [out], needs)
+    if body:
+        program.add(nest.around(body), [sides.a, sides.b], [out], needs)
     return out
 
 

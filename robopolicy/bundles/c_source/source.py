@@ -123,6 +123,7 @@ def elementary(needs: frozenset[str]) -> list[str]:
         for name, others, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     }
     functions.update({f"columns_{size}": ([], products.columns(size)) for size in products.WIDTHS[:-1]})
+    functions["tile"] = ([], products.tile())
     wanted, waiting = set[str](), list(needs)
     while waiting:
         name = waiting.pop()

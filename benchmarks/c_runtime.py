@@ -1,4 +1,4 @@
-"""C policies against onnxruntime, in turns on one core: latency of the shipped policies, and rollouts on MuJoCo.
+"""C policies against onnxruntime, in turns on one core: latency of a call, and rollouts on MuJoCo.
 
     python benchmarks/c_runtime.py --measure    10 minutes; an idle machine gives the tails of the latency
     python benchmarks/c_runtime.py              the figures that are kept, against what was expected
@@ -53,7 +53,7 @@ def seen(spec, policy) -> list:
 
 
 def latency(name: str) -> dict:
-    """Seconds of a call of each, in turns: of the clock, and of the processor, which other programs do not stop."""
+    """Seconds of a call of each, in turns: of the clock, and of the processor, which other programs leave."""
     policies, spec = both(name)
     observations = seen(spec, policies[0])
     calls = CALLS // 20 if name == SWEEP else CALLS

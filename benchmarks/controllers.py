@@ -5,8 +5,8 @@
     python benchmarks/controllers.py --kept           the figures that are kept
 
 A target whose compiler or emulator is not installed is skipped with a line. On Debian they are in the packages
-clang, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user, gcc-arm-none-eabi, libnewlib-arm-none-eabi and
-qemu-system-arm.
+clang, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user, gcc-arm-none-eabi,
+libnewlib-arm-none-eabi and qemu-system-arm.
 
 Expected: the hash of all outputs over the golden vectors is that of the manifest on every target. On a
 Cortex-M7, `stepping-stones-planned` needs at most 32 kB of flash and 128 kB of RAM.

@@ -5,15 +5,18 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from installed_compilers import needs_compiler
 from test_footholds import HEIGHT, LEVEL, config, mirrored, scene
 
-from robopolicy.bundles.onnx import export_policy
+from robopolicy.bundles.c_source.worker import c_graph
+from robopolicy.bundles.onnx import export_policy, worker_graph
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.policy import Policy
+from robopolicy.runtime.compiled import CompiledGraph
 from robopolicy.runtime.graph import OnnxPolicy
 
 FRONT = "front_depth"
@@ -189,3 +192,15 @@ def test_a_graph_refuses_to_remember_nan(tmp_path):
 def test_bad_settings_are_refused(preset, settings, message):
     with pytest.raises(ValueError, match=message):
         config(preset, **settings)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_memory_computes_the_same_in_c(name):
+    policy, (seen, *_) = trained(name), walk(3)
+    graph = worker_graph(policy.config, policy.features)
+    runtimes = OnnxPolicy(graph, policy.parameters), CompiledGraph(c_graph(graph), policy.parameters)
+    for observation in (*seen, *seen[:2]):
+        wanted, found = (runtime.run(observation) for runtime in runtimes)
+        np.testing.assert_allclose(found["scores"], wanted["scores"], atol=1e-4)

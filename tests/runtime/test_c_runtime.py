@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
+from test_driving import SOON, ToyRobot
 from toy_bundle import ROWS, graph, manifest, observations, seal
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
@@ -22,7 +23,10 @@ from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.compiled import outputs_digest
 from robopolicy.runtime.compiler import CompilerError, library
 from robopolicy.runtime.golden import read_golden
+from robopolicy.runtime.link import LOOPBACK
 from robopolicy.runtime.manifest import BundleError
+from robopolicy.runtime.process import policy_process, remote_policy
+from robopolicy.runtime.robot import Driver
 from robopolicy.runtime.verify import verify
 
 CONTROLLER = Path(__file__).parents[2] / "examples" / "controller"
@@ -280,3 +284,32 @@ def test_it_keeps_nothing_and_calls_only_memory_functions(with_c, tmp_path):
         "_GLOBAL_OFFSET_TABLE_",
     }
     assert not [name for kind, name in kinds if kind in "bBdDC"]
+
+
+@needs_gcc
+def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
+    sources = [CONTROLLER / "drive.c", with_c / "policy.c"]
+    words = ["gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O2", f"-I{with_c}"]
+    subprocess.run([*words, *sources, "-o", tmp_path / "drive"], check=True)
+    opened, started, robot = open_bundle(with_c), [], ToyRobot()
+
+    def start(port):
+        started.append(subprocess.Popen([tmp_path / "drive", LOOPBACK, str(port)], stdout=subprocess.PIPE))
+
+    with remote_policy(LOOPBACK, 0, opened.manifest, SOON, start) as link:
+        assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None
+    told, _ = started[0].communicate(timeout=SOON)
+    given = [command for command in robot.commands if command is not None]
+    assert told == f"{len(given)} observations answered\n".encode()
+    wanted = BundlePolicy.load(with_c, "c").act(robot.readings)
+    assert given
+    for command in given:
+        np.testing.assert_array_equal(command, wanted)
+
+
+@needs_compiler
+def test_a_policy_process_runs_c(with_c):
+    opened, robot = open_bundle(with_c), ToyRobot()
+    with policy_process(with_c, opened.manifest, policy_runtime="c") as link:
+        assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None
+    assert any(command is not None for command in robot.commands)

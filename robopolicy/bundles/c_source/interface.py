@@ -35,6 +35,11 @@ HEADER = """\
 #define POLICY_PERIOD_SECONDS {period!r}
 #define POLICY_DEADLINE_SECONDS {deadline!r} /* from the readings on; a later command is useless */
 
+/* X(name) for each member of policy_readings, in the order of the payload of a drive's OBSERVATION. */
+#define POLICY_FOR_EACH_READING(X) {each}
+/* What both ends of a drive must agree on: the payload of HELLO. */
+#define POLICY_PROTOCOL_DIGEST {{{agreed}}}
+
 /* What the functions return. */
 enum {{
     POLICY_OK = 0,
@@ -140,6 +145,8 @@ def c_files(model: bytes, manifest: Manifest, name: str) -> CFiles:
         digest=hashlib.sha256(model).hexdigest(),
         period=manifest.control_period,
         deadline=manifest.deadline,
+        each=" ".join(f"X({name})" for name in sorted(manifest.inputs)),
+        agreed=_lines([str(byte) for byte in manifest.digest]),
         readings="".join(map(_field, manifest.inputs.values())),
         results="".join(map(_field, manifest.outputs.values())),
         state=state,
@@ -167,6 +174,12 @@ def identifiers(names: Sequence[str]) -> list[str]:
             word += "_"
         made.append(word)
     return made
+
+
+def _lines(numbers: Sequence[str]) -> str:
+    """Numbers as lines of a macro."""
+    rows = (", ".join(numbers[start : start + 16]) for start in range(0, len(numbers), 16))
+    return ", \\\n    ".join(rows)
 
 
 def _comment(text: str) -> str:

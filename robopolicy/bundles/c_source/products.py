@@ -55,8 +55,8 @@ def tile() -> str:
     )
     return (
         f"/* The same for {ROWS} rows, which are `across` apart in y and `next` in a. */\n"
-        "static void tile(float *restrict y, const float *restrict a, const float *restrict b, size_t depth,\n"
-        "                 size_t step, size_t width, size_t across, size_t next)\n{\n"
+        "static void tile(float *restrict y, const float *restrict a, const float *restrict b,\n"
+        "                 size_t depth, size_t step, size_t width, size_t across, size_t next)\n{\n"
         f"{starts}    for (size_t i = 0; i < depth; i++) {{\n"
         f"        const float {values}, *line = b + i * width;\n"
         f"{sums}    }}\n{stores}}}\n"

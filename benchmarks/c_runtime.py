@@ -111,8 +111,8 @@ def report(found: dict) -> None:
     whole = found["throughput"]
     reached = whole["times"] >= THROUGHPUT
     print(
-        f"whole stack on MuJoCo, {whole['policy']}: {whole['c']:.0f} steps a second against {whole['onnx']:.0f}, "
-        f"{whole['times']:.2f} times: {'reached' if reached else 'MISSED'}"
+        f"whole stack on MuJoCo, {whole['policy']}: {whole['c']:.0f} steps a second against "
+        f"{whole['onnx']:.0f}, {whole['times']:.2f} times: {'reached' if reached else 'MISSED'}"
     )
 
 

@@ -4,7 +4,7 @@
     python benchmarks/controllers.py --measure        every shipped policy of the stones; 30 minutes
     python benchmarks/controllers.py --kept           the figures that are kept
 
-A target whose compiler or emulator is not installed is skipped with a line. On Debian they are in the packages
+A target whose compiler or emulator is not installed is skipped with a line. Debian has them in the packages
 clang, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user, gcc-arm-none-eabi,
 libnewlib-arm-none-eabi and qemu-system-arm.
 
@@ -165,10 +165,9 @@ def report(found: dict) -> None:
                 )
     needs = found.get(PROVED, {}).get("cortex-m7 -O2")
     if needs:
+        limits = f"{FLASH / 1e3:g} kB of flash and {RAM / 1e3:g} kB of RAM"
         reached = needs["flash"] <= FLASH and needs["ram"] <= RAM
-        print(
-            f"{PROVED} within {FLASH / 1e3:g} kB of flash and {RAM / 1e3:g} kB of RAM: {'yes' if reached else 'NO'}"
-        )
+        print(f"{PROVED} within {limits}: {'reached' if reached else 'MISSED'}")
 
 
 def main() -> None:

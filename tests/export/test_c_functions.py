@@ -50,7 +50,10 @@ def all_floats():
 
 
 def units(found, exact, least):
-    """Errors in units in the last place of the exact result, or of `least` where it is smaller; not-a-number must agree."""
+    """Errors in units in the last place of the exact result, or in `least` where that is larger.
+
+    What is not a number must be none on both sides.
+    """
     with np.errstate(over="ignore"):
         rounded = exact.astype(np.float32)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded))

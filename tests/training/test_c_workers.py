@@ -77,7 +77,7 @@ def test_a_run_keeps_its_runtime(tmp_path, capsys):
         "--engine",
         "mujoco",
         "--preset",
-        "easy",
+        "paper",
         "--episode-seconds",
         "0.5",
     ]

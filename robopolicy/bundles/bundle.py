@@ -65,8 +65,8 @@ def write_bundle(
     source: Policy,
     description: Mapping[str, Any],
     record: Callable[[Units], Recording],
+    say: Callable[[str], None],
     about: Mapping[str, Any],
-    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Write the bundle to the new folder `out`, atomically, and return its manifest.
 
@@ -75,9 +75,9 @@ def write_bundle(
       source: the policy.
       description: the task's description of inputs, outputs, cameras and robot.
       record: plays the policy; it is called while the graph is converted.
-      about: `name`, `task`, `versions`, and summaries of `training` and `evaluation`, for the manifest.
       say: called with a line if the C files are left out, since the graph has an operation without C source,
         or if the hash of their outputs is, for want of a compiler.
+      about: `name`, `task`, `versions`, and summaries of `training` and `evaluation`, for the manifest.
 
     Raises ArithmeticError if the graph, or its C source, differs from the JAX policy by more than 1e-5 in a
     command or action, or 1e-4 in the scores; ValueError if an observation differs from the description.

@@ -78,8 +78,8 @@ def export(
         trained,
         description,
         lambda units: record_golden(trained, environment.spec(), units, observations),
-        about,
         say,
+        about,
     )
     return manifest
 

@@ -18,7 +18,7 @@ PYTEST := JAX_COMPILATION_CACHE_DIR=$(abspath $(VENV))/jax-cache JAX_PERSISTENT_
 DOCS := $(VENV)/.installed-docs
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: install demo test quick full packages figures docs lint types clean
+.PHONY: install demo test quick full packages cross figures docs lint types clean
 
 install: $(STAMP)
 
@@ -80,6 +80,10 @@ quick: $(STAMP)
 # Wheel and sdist, each in an empty environment of its own, with the quick tests.
 packages: $(STAMP)
 	.ci/packages $(BIN)/python
+
+# The policy of a bundle as C, with every compiler and emulator that is installed: all must compute the same bits.
+cross: $(STAMP)
+	$(BIN)/python benchmarks/controllers.py
 
 figures: $(STAMP)
 	@for script in $(sort $(filter-out benchmarks/papers/record.py,$(wildcard benchmarks/papers/*.py))); do \

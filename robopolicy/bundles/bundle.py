@@ -13,6 +13,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.bundles.c_source.interface import c_files
+from robopolicy.bundles.c_source.tensors import UnsupportedError
 from robopolicy.bundles.onnx import conversion
 from robopolicy.bundles.outputs import OUTPUTS, Units, outputs, units_of
 from robopolicy.bundles.readme import readme
@@ -23,6 +25,9 @@ from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
 from robopolicy.runtime.bundle import (
+    C_FILES,
+    C_HEADER,
+    C_SOURCE,
     FILES,
     GOLDEN,
     GRAPH,
@@ -33,10 +38,12 @@ from robopolicy.runtime.bundle import (
     Bundle,
     open_bundle,
 )
+from robopolicy.runtime.compiled import outputs_digest
+from robopolicy.runtime.compiler import CompilerError
 from robopolicy.runtime.golden import largest_differences, write_golden
 from robopolicy.runtime.graph import NEXT
 from robopolicy.runtime.manifest import SCHEMA, parse
-from robopolicy.runtime.policy import BundlePolicy
+from robopolicy.runtime.policy import BundlePolicy, C
 from robopolicy.writing import whole
 
 # Scores grow with training and contain the rounding of the whole ranking; a wrong graph differs by far more.
@@ -58,6 +65,7 @@ def write_bundle(
     source: Policy,
     description: Mapping[str, Any],
     record: Callable[[Units], Recording],
+    say: Callable[[str], None],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the bundle to the new folder `out`, atomically, and return its manifest.
@@ -67,10 +75,12 @@ def write_bundle(
       source: the policy.
       description: the task's description of inputs, outputs, cameras and robot.
       record: plays the policy; it is called while the graph is converted.
+      say: called with a line if the C files are left out, since the graph has an operation without C source,
+        or if the hash of their outputs is, for want of a compiler.
       about: `name`, `task`, `versions`, and summaries of `training` and `evaluation`, for the manifest.
 
-    Raises ArithmeticError if the graph differs from the JAX policy by more than 1e-5 in a command or action,
-    or 1e-4 in the scores; ValueError if an observation differs from the description.
+    Raises ArithmeticError if the graph, or its C source, differs from the JAX policy by more than 1e-5 in a
+    command or action, or 1e-4 in the scores; ValueError if an observation differs from the description.
     """
     policy, units = source.functions, units_of(description)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -84,30 +94,78 @@ def write_bundle(
         arrays = {**recording.observations, **recording.outputs}
         with ThreadPoolExecutor(1) as side:
             written = side.submit(write_golden, partial / GOLDEN, arrays)
-            manifest["parity"] = _parity(partial, manifest, recording)
+            manifest["parity"] = _parity(
+                BundlePolicy(_unsealed(partial, manifest)), manifest, recording, "ONNX"
+            )
             written.result()
+        names = [*FILES, *_write_c(partial, manifest, recording, say)]
         (partial / README).write_text(readme(manifest))
-        manifest["files"] = {name: _sum(partial / name) for name in FILES}
+        manifest["files"] = {name: _sum(partial / name) for name in sorted(names)}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-        names = sorted((*FILES, MANIFEST))
+        names = sorted((*names, MANIFEST))
         (partial / SUMS).write_text("".join(f"{_sum(partial / name)}  {name}\n" for name in names))
         open_bundle(partial)
     return manifest
 
 
-def _parity(folder: Path, manifest: Mapping[str, Any], recording: Recording) -> dict[str, Any]:
-    """Compare the written graph with the recording. Raises ArithmeticError if they differ."""
+def _unsealed(folder: Path, manifest: Mapping[str, Any], c_files: Mapping[str, str] | None = None) -> Bundle:
+    """The bundle in `folder` before its checksums are written."""
     content = json.dumps({**manifest, "files": {}}).encode()
-    graph = BundlePolicy(Bundle(folder, parse(content), (folder / GRAPH).read_bytes()))
+    return Bundle(folder, parse(content), (folder / GRAPH).read_bytes(), c_files or {})
+
+
+def _write_c(
+    folder: Path, manifest: dict[str, Any], recording: Recording, say: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Write the C files, and put the hash of their outputs into the manifest. Returns their names."""
+    bundle = _unsealed(folder, manifest)
+    try:
+        made = c_files(bundle.graph, bundle.manifest, manifest["name"])
+    except UnsupportedError as error:
+        say(f"{C_SOURCE} is left out: {error}")
+        return ()
+    texts = {C_SOURCE: made.source, C_HEADER: made.header}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    manifest["c"] = {}
+    try:
+        policy = BundlePolicy(_unsealed(folder, manifest, texts), C)
+    except CompilerError as error:
+        say(f"{C_SOURCE} was not compiled, so the manifest has no hash of its outputs: {error}")
+        return C_FILES
+    rows: list[Mapping[str, NDArray[Any]]] = []
+    parity = _parity(policy, manifest, recording, "C", rows.append)
+    manifest["c"] = {
+        "outputs_sha256": outputs_digest(policy.manifest, rows),
+        **{name: parity[name] for name in parity if name != "observations"},
+    }
+    return C_FILES
+
+
+def _parity(
+    graph: BundlePolicy,
+    manifest: Mapping[str, Any],
+    recording: Recording,
+    what: str,
+    on_row: Callable[[Mapping[str, NDArray[Any]]], None] = lambda row: None,
+) -> dict[str, Any]:
+    """Compare a written policy with the recording. Raises ArithmeticError if they differ."""
     count = len(recording.outputs["action"])
     inputs, results = (
         [{name: array[i] for name, array in arrays.items()} for i in range(count)] for arrays in recording[:2]
     )
-    largest = largest_differences(graph.replay(), zip(inputs, results, strict=True))
+    replay = graph.replay()
+
+    def run(observation: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        outputs = replay(observation)
+        on_row(outputs)
+        return outputs
+
+    largest = largest_differences(run, zip(inputs, results, strict=True))
     for name, tolerance in manifest["tolerances"].items():
         if not largest[name] <= tolerance:
             raise ArithmeticError(
-                f"ONNX differs from JAX by {largest[name]:.1e} in {name} on {count} recorded observations: "
+                f"{what} differs from JAX by {largest[name]:.1e} in {name} on {count} recorded observations: "
                 f"it must be at most {tolerance:.0e}"
             )
     return {"observations": count, **{f"{name}_difference": largest[name] for name in OUTPUTS}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from robopolicy.runtime.bundle import GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
+from robopolicy.runtime.bundle import C_HEADER, C_SOURCE, GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
 from robopolicy.settings import is_finite
 
 
@@ -44,11 +44,21 @@ def readme(manifest: Mapping[str, Any]) -> str:
         f"| file | what it is |\n|---|---|\n"
         f"| `{GRAPH}` | the policy, from readings to commands |\n"
         f"| `{STABLEHLO}` | the same for XLA, read by `jax.export.deserialize`, readings ordered by name |\n"
+        f"{_c_row(manifest)}"
         f"| `{GOLDEN}` | {parity['observations']} recorded observations and the policy's outputs |\n"
         f"| `{MANIFEST}` | all of this page and more, for programs |\n"
         f"| `{SUMS}` | `sha256sum -c {SUMS}` checks every file |",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _c_row(manifest: Mapping[str, Any]) -> str:
+    if "c" not in manifest:
+        return ""
+    return (
+        f"| `{C_SOURCE}`, `{C_HEADER}` | the same as C99 for a robot without Python: the header has the "
+        "functions, and readings and commands by name |\n"
+    )
 
 
 def _robot(robot: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from robopolicy.experiments.deployment import Listening, deploy
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.naming import one_of
 from robopolicy.runtime.link import LOOPBACK
+from robopolicy.runtime.policy import ONNX
 from robopolicy.runtime.robot import MISSES
 
 ROBOTS = ("sim",)
@@ -48,6 +49,8 @@ class Deploy:
     renderer: Renderer = None
     misses: int = MISSES
     """Consecutive steps without a command in time that stop the robot."""
+    runtime: str = ONNX
+    """What runs the policy: onnx, or c, which compiles the bundle's policy.c."""
     wait: Annotated[bool, arg(help="Wait for a policy that another program starts.")] = False
     host: str = LOOPBACK
     """Address to wait at. The default is this machine alone."""
@@ -60,7 +63,9 @@ class Deploy:
         one_of("robot", self.robot, ROBOTS)
         if not self.wait and (self.host, self.port) != (LOOPBACK, 0):
             raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
-        names = ("seconds", "episodes", "seed", "engine", "preset", "renderer", "misses")
+        if self.wait and self.runtime != ONNX:
+            raise ValueError(f"runtime is {self.runtime!r}: with --wait, the other program chooses it")
+        names = ("runtime", "seconds", "episodes", "seed", "engine", "preset", "renderer", "misses")
         result = deploy(
             self.bundle,
             **{name: getattr(self, name) for name in names},

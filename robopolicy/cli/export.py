@@ -22,7 +22,7 @@ class Export:
     For example:
         robopolicy export runs/first --out bundle
 
-    The folder holds the policy as ONNX and StableHLO, from raw readings to commands in physical units, a
+    The folder holds the policy as ONNX, StableHLO and C, from raw readings to commands in physical units, a
     manifest with everything that a robot needs, recorded observations with their commands, and a page to
     read.
     """

@@ -19,7 +19,7 @@ from robopolicy.experiments.simulated_robot import SimulatedRobot
 from robopolicy.naming import one_of
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.link import LOOPBACK, Link
-from robopolicy.runtime.policy import BundlePolicy
+from robopolicy.runtime.policy import ONNX, BundlePolicy
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.robot import MISSES, Driver
 from robopolicy.settings import check_count
@@ -48,6 +48,7 @@ def deploy(
     renderer: str | None = None,
     misses: int = MISSES,
     listening: Listening | None = None,
+    runtime: str = ONNX,
     on_message: Callable[[str], None] = lambda text: None,
     on_episode: Callable[[Episode, Sequence[Outcome]], None] = lambda episode, outcomes: None,
 ) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def deploy(
         was trained on.
       misses: consecutive steps without a command in time that stop the robot.
       listening: where to wait for a policy that another program starts; None starts it here.
+      runtime: what runs the policy here: onnx, or c, which compiles it.
       on_message: called with lines of text.
       on_episode: called with the result of each episode and the outcomes that the task declares.
 
@@ -79,7 +81,7 @@ def deploy(
     if listening is not None:
         check_count("port", listening.port, 0, 2**16 - 1)
     opened = open_bundle(Path(bundle))
-    BundlePolicy(opened)  # an error of the other process is raised here, before anything moves
+    BundlePolicy(opened, runtime)  # an error of the other process is raised here, before anything moves
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
     run = manifest.data.get("run")
@@ -92,7 +94,7 @@ def deploy(
 
     def connected() -> AbstractContextManager[Link]:
         if listening is None:
-            return policy_process(Path(bundle), manifest, on_message)
+            return policy_process(Path(bundle), manifest, on_message, runtime)
         return remote_policy(
             listening.host,
             listening.port,

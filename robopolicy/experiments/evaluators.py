@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from robopolicy.bundles.c_source.tensors import UnsupportedError
+from robopolicy.bundles.c_source.worker import c_graph
 from robopolicy.bundles.onnx import worker_graph
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import one_of
 from robopolicy.policies.policy import Policy
+from robopolicy.runtime.compiled import CGraph
+from robopolicy.runtime.compiler import compiler, library
+from robopolicy.runtime.policy import ONNX, RUNTIMES, C
 from robopolicy.settings import check_types
 from robopolicy.training.batch_pool import BatchPool
 from robopolicy.training.capacity import check_fits, check_workers
@@ -26,6 +31,7 @@ from robopolicy.training.worker import EnvironmentSpec
 from robopolicy.training.worlds import Worlds
 
 DEVICE = "device"
+IN_PROCESSES = ("local", "ray")
 EVALUATORS = ("local", "ray", "vector", DEVICE)
 DEVICES = ("cpu", "gpu", "tpu")
 IN_LOCK_STEP = 64  # environments of `vector`
@@ -55,6 +61,8 @@ class EvaluatorConfig:
         bounds its memory, of `local` with the engine jax in each process. Default: 64 for `vector`, 8192 on
         an accelerator, 12 on a CPU.
       device: platform of `device`: cpu, gpu or tpu. Default: the one that JAX prefers.
+      policy_runtime: what runs the policy in the processes of `local` and `ray` with another engine than jax:
+        onnx, or c, which needs a C compiler. The two round differently.
 
     Raises ValueError for a value of the wrong type.
     """
@@ -65,6 +73,7 @@ class EvaluatorConfig:
     address: str | None = None
     places: int | None = None
     device: str | None = None
+    policy_runtime: str = ONNX
 
     def __post_init__(self) -> None:
         check_types("EvaluatorConfig:", vars(self), EvaluatorConfig)
@@ -72,6 +81,11 @@ class EvaluatorConfig:
     def check(self) -> None:
         """Raise ValueError for values that cannot work, and for a cluster that does not answer."""
         one_of("evaluator", self.evaluator, EVALUATORS)
+        one_of("policy_runtime", self.policy_runtime, RUNTIMES)
+        if self.policy_runtime == C:
+            if self.evaluator not in IN_PROCESSES:
+                raise ValueError(f"policy_runtime is 'c': evaluator {self.evaluator} runs policies with JAX")
+            compiler()
         if self.places is not None and self.places < 1:
             raise ValueError(f"places is {self.places}: it must be 1 or more")
         if self.evaluator == "vector":
@@ -96,10 +110,13 @@ class EvaluatorConfig:
         elif self.address is not None:
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
-    def that_rounds_alike(self) -> dict[str, Any]:
+    def that_rounds_alike(self, variants: Sequence[Environment]) -> dict[str, Any]:
         """The settings with which a resumed run has the same bits: a cluster plays as a pool does."""
         kind = "local" if self.evaluator == "ray" else self.evaluator
-        return {"evaluator": kind, "places": self.places}
+        settings = {"evaluator": kind, "places": self.places}
+        if self.evaluator in IN_PROCESSES and not self._is_batched(variants):
+            settings["policy_runtime"] = self.policy_runtime
+        return settings
 
     def engine_for(self, task: str) -> str | None:
         """The engine of a training whose engine is not told; None for the task's default."""
@@ -110,7 +127,8 @@ class EvaluatorConfig:
         """The evaluator for a policy, with at most one worker for each of `episodes` episodes at a time."""
         if self.evaluator == "vector":
             return self._lock_step(environments, policy, episodes)
-        model = worker_graph(policy.config, policy.features)
+        graph = worker_graph(policy.config, policy.features)
+        model = self._compiled(graph) if self.policy_runtime == C else graph
         workers = min(self.workers, episodes)
         arguments = (environments, model, workers, self.deadline, policy.functions.normalised)
         if self.evaluator == "ray":
@@ -118,6 +136,15 @@ class EvaluatorConfig:
 
             return RayPool(*arguments, address=self.address)
         return LocalPool(*arguments)
+
+    def _compiled(self, model: bytes) -> CGraph:
+        """The graph as C, compiled once before the processes of this machine need it."""
+        try:
+            graph = c_graph(model)
+        except UnsupportedError as error:
+            raise ValueError(f"policy_runtime is 'c': {error}; use onnx") from error
+        library(graph.sources)
+        return graph
 
     def for_search(
         self, variants: Sequence[Environment], policy: Policy, search: ESConfig
@@ -137,6 +164,10 @@ class EvaluatorConfig:
     def check_search(self, variants: Sequence[Environment], search: ESConfig) -> None:
         """Raise ValueError, in one line, for a search on `variants` that the evaluator cannot play."""
         is_on_cpu = self._is_batched(variants)
+        if is_on_cpu and self.policy_runtime != ONNX:
+            raise ValueError(
+                f"policy_runtime is {self.policy_runtime!r}: with the engine jax, JAX runs the policy"
+            )
         if is_on_cpu:
             for variant in variants:
                 batch_of(variant)()  # raises ValueError for a preset that the program does not have

@@ -42,7 +42,8 @@ def export(
       out: folder to write. It must not exist.
       observations: number of recorded observations, which check the bundle here and on the robot.
       on_begin: called once the input is checked.
-      say: called with a line about each stored evaluation of another checkpoint, which is left out.
+      say: called with a line about each part that is left out: a stored evaluation of another checkpoint, C
+        files of a graph that has no C source, and their hash for want of a compiler.
 
     The folder holds the policy as ONNX and StableHLO, a manifest, the observations with their commands, and a
     page to read. Returns the manifest. Raises FileExistsError if `out` exists, ValueError or
@@ -77,6 +78,7 @@ def export(
         trained,
         description,
         lambda units: record_golden(trained, environment.spec(), units, observations),
+        say,
         about,
     )
     return manifest

@@ -21,6 +21,7 @@ from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
+from robopolicy.runtime.policy import ONNX
 from robopolicy.training.es import COUNTER, MAY_CHANGE, ESConfig, check_population, train
 
 PARTS = ("task", "environment", "policy", "es")  # parts of config.json that a resumed run must have unchanged
@@ -118,7 +119,7 @@ def checked_search(
         "policy": describe(policy.config),
         "flops": price(policy.config),
         "es": asdict(config),
-        "evaluator": evaluator.that_rounds_alike(),
+        "evaluator": evaluator.that_rounds_alike(variants),
         "versions": versions(),
         "git": git_revision(),
     }
@@ -162,6 +163,8 @@ def train_es(
     start = Start.checked(out, resume, resume_from, wandb, hooks)
     search = checked_search(policy, env, config, presets, checked_evaluator(evaluator, workers, wandb))
     config, settings = search.config, search.settings
+    if resume:
+        _check_runtime(start.folder.config(), settings)
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
@@ -181,3 +184,10 @@ def train_es(
             sinks=start.sinks(),
         )
     return Run(folder.path, record)
+
+
+def _check_runtime(before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for a resumed run whose workers would round differently."""
+    runtimes = [part.get("evaluator", {}).get("policy_runtime", ONNX) for part in (before, settings)]
+    if runtimes[0] != runtimes[1]:
+        raise ValueError(f"policy_runtime is {runtimes[1]!r}: the run to resume has {runtimes[0]!r}")

@@ -11,6 +11,7 @@ from typing import NoReturn
 from robopolicy import __version__
 from robopolicy.naming import one_line
 from robopolicy.runtime.link import LOOPBACK
+from robopolicy.runtime.policy import ONNX, RUNTIMES
 from robopolicy.runtime.protocol import ProtocolError
 from robopolicy.runtime.serve import SILENCE, serve
 from robopolicy.runtime.verify import CALLS, verify
@@ -31,10 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         if options.command == "serve":
-            answered = serve(options.bundle, options.port, options.host, options.silence, on_progress=_log)
+            answered = serve(
+                *(options.bundle, options.port, options.host, options.silence),
+                on_progress=_log,
+                runtime=options.runtime,
+            )
             print(f"{answered} observations answered", file=sys.stderr)
             return DONE
-        verdict = verify(options.bundle, options.calls, _log)
+        verdict = verify(options.bundle, options.calls, _log, options.runtime)
         print(json.dumps(verdict.as_dict()) if options.json else verdict.as_text())
         return DONE if verdict.same and verdict.in_time else FAILED
     except (ProtocolError, ConnectionError, ArithmeticError, MemoryError) as error:
@@ -66,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     serve_parser.add_argument("--port", type=int, required=True, help="port that the robot listens on")
     serve_parser.add_argument("--host", default=LOOPBACK, help="default: %(default)s")
     serve_parser.add_argument("--silence", type=float, default=SILENCE, help="s until a silent robot is lost")
+    for one in (verify_parser, serve_parser):
+        one.add_argument(
+            "--runtime", choices=RUNTIMES, default=ONNX, help="default: %(default)s; c compiles it"
+        )
     return parser
 
 

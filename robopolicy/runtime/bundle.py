@@ -11,6 +11,7 @@ import io
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,17 +20,26 @@ from robopolicy.runtime.manifest import LARGEST, BundleError, Manifest, parse
 GRAPH, STABLEHLO, GOLDEN = "policy.onnx", "policy.stablehlo", "golden.npz"
 MANIFEST, README, SUMS = "manifest.json", "README.md", "SHA256SUMS"
 FILES = (GOLDEN, README, GRAPH, STABLEHLO)  # besides the manifest and the checksums
+C_HEADER, C_SOURCE = "policy.h", "policy.c"
+C_FILES = (C_SOURCE, C_HEADER)  # both or none: older bundles have none
 LARGEST_SUMS = 64 * 2**10  # bytes
 LARGEST_FILES = {GRAPH: 2**30, STABLEHLO: 2**30, GOLDEN: 2**32, README: 2**20, MANIFEST: LARGEST}  # bytes
+LARGEST_FILES |= dict.fromkeys(C_FILES, 2**30)
 LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 class Bundle(NamedTuple):
-    """A bundle whose checksums all match. `graph` holds the bytes of the ONNX file that was checked."""
+    """A bundle whose checksums all match.
+
+    Attributes:
+      graph: the bytes of the ONNX file that was checked.
+      c_files: the text of its C files by name, if it has them.
+    """
 
     folder: Path
     manifest: Manifest
     graph: bytes
+    c_files: Mapping[str, str] = {}
 
 
 def open_bundle(folder: str | Path) -> Bundle:
@@ -44,11 +54,19 @@ def open_bundle(folder: str | Path) -> Bundle:
     if manifest.files != listed:
         name = sorted(manifest.files.items() ^ listed.items())[0][0]
         raise BundleError(f"{folder / MANIFEST}: files and {SUMS} differ in {name!r}")
-    return Bundle(folder, manifest, content[GRAPH])
+    c_files = {name: _text(folder / name, content[name]) for name in C_FILES if name in sums}
+    return Bundle(folder, manifest, content[GRAPH], c_files)
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{str(path)!r} is not UTF-8 text") from error
 
 
 def _read_checked(folder: Path, name: str, digest: str) -> bytes:
-    """Read a file and check its SHA-256. Returns the content of graph and manifest; others may be large."""
+    """Read a file and check its SHA-256. Returns the content unless it may be large."""
     sha256, content = hashlib.sha256(), io.BytesIO()
     with _open_regular(folder / name) as file:
         size = os.fstat(file.fileno()).st_size
@@ -56,7 +74,7 @@ def _read_checked(folder: Path, name: str, digest: str) -> bytes:
             raise BundleError(f"{str(folder / name)!r} has {size} bytes, and may have {LARGEST_FILES[name]}")
         while block := file.read(2**20):
             sha256.update(block)
-            if name in (GRAPH, MANIFEST):
+            if name in (GRAPH, MANIFEST, *C_FILES):
                 content.write(block)
     if sha256.hexdigest() != digest:
         raise BundleError(f"{str(folder / name)!r} does not match {SUMS}: it was changed or damaged")
@@ -93,14 +111,15 @@ def _sums(folder: Path) -> dict[str, str]:
         if match is None:
             raise BundleError(f"{path}: line {number} must be a SHA-256, two spaces and a name")
         name = match[2]
-        if name not in (*FILES, MANIFEST):
+        if name not in (*FILES, *C_FILES, MANIFEST):
             outside = " outside of the bundle" if "/" in name or name in ("..", ".") else ""
             raise BundleError(f"{path}: line {number} names {name!r}{outside}: a bundle has no such file")
         if name in sums:
             raise BundleError(f"{path}: line {number} names {name!r} again")
         sums[name] = match[1]
     names = set(os.listdir(folder))
-    for name in sorted({*FILES, MANIFEST} - sums.keys()):
+    expected = {*FILES, MANIFEST} | (set(C_FILES) if sums.keys() & set(C_FILES) else set())
+    for name in sorted(expected - sums.keys()):
         raise BundleError(f"{path}: {name!r} is not listed")
     for name in sorted(sums.keys() - names):
         raise BundleError(f"{str(folder / name)!r} is missing")

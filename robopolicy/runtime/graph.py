@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +90,7 @@ class OnnxPolicy:
         """
         vectors = {"parameters": self.parameters, "normaliser": self.normaliser}
         feed = {**vectors, **observation}
-        missing = sorted(self.shapes.keys() - feed.keys())
-        if missing:
-            raise ValueError(f"observation holds {sorted(observation)}: the graph needs {missing[0]!r}, too")
+        missing_input(self.shapes, feed, observation)
         for name, shape in self.shapes.items():
             check_array(name, feed[name], shape, self.dtypes[name])
         inputs = {name: feed[name] for name in self.shapes} | self._state
@@ -103,3 +101,10 @@ class OnnxPolicy:
                 raise ArithmeticError(f"{name} would hold a number that is not finite")
         self._state = state
         return outputs
+
+
+def missing_input(inputs: Iterable[str], feed: Mapping[str, Any], observation: Observation) -> None:
+    """Raise ValueError, naming the first of `inputs` that `feed` lacks."""
+    missing = sorted(set(inputs) - feed.keys())
+    if missing:
+        raise ValueError(f"observation holds {sorted(observation)}: the graph needs {missing[0]!r}, too")

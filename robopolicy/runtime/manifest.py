@@ -74,6 +74,7 @@ class Manifest(NamedTuple):
       data: the whole JSON object.
       state: for each array that the graph hands to its next step, all its numbers at first.
       begins: the golden vectors at which episodes begin.
+      c_outputs: SHA-256 of what policy.c computes from all golden vectors; None where it was never compiled.
     """
 
     inputs: dict[str, Value]
@@ -87,6 +88,7 @@ class Manifest(NamedTuple):
     data: dict[str, Any]
     state: dict[str, float]
     begins: frozenset[int]
+    c_outputs: str | None
 
     @property
     def remembers(self) -> bool:
@@ -180,6 +182,7 @@ def _checked(data: Any) -> Manifest:
         data,
         _starts(data.get("feedback", [])),
         _begins(golden),
+        _c_outputs(data.get("c", {})),
     )
 
 
@@ -194,6 +197,16 @@ def _starts(feedback: Any) -> dict[str, float]:
             raise ValueError(f"feedback: input is {name!r}: a name has letters, digits and underscores")
         check_number(f"feedback {name!r}: start", one["start"], *RANGES["float32"])
     return {one["input"]: float(one["start"]) for one in states}
+
+
+def _c_outputs(described: Any) -> str | None:
+    """The hash of what policy.c computes."""
+    if not isinstance(described, dict):
+        raise ValueError(f"c is {described!r}: it must be an object")
+    digest = described.get("outputs_sha256")
+    if digest is not None and not (isinstance(digest, str) and DIGEST.fullmatch(digest)):
+        raise ValueError(f"c: outputs_sha256 is {digest!r}: it must be a SHA-256")
+    return digest
 
 
 def _begins(golden: Mapping[str, Any]) -> frozenset[int]:

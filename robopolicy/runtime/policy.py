@@ -11,10 +11,14 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from robopolicy.naming import one_line
+from robopolicy.naming import one_line, one_of
 from robopolicy.runtime.bundle import GRAPH, Bundle, open_bundle
+from robopolicy.runtime.compiled import CompiledPolicy
 from robopolicy.runtime.graph import Observation, OnnxPolicy
 from robopolicy.runtime.manifest import BundleError, Limits, Manifest, Value
+
+ONNX, C = "onnx", "c"
+RUNTIMES = (ONNX, C)
 
 
 class BundlePolicy:
@@ -24,17 +28,26 @@ class BundlePolicy:
     policy with a state keeps it from step to step; an episode begins with `reset`.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
-        """Raises BundleError if the graph differs from the manifest, or needs a newer onnxruntime."""
+    def __init__(self, bundle: Bundle, runtime: str = ONNX) -> None:
+        """`runtime` is onnx or c, which compiles the policy.
+
+        Raises BundleError if the graph differs from the manifest, or needs a newer onnxruntime, CompilerError
+        without a C compiler or if it fails, and ValueError for another `runtime`.
+        """
+        one_of("runtime", runtime, RUNTIMES)
         self.manifest: Manifest = bundle.manifest
         self._inputs = {name: Limits(value) for name, value in bundle.manifest.inputs.items()}
         self._outputs = {name: Limits(value) for name, value in bundle.manifest.outputs.items()}
         where = str(bundle.folder / GRAPH)
-        _check_version(bundle.manifest.data.get("requires"), where)
-        try:
-            self._graph = OnnxPolicy(bundle.graph)
-        except ValueError as error:
-            raise BundleError(f"{where}: {error}") from error
+        self._graph: OnnxPolicy | CompiledPolicy
+        if runtime == C:
+            self._graph = CompiledPolicy(bundle)
+        else:
+            _check_version(bundle.manifest.data.get("requires"), where)
+            try:
+                self._graph = OnnxPolicy(bundle.graph)
+            except ValueError as error:
+                raise BundleError(f"{where}: {error}") from error
         graph, manifest = self._graph, self.manifest
         _check_same(graph.shapes, graph.dtypes, manifest.inputs, f"{where}: inputs")
         _check_same(graph.output_shapes, graph.output_dtypes, manifest.outputs, f"{where}: outputs")
@@ -46,9 +59,14 @@ class BundlePolicy:
         self.reset()
 
     @classmethod
-    def load(cls, folder: str | Path) -> BundlePolicy:
-        """Load the bundle in `folder`. Raises BundleError or FileNotFoundError, in one line."""
-        return cls(open_bundle(folder))
+    def load(cls, folder: str | Path, runtime: str = ONNX) -> BundlePolicy:
+        """Load the bundle in `folder`. Raises as the class does, and FileNotFoundError, in one line."""
+        return cls(open_bundle(folder), runtime)
+
+    @property
+    def c_sizes(self) -> dict[str, int]:
+        """Bytes of the memory that a caller of the compiled policy provides; empty with onnxruntime."""
+        return self._graph.sizes if isinstance(self._graph, CompiledPolicy) else {}
 
     def reset(self) -> None:
         """Begin an episode: forget the state, and from where inputs may go on."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from robopolicy.runtime.link import PATIENCE, Link, accept, listen
 from robopolicy.runtime.manifest import Manifest
+from robopolicy.runtime.policy import ONNX
 
 STARTING = 3 * PATIENCE  # s, to read and check a bundle on a slow disk
 ENDING = 5.0  # s
@@ -19,17 +20,22 @@ ENDING = 5.0  # s
 
 @contextmanager
 def policy_process(
-    folder: str | Path, manifest: Manifest, on_refused: Callable[[str], None] = lambda _: None
+    folder: str | Path,
+    manifest: Manifest,
+    on_refused: Callable[[str], None] = lambda _: None,
+    policy_runtime: str = ONNX,
 ) -> Iterator[Link]:
     """Start `robopolicy.runtime serve` for the bundle in `folder` on this machine, and connect to it.
 
     The process imports the runtime only, and ends with the block. `on_refused` gets a message for every other
-    peer. Raises ConnectionError if the process does not start; it prints the reason itself.
+    peer. `policy_runtime` is onnx or c. Raises ConnectionError if the process does not start; it prints the
+    reason itself.
     """
     with listen() as server:
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
-        process = subprocess.Popen([*runtime, "serve", str(folder), "--port", str(server.getsockname()[1])])
+        words = ["serve", str(folder), "--port", str(server.getsockname()[1]), "--runtime", policy_runtime]
+        process = subprocess.Popen([*runtime, *words])
         try:
             with _connected(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
                 yield link

@@ -11,7 +11,7 @@ from pathlib import Path
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden
 from robopolicy.runtime.link import LOOPBACK, PATIENCE, Link, connect
-from robopolicy.runtime.policy import BundlePolicy
+from robopolicy.runtime.policy import ONNX, BundlePolicy
 from robopolicy.runtime.protocol import Kind, ProtocolError, encode, pack, unpack
 from robopolicy.settings import check_count, check_number
 
@@ -26,13 +26,16 @@ def serve(
     silence: float = SILENCE,
     patience: float = PATIENCE,
     on_progress: Callable[[str], None] = lambda _: None,
+    runtime: str = ONNX,
 ) -> int:
     """Connect to the robot at `host`:`port`, answer it with the bundle in `folder`, and count the commands.
 
     The robot is lost after `silence` seconds without an observation, or if it does not accept the connection
-    within `patience` seconds. `on_progress` is called with a short text before each stage.
+    within `patience` seconds. `on_progress` is called with a short text before each stage. The `runtime` c
+    compiles the policy.
 
-    Raises ValueError for a port or silence out of range, BundleError or FileNotFoundError for a bad bundle,
+    Raises ValueError for a port, silence or runtime out of range, CompilerError without a C compiler or if it
+    fails, BundleError or FileNotFoundError for a bad bundle,
     ConnectionError if the robot is lost, ProtocolError for a bad message or observation, and ArithmeticError
     if the policy fails. The robot gets the last two as a STOP.
     """
@@ -40,7 +43,7 @@ def serve(
     check_number("silence", silence, SHORTEST_SILENCE, LONGEST_SILENCE)
     on_progress(f"loading {folder}")
     bundle = open_bundle(folder)
-    policy = BundlePolicy(bundle)
+    policy = BundlePolicy(bundle, runtime)
     warm_up = policy.replay()
     for observation, _ in islice(read_golden(bundle), WARM_UP):
         warm_up(observation)

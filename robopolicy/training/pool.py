@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from robopolicy.runtime.compiled import CGraph
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.worker import EnvironmentSpec, serve
@@ -160,7 +161,7 @@ class LocalPool(Evaluator):
     def __init__(
         self,
         environments: Sequence[EnvironmentSpec],
-        model: bytes,
+        model: bytes | CGraph,
         workers: int,
         deadline: float = DEADLINE,
         watched: tuple[str, ...] = (),
@@ -170,7 +171,7 @@ class LocalPool(Evaluator):
         Args:
           environments: the environments that they play.
           model: ONNX graph with an input `parameters`, and an input `normaliser` if it normalises
-            observations.
+            observations; or the same graph as C.
           workers: number of processes.
           deadline: seconds for one episode; a slower worker is replaced.
           watched: vector observations whose moments are part of each Episode.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from robopolicy.runtime.compiled import CGraph
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError, Evaluator
 from robopolicy.training.rollout import Episode
 from robopolicy.training.worker import EnvironmentSpec, Player, Task, error_line
@@ -159,7 +160,7 @@ class RayPool(Evaluator):
     def __init__(
         self,
         environments: Sequence[EnvironmentSpec],
-        model: bytes,
+        model: bytes | CGraph,
         workers: int,
         deadline: float = DEADLINE,
         watched: tuple[str, ...] = (),

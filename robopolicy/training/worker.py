@@ -1,4 +1,4 @@
-"""The code of a rollout worker: an environment and an ONNX graph, without JAX."""
+"""The code of a rollout worker: an environment and a graph, as ONNX or C, without JAX."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.runtime.compiled import CGraph, CompiledGraph
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.rollout import Episode, run_episode
 
@@ -42,16 +43,19 @@ class Player:
     """Plays one task after another on environments that it makes once."""
 
     def __init__(
-        self, environments: tuple[EnvironmentSpec, ...], model: bytes, watched: tuple[str, ...]
+        self, environments: tuple[EnvironmentSpec, ...], model: bytes | CGraph, watched: tuple[str, ...]
     ) -> None:
         self._environments, self._model, self._watched = environments, model, watched
         self._made: dict[int, gymnasium.Env[Any, Any]] = {}
-        self._policy: OnnxPolicy | None = None
+        self._policy: OnnxPolicy | CompiledGraph | None = None
 
     def play(self, task: Task) -> Episode:
         """The episode of `task`; raises what the environment raises."""
         if self._policy is None:
-            self._policy = OnnxPolicy(self._model, task.parameters)
+            if isinstance(self._model, CGraph):
+                self._policy = CompiledGraph(self._model, task.parameters)
+            else:
+                self._policy = OnnxPolicy(self._model, task.parameters)
         self._policy.parameters, self._policy.normaliser = task.parameters, task.normaliser
         if task.environment not in self._made:
             self._made[task.environment] = self._environments[task.environment].make()
@@ -96,7 +100,7 @@ def answer_all(connection: Connection[Any, Any], answer: Callable[[Any], object]
 def serve(
     connection: Connection[Any, Any],
     environments: tuple[EnvironmentSpec, ...],
-    model: bytes,
+    model: bytes | CGraph,
     watched: tuple[str, ...],
 ) -> None:
     """Answer every Task on `connection` with its Episode, or with an error in words."""

@@ -9,6 +9,7 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from installed_compilers import needs_compiler
 
 from robopolicy.cli import main
 from robopolicy.envs.registry import TASKS
@@ -22,7 +23,8 @@ from robopolicy.runtime.golden import read_golden
 
 SHIPPED = {"stepping-stones": "stepping-stones-planned", "bimanual-sweep": "bimanual-sweep-angular"}
 OBSERVATIONS = {"stepping-stones": 240, "bimanual-sweep": 16}
-FILES = ["README.md", "SHA256SUMS", "golden.npz", "manifest.json", "policy.onnx", "policy.stablehlo"]
+FILES = ["README.md", "SHA256SUMS", "golden.npz", "manifest.json", "policy.c", "policy.h", "policy.onnx"]
+FILES += ["policy.stablehlo"]
 
 
 @pytest.fixture(scope="module", params=SHIPPED)
@@ -76,6 +78,18 @@ def test_readings_beyond_the_reach_of_training_are_clipped_inside(exported):
         observation["poses"][0] = 340.0
         with pytest.raises(ValueError, match="'left_x' is 340 m"):
             policy.act(observation)
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_c_gives_the_recorded_outputs(exported, capsys):
+    _, folder = exported
+    words = ["verify", str(folder), "--runtime", "c", "--calls", "3", "--json"]
+    assert main(words) in (0, 1)  # latency is not the question
+    told = json.loads(capsys.readouterr().out)
+    assert told["same"]
+    assert told["c"]["outputs"] == told["c"]["expected"]
+    assert told["differences"]["scores"] <= 1e-4
 
 
 @pytest.mark.slow

@@ -5,9 +5,11 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from installed_compilers import needs_compiler
 from test_footholds import HEIGHT, LEVEL, config, mirrored, scene
 
-from robopolicy.bundles.onnx import export_policy
+from robopolicy.bundles.c_source.worker import c_graph
+from robopolicy.bundles.onnx import export_policy, worker_graph
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE
 from robopolicy.envs.quadruped.presets import PRESETS
@@ -15,6 +17,7 @@ from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.policies import top_view
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.policy import Policy
+from robopolicy.runtime.compiled import CompiledGraph
 from robopolicy.runtime.graph import OnnxPolicy
 
 FRONT = "front_depth"
@@ -241,3 +244,15 @@ def test_minutes_of_steps_are_finite_and_the_same_bits_twice(name, tmp_path):
     first, second = np.array(list(minutes())), np.array(list(minutes()))
     assert np.isfinite(first).all()
     np.testing.assert_array_equal(first, second)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_memory_computes_the_same_in_c(name):
+    policy, (seen, *_) = trained(name), walk(3)
+    graph = worker_graph(policy.config, policy.features)
+    runtimes = OnnxPolicy(graph, policy.parameters), CompiledGraph(c_graph(graph), policy.parameters)
+    for observation in (*seen, *seen[:2]):
+        wanted, found = (runtime.run(observation) for runtime in runtimes)
+        np.testing.assert_allclose(found["scores"], wanted["scores"], atol=1e-4)

@@ -1,0 +1,315 @@
+"""A bundle's C files: compiled, compared and refused as the runtime in Python does it."""
+
+import ctypes
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from installed_compilers import needs_compiler, needs_gcc
+from test_driving import SOON, ToyRobot
+from toy_bundle import ROWS, graph, manifest, observations, seal
+
+from robopolicy.bundles.c_source.interface import c_files, identifiers
+from robopolicy.cli import main
+from robopolicy.runtime import BundlePolicy
+from robopolicy.runtime.__main__ import main as runtime_main
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.compiled import outputs_digest
+from robopolicy.runtime.compiler import CompilerError, library
+from robopolicy.runtime.golden import read_golden
+from robopolicy.runtime.link import LOOPBACK
+from robopolicy.runtime.manifest import BundleError
+from robopolicy.runtime.process import policy_process, remote_policy
+from robopolicy.runtime.robot import Driver
+from robopolicy.runtime.verify import verify
+
+CONTROLLER = Path(__file__).parents[2] / "examples" / "controller"
+STEP = 1.5  # rad, how far a reading may go
+
+
+def stepping():
+    """The toy's manifest, whose legs may turn no more than `STEP` from one step to the next."""
+    described = manifest()
+    for entry in described["inputs"]["felt"]["entries"]:
+        entry["step"] = STEP
+    return described
+
+
+def write_c(folder, described, **changes):
+    """Put the C files of the toy into its bundle."""
+    made = c_files(graph(**changes), open_bundle(folder).manifest, "toy")
+    (folder / "policy.c").write_text(made.source)
+    (folder / "policy.h").write_text(made.header)
+    seal(folder, described)
+
+
+@pytest.fixture
+def with_c(bundle):
+    write_c(bundle, manifest())
+    return bundle
+
+
+def played(bundle, runtime):
+    policy = BundlePolicy.load(bundle, runtime)
+    replay = policy.replay()
+    return policy, [replay(seen) for seen, _ in read_golden(open_bundle(bundle))]
+
+
+@needs_compiler
+def test_c_computes_what_onnxruntime_computes(with_c):
+    for found, wanted in zip(played(with_c, "c")[1], played(with_c, "onnx")[1], strict=True):
+        for name in ("command", "action", "scores"):
+            np.testing.assert_allclose(found[name], wanted[name], atol=1e-6)
+
+
+@needs_compiler
+def test_verify_compares_c_with_onnx_and_with_the_hash(with_c, capsys):
+    policy, rows = played(with_c, "c")
+    digest = outputs_digest(policy.manifest, rows)
+    verdict = verify(with_c, 5, runtime="c")
+    assert verdict.same
+    assert (verdict.c.outputs, verdict.c.expected) == (digest, None)
+    assert set(verdict.c.from_onnx) == {"command", "action", "scores"}
+    assert verdict.c.readings == 4 * (20 + 2)
+    assert verdict.c.work > 0
+    for expected, same in ((digest, True), ("0" * 64, False)):
+        seal(with_c, {**manifest(), "c": {"outputs_sha256": expected}})
+        assert verify(with_c, 5, runtime="c").same is same
+        for run in (main, runtime_main):
+            assert run(["verify", str(with_c), "--calls", "5", "--runtime", "c", "--json"]) == 1 - same
+            told = json.loads(capsys.readouterr().out)
+            assert (told["c"]["outputs"], told["c"]["expected"]) == (digest, expected)
+
+
+def test_a_bundle_without_c_files_says_so(bundle):
+    with pytest.raises(BundleError, match=r"has no policy\.c"):
+        BundlePolicy.load(bundle, "c")
+    with pytest.raises(ValueError, match="runtime is 'fortran': it must be one of onnx, c"):
+        verify(bundle, 5, runtime="fortran")
+
+
+def test_one_c_file_without_the_other_is_refused(with_c):
+    (with_c / "policy.h").unlink()
+    seal(with_c, manifest())
+    with pytest.raises(BundleError, match=r"'policy\.h' is not listed"):
+        open_bundle(with_c)
+
+
+@needs_compiler
+def test_c_files_of_another_graph_are_refused(with_c):
+    (with_c / "policy.onnx").write_bytes(graph(largest=0.2))
+    seal(with_c, manifest())
+    with pytest.raises(BundleError, match="it was made from another graph"):
+        BundlePolicy.load(with_c, "c")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("no-such-cc", "CC is 'no-such-cc'"), ("false", "false fails")]
+)
+def test_a_compiler_that_is_missing_or_fails_is_one_line(with_c, monkeypatch, capsys, command, words):
+    monkeypatch.setenv("CC", command)
+    assert main(["verify", str(with_c), "--runtime", "c"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert words in line
+    monkeypatch.setenv("PATH", str(with_c))
+    monkeypatch.delenv("CC")
+    with pytest.raises(CompilerError, match="there is no C compiler: install one of cc, gcc, clang"):
+        library({"policy.c": ""})
+
+
+class Library:
+    """The functions of policy.c as C calls them."""
+
+    def __init__(self, bundle):
+        texts = {name: (bundle / name).read_text() for name in ("policy.c", "policy.h")}
+        names = ("readings", "results", "state", "work")
+        sizes = ", ".join(f"sizeof(policy_{name})" for name in names)
+        texts["more.c"] = f'#include "policy.h"\nconst uint64_t sizes[] = {{{sizes}}};\n'
+        self.c = library(texts)
+        counts = (ctypes.c_uint64 * 4).in_dll(self.c, "sizes")
+        self.memory = {
+            name: np.zeros(int(size) // 4, np.float32) for name, size in zip(names, counts, strict=True)
+        }
+
+    def pointer(self, name):
+        return self.memory[name].ctypes.data_as(ctypes.c_void_p)
+
+    def reset(self):
+        return self.c.policy_reset(self.pointer("state"))
+
+    def run(self, image, felt):
+        self.memory["readings"][:] = np.concatenate([np.ravel(image), felt])
+        names = ("state", "work", "readings", "results")
+        return self.c.policy_run(*map(self.pointer, names))
+
+
+IMAGE, FELT = np.full((4, 5), 0.5, np.float32), np.zeros(2, np.float32)
+
+
+@needs_compiler
+def test_codes_say_what_is_wrong_and_change_nothing(bundle):
+    seal(bundle, stepping())
+    write_c(bundle, stepping())
+    policy = Library(bundle)
+    assert policy.run(IMAGE, FELT) == 2
+    assert policy.reset() == 0
+    assert policy.run(IMAGE, FELT) == 0
+    kept = {name: policy.memory[name].tobytes() for name in ("results", "state")}
+    for place in range(20):
+        for value in (np.nan, np.inf, -np.inf, -0.01, 10.1):
+            image = IMAGE.copy()
+            image.flat[place] = value
+            assert policy.run(image, FELT) == 3
+    for value in (np.nan, np.inf, -np.inf, 3.01, -3.01):
+        assert policy.run(IMAGE, np.array([0.0, value], np.float32)) == 3
+    assert policy.run(IMAGE, np.array([0.0, STEP + 0.01], np.float32)) == 4
+    assert policy.run(IMAGE, np.array([-STEP - 0.01, 0.0], np.float32)) == 4
+    assert kept == {name: policy.memory[name].tobytes() for name in kept}
+    assert policy.run(IMAGE, np.array([STEP, -STEP], np.float32)) == 0
+    assert policy.run(IMAGE, np.array([2 * STEP, -2 * STEP], np.float32)) == 0
+    assert policy.reset() == 0
+    assert policy.run(IMAGE, np.array([-3.0, 3.0], np.float32)) == 0
+    for place in range(4):
+        names = ["state", "work", "readings", "results"]
+        pointers = [None if at == place else policy.pointer(name) for at, name in enumerate(names)]
+        assert policy.c.policy_run(*pointers) == 1
+    assert policy.c.policy_reset(None) == 1
+    assert policy.c.policy_check(None, None) == 1
+
+
+@needs_compiler
+def test_a_result_out_of_its_limits_is_a_code(bundle):
+    (bundle / "policy.onnx").write_bytes(graph(largest=3.0))
+    seal(bundle, manifest())
+    write_c(bundle, manifest(), largest=3.0)
+    policy = Library(bundle)
+    policy.reset()
+    assert policy.run(IMAGE, FELT) == 5
+    assert not policy.memory["results"].any()
+    with pytest.raises(ArithmeticError, match="the policy failed: a result is not finite, or out of its"):
+        played(bundle, "c")
+
+
+def test_fields_have_names_of_c(bundle):
+    assert identifiers(["left", "int", "2nd", "a b", "a-b"]) == ["left", "_int", "_2nd", "a_b", "a_b_"]
+    header = c_files(graph(), open_bundle(bundle).manifest, "a */ b").header
+    assert "float left; /* rad, from -3 to 3 */" in header
+    assert header.count("*/") == header.count("/*")
+    assert hashlib.sha256(graph()).hexdigest() in header
+
+
+@needs_compiler
+def test_threads_run_one_policy_with_memory_of_their_own(with_c):
+    seen = observations()
+    wanted, wrong = played(with_c, "c")[1], []
+
+    def run():
+        policy = Library(with_c)
+        policy.reset()
+        for _ in range(300):
+            for row in range(ROWS):
+                code = policy.run(seen["image"][row], seen["felt"][row])
+                if code or policy.memory["results"][:2].tobytes() != wanted[row]["command"].tobytes():
+                    wrong.append(row)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def program(folder, bundle, *flags):
+    """examples/controller/check.c for a bundle."""
+    sources = [CONTROLLER / "check.c", CONTROLLER / "sha256.c", bundle / "policy.c"]
+    words = ["gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", *flags]
+    made = folder / "check"
+    subprocess.run([*words, f"-I{bundle}", f"-I{CONTROLLER}", *sources, "-o", made], check=True)
+    return made
+
+
+@pytest.fixture
+def rows(with_c):
+    path = with_c.parent / "rows.bin"
+    subprocess.run([sys.executable, CONTROLLER / "write_rows.py", with_c, path], check=True)
+    return path
+
+
+@needs_gcc
+@pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
+def test_every_level_of_the_compiler_computes_the_same_bits(with_c, rows, tmp_path, level):
+    policy, made = played(with_c, "c")
+    run = subprocess.run([program(tmp_path, with_c, level), rows], capture_output=True, text=True)
+    assert run.stdout == f"{ROWS} rows, outputs {outputs_digest(policy.manifest, made)}\n"
+
+
+@needs_gcc
+def test_sanitisers_find_nothing_also_in_spoilt_readings(with_c, rows, tmp_path):
+    sanitise = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    run = subprocess.run(
+        [program(tmp_path, with_c, *sanitise), rows, "spoil"], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith(f"{ROWS} rows")
+
+
+@needs_gcc
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
+def test_it_keeps_nothing_and_calls_only_memory_functions(with_c, tmp_path):
+    words = [
+        "gcc",
+        "-std=c99",
+        "-O2",
+        "-ffreestanding",
+        "-c",
+        with_c / "policy.c",
+        "-o",
+        tmp_path / "policy.o",
+    ]
+    subprocess.run(words, check=True)
+    told = subprocess.run(["nm", tmp_path / "policy.o"], capture_output=True, text=True, check=True).stdout
+    kinds = [line.split()[-2:] for line in told.splitlines()]
+    assert {name for kind, name in kinds if kind == "T"} == {"policy_reset", "policy_check", "policy_run"}
+    assert {name for kind, name in kinds if kind == "U"} <= {
+        "memcpy",
+        "memset",
+        "memmove",
+        "_GLOBAL_OFFSET_TABLE_",
+    }
+    assert not [name for kind, name in kinds if kind in "bBdDC"]
+
+
+@needs_gcc
+def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
+    sources = [CONTROLLER / "drive.c", with_c / "policy.c"]
+    words = ["gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O2", f"-I{with_c}"]
+    subprocess.run([*words, *sources, "-o", tmp_path / "drive"], check=True)
+    opened, started, robot = open_bundle(with_c), [], ToyRobot()
+
+    def start(port):
+        started.append(subprocess.Popen([tmp_path / "drive", LOOPBACK, str(port)], stdout=subprocess.PIPE))
+
+    with remote_policy(LOOPBACK, 0, opened.manifest, SOON, start) as link:
+        assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None
+    told, _ = started[0].communicate(timeout=SOON)
+    given = [command for command in robot.commands if command is not None]
+    assert told == f"{len(given)} observations answered\n".encode()
+    wanted = BundlePolicy.load(with_c, "c").act(robot.readings)
+    assert given
+    for command in given:
+        np.testing.assert_array_equal(command, wanted)
+
+
+@needs_compiler
+def test_a_policy_process_runs_c(with_c):
+    opened, robot = open_bundle(with_c), ToyRobot()
+    with policy_process(with_c, opened.manifest, policy_runtime="c") as link:
+        assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None
+    assert any(command is not None for command in robot.commands)

@@ -175,6 +175,10 @@ CASES = {
     "Relu": [([A],), ([WITH_NAN],)],
     "Reshape": [([A, np.array([0, 4, -1], INT)], (1,))],
     "Round": [([np.concatenate([5 * A, [np.arange(-12, 12) + 0.5]]).astype(np.float32)],)],
+    "ScatterND": [
+        ([reals(6, 3), np.array([[4], [0], [4]], INT), reals(3, 3)], (), 1, {"reduction": "add"}),
+        ([reals(6), np.array([[5], [-1]], INT), reals(2)], (1,), 1, {"reduction": "add"}),
+    ],
     "Sigmoid": [([5 * A],)],
     "Sign": [([A],)],
     "Sin": [([9 * A],)],

@@ -115,9 +115,32 @@ def gather(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> 
     return [out]
 
 
+def scatter_nd(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:
+    """ScatterND that adds: rows of the last operand to those rows of the first that the second one names."""
+    one, at, added = (program.row(tensor(program, value)) for value in inputs)
+    if attributes.get("reduction") != b"add" or at.shape[-1] != 1:
+        raise UnsupportedError("operation ScatterND that does not add, or not to whole rows, has no C source")
+    rows, width = one.shape[0], one.size // one.shape[0]
+    out = program.work(one.shape, one.kind)
+    name = out.buffer.name
+    code = (
+        f"for (size_t i = 0; i < {one.size}; i++)\n    {name}[i] = ({one.pointer})[i];\n"
+        f"for (size_t i = 0; i < {at.size}; i++) {{\n"
+        f"    int32_t at = ({at.pointer})[i];\n"
+        f"    size_t place = (size_t)(at < 0 ? at + {rows} : at);\n"
+        f"    if (place >= {rows}) {{\n        wrong = 1;\n        place = 0;\n    }}\n"
+        f"    for (size_t j = 0; j < {width}; j++)\n"
+        f"        {name}[place * {width} + j] += ({added.pointer})[i * {width} + j];\n"
+        "}\n"
+    )
+    program.add(code, [one, at, added], [out])
+    return [out]
+
+
 OPERATIONS: dict[str, Callable[..., list[Tensor]]] = {
     "ArgMax": partial(arg_extreme, ">"),
     "ArgMin": partial(arg_extreme, "<"),
     "Gather": gather,
+    "ScatterND": scatter_nd,
     "TopK": top_k,
 }

@@ -36,8 +36,11 @@ START = """\
 #elif defined(__GNUC__)
 #pragma GCC optimize("fp-contract=off", "no-trapping-math", "no-math-errno")
 #endif
-#if defined(__FAST_MATH__)
-#error "policy.c needs exact arithmetic: compile it without -ffast-math"
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
+#error "policy.c needs exact arithmetic: compile it without -ffast-math and the flags that it consists of"
+#endif
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "policy.c refuses numbers that are not finite: compile it without -ffinite-math-only"
 #endif
 #if FLT_EVAL_METHOD != 0
 #error "policy.c needs numbers of float precision: on 32-bit x86, compile it with -msse2 -mfpmath=sse"

@@ -134,7 +134,7 @@ def test_a_compiler_that_is_missing_or_fails_is_one_line(with_c, monkeypatch, ca
 @pytest.mark.parametrize("flag", ["-ffast-math", "-funsafe-math-optimizations", "-ffinite-math-only"])
 def test_flags_that_change_arithmetic_are_refused(with_c, monkeypatch, flag):
     monkeypatch.setenv("CC", f"gcc {flag}")
-    with pytest.raises(CompilerError, match="gcc fails: .*: compile it without -ff"):
+    with pytest.raises(CompilerError, match=r"gcc fails: .*: compile it without -ff"):
         BundlePolicy.load(with_c, "c")
 
 

@@ -46,6 +46,13 @@ START = """\
 #error "policy.c needs numbers of float precision: on 32-bit x86, compile it with -msse2 -mfpmath=sse"
 #endif
 """
+PRODUCTS = frozenset(("tile", *(f"columns_{size}" for size in products.WIDTHS)))
+VECTORS = """\
+/* From here on, gcc takes vectors at -O2, too: they change no result. Large products are slower with them. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#pragma GCC optimize("vect-cost-model=cheap")
+#endif
+"""
 IN_A_LINE = 8  # numbers of a constant
 
 
@@ -118,7 +125,7 @@ def _block(statement: Statement) -> str:
 
 
 def elementary(needs: frozenset[str]) -> list[str]:
-    """The functions `needs` of elementary.c, and those that they need, in its order."""
+    """The functions `needs`, and those that they need: products, then those of elementary.c in its order."""
     text = files(__package__).joinpath("elementary.c").read_text()
     _, *parts = PART.split(text)
     functions: dict[str, tuple[list[str], str]] = {
@@ -133,7 +140,9 @@ def elementary(needs: frozenset[str]) -> list[str]:
         if name not in wanted:
             wanted.add(name)
             waiting += functions[name][0]
-    return [body for name, (_, body) in functions.items() if name in wanted]
+    bodies = {name: body for name, (_, body) in functions.items() if name in wanted}
+    alone = [body for name, body in bodies.items() if name in PRODUCTS]
+    return [*alone, VECTORS, *(body for name, body in bodies.items() if name not in PRODUCTS)]
 
 
 def _definition(constant: Buffer) -> str:

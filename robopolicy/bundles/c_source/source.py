@@ -13,7 +13,7 @@ from robopolicy.bundles.c_source.arena import arrange, needed
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.lowering import Lowered, lower
 from robopolicy.bundles.c_source.program import Statement
-from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer, Tensor
+from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer
 
 OPERATIONS = {
     **layout.OPERATIONS,
@@ -70,11 +70,6 @@ class Source(NamedTuple):
     lowered: Lowered
     numbers: int
     indices: int
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        """The tensors that the caller passes, in the order of the function's arguments."""
-        return [*self.lowered.inputs.values(), *(before for _, before, _ in self.lowered.state.values())]
 
 
 def c_source(model: bytes) -> Source:

@@ -5,7 +5,7 @@
 
 Expected: on the stepping stones, the median latency of C is at most half of onnxruntime's, and the 99th
 percentile at most a third. The whole stack on MuJoCo, simulator and policy, plays the hybrid of 384 tokens at
-least 1.2 times as fast with C. The sweep is slower in C than in onnxruntime.
+least 1.2 times as fast with C.
 """
 
 import argparse

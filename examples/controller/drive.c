@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HELLO = 1, OBSERVATION = 2, COMMAND = 3, STOP = 4, VERSION = 1, LONGEST_REASON = 500, SILENCE = 5 };
+enum { HELLO = 1, OBSERVATION = 2, COMMAND = 3, STOP = 4, BEGIN = 5, VERSION = 1, LONGEST_REASON = 500, SILENCE = 5 };
 
 #define ADD_SIZE(name) +sizeof(((policy_readings *)0)->name)
 #define UNPACK(name)                                              \
@@ -120,7 +120,7 @@ static header receive_message(int robot)
     int right;
     receive_all(robot, &head, sizeof head);
     right = (head.kind == HELLO && head.length == 32) || (head.kind == OBSERVATION && head.length == READINGS_SIZE)
-            || (head.kind == STOP && head.length <= LONGEST_REASON);
+            || (head.kind == STOP && head.length <= LONGEST_REASON) || (head.kind == BEGIN && head.length == 0);
     if (memcmp(head.magic, "RPOL", 4) != 0 || head.version != VERSION || head.zero[0] || head.zero[1] || !right)
         fail("the robot sent something that is not an allowed message");
     receive_all(robot, payload, head.length);
@@ -156,6 +156,10 @@ int main(int count, char **words)
         int code;
         if (head.kind == STOP)
             break;
+        if (head.kind == BEGIN) {
+            policy_reset(&state);
+            continue;
+        }
         if (head.kind != OBSERVATION || head.sequence <= sequence)
             fail("the robot broke the order of messages");
         sequence = head.sequence;

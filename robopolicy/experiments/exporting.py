@@ -45,10 +45,10 @@ def export(
       say: called with a line about each part that is left out: a stored evaluation of another checkpoint, C
         files of a graph that has no C source, and their hash for want of a compiler.
 
-    The folder holds the policy as ONNX and StableHLO, a manifest, the observations with their commands, and a
-    page to read. Returns the manifest. Raises FileExistsError if `out` exists, ValueError or
+    The folder holds the policy as ONNX, StableHLO and C, a manifest, the observations with their commands,
+    and a page to read. Returns the manifest. Raises FileExistsError if `out` exists, ValueError or
     FileNotFoundError for other bad input, RuntimeError if the recording fails, and ArithmeticError if ONNX
-    and JAX differ.
+    or C differs from JAX.
     """
     out = new_folder("out", out)
     if out.exists():

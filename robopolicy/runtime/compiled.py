@@ -32,6 +32,7 @@ const uint64_t robopolicy_sizes[] = {{
     sizeof(policy_readings), sizeof(policy_results), sizeof(policy_state), sizeof(policy_work),
 }};
 """
+FUNCTIONS = ("policy_reset", "policy_run")  # that this side calls
 DIGEST = re.compile(r'#define POLICY_GRAPH_SHA256 "([0-9a-f]{64})"')
 
 
@@ -59,6 +60,9 @@ class CompiledPolicy:
         self.output_shapes, self.output_dtypes = _described(manifest.outputs)
         self.starts = manifest.state
         self._library = library({**sources, "sizes.c": SIZES})
+        for name in FUNCTIONS:
+            if not hasattr(self._library, name):
+                raise BundleError(f"{where}: it has no function {name}")
         sizes = (ctypes.c_uint64 * 4).in_dll(self._library, "robopolicy_sizes")
         self._readings, readings_size = _struct(manifest.inputs.values())
         self._results, results_size = _struct(manifest.outputs.values())

@@ -46,12 +46,18 @@ class Footprint(NamedTuple):
 def find_compiler() -> list[str] | None:
     """The command of a C compiler: that of $CC, cc, gcc or clang; None without one.
 
-    Raises CompilerError if $CC names a command that does not exist.
+    Raises CompilerError if $CC names a command that does not exist, or has a quotation mark without its pair.
     """
-    chosen = shlex.split(os.environ.get("CC", ""))
+    given = os.environ.get("CC", "")
+    try:
+        chosen = shlex.split(given)
+    except ValueError as error:
+        raise CompilerError(
+            f"CC is {given!r}: it must be a command, with quotation marks in pairs"
+        ) from error
     if chosen:
         if shutil.which(chosen[0]) is None:
-            raise CompilerError(f"CC is {os.environ['CC']!r}: there is no such command")
+            raise CompilerError(f"CC is {given!r}: there is no such command")
         return chosen
     return next(([name] for name in COMPILERS if shutil.which(name)), None)
 
@@ -115,6 +121,8 @@ def run(
         lines = done.stderr.splitlines()
         reason = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
         raise CompilerError(f"{command[0]} fails: {one_line(reason.replace(f'{folder}/', ''))}")
+    if not out.is_file():
+        raise CompilerError(f"{command[0]} is no C compiler: it ends without an error, and writes nothing")
 
 
 def footprint(sources: Mapping[str, str]) -> Footprint:

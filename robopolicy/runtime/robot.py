@@ -126,8 +126,8 @@ class Driver:
             self._sequence += 1
             observation = pack(self._manifest.inputs, robot.observe())
             message = encode(Kind.OBSERVATION, self._sequence, time.monotonic_ns(), observation)
-            self._link.send(message, self._manifest.deadline)
             sent = time.monotonic()
+            self._link.send(message, self._manifest.deadline)
             answer = self._answer(now + self._manifest.deadline)
             if answer is None:
                 record.missed += 1

@@ -1,6 +1,8 @@
 """The elementary functions of C policies against float64, dense over their ranges and at special numbers."""
 
 import ctypes
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -121,3 +123,24 @@ def test_the_rest_of_a_division_is_exact(functions):
     ).astype(np.float32)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(functions("rest_of", x, x.shape[1]), np.fmod(x[0], x[1]))
+
+
+def has_gcc_12():
+    if shutil.which("gcc") is None:
+        return False
+    told = subprocess.run(["gcc", "-dumpversion"], capture_output=True, text=True).stdout
+    return int(told.split(".")[0]) >= 12
+
+
+@pytest.mark.skipif(not has_gcc_12(), reason="gcc 12 is not installed")
+@pytest.mark.parametrize("name", ["exps", "sines", "logs", "tanhs"])
+def test_gcc_computes_rows_by_vectors(tmp_path, name):
+    more = ", 0" if name == "sines" else ""
+    text = START + "\n".join(elementary(frozenset(["sine" if name == "sines" else name])))
+    text += f"void call(float *y, const float *x, size_t n) {{ {name}(y, x, n{more}); }}\n"
+    (tmp_path / "rows.c").write_text(text)
+    words = ["gcc", "-std=c99", "-O2", "-mavx2", "-S", "-fopt-info-vec-optimized", "rows.c"]
+    if "x86" not in subprocess.run(["gcc", "-dumpmachine"], capture_output=True, text=True).stdout:
+        words.remove("-mavx2")
+    told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
+    assert "loop vectorized" in told

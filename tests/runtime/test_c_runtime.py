@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
 from test_driving import SOON, ToyRobot
+from test_remembering import Walker
 from toy_bundle import ROWS, graph, manifest, observations, seal
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
@@ -110,7 +111,13 @@ def test_c_files_of_another_graph_are_refused(with_c):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [("no-such-cc", "CC is 'no-such-cc'"), ("false", "false fails")]
+    ("command", "words"),
+    [
+        ("no-such-cc", "CC is 'no-such-cc'"),
+        ("false", "false fails"),
+        ("true", "true is no C compiler: it ends without an error, and writes nothing"),
+        ("'gcc", 'CC is "\'gcc": it must be a command, with quotation marks in pairs'),
+    ],
 )
 def test_a_compiler_that_is_missing_or_fails_is_one_line(with_c, monkeypatch, capsys, command, words):
     monkeypatch.setenv("CC", command)
@@ -121,6 +128,22 @@ def test_a_compiler_that_is_missing_or_fails_is_one_line(with_c, monkeypatch, ca
     monkeypatch.delenv("CC")
     with pytest.raises(CompilerError, match="there is no C compiler: install one of cc, gcc, clang"):
         library({"policy.c": ""})
+
+
+@needs_gcc
+@pytest.mark.parametrize("flag", ["-ffast-math", "-funsafe-math-optimizations", "-ffinite-math-only"])
+def test_flags_that_change_arithmetic_are_refused(with_c, monkeypatch, flag):
+    monkeypatch.setenv("CC", f"gcc {flag}")
+    with pytest.raises(CompilerError, match=r"gcc fails: .*: compile it without -ff"):
+        BundlePolicy.load(with_c, "c")
+
+
+@needs_compiler
+def test_a_c_file_without_its_functions_is_refused(with_c):
+    (with_c / "policy.c").write_text("typedef int nothing;\n")
+    seal(with_c, manifest())
+    with pytest.raises(BundleError, match=r"policy\.c: it has no function policy_reset"):
+        BundlePolicy.load(with_c, "c")
 
 
 class Library:
@@ -202,6 +225,20 @@ def test_fields_have_names_of_c(bundle):
     assert "float left; /* rad, from -3 to 3 */" in header
     assert header.count("*/") == header.count("/*")
     assert hashlib.sha256(graph()).hexdigest() in header
+    seal(bundle, stepping())
+    header = c_files(graph(), open_bundle(bundle).manifest, "toy").header
+    assert "float left; /* rad, from -3 to 3, at most 1.5 in a step */" in header
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_the_header_serves_a_program_of_cpp(with_c, tmp_path):
+    flags = ["-O0", f"-I{with_c}", "-c", "-o"]
+    subprocess.run(["gcc", with_c / "policy.c", *flags, tmp_path / "policy.o"], check=True)
+    main_of = '#include "policy.h"\nint main() { return policy_reset(nullptr) != POLICY_NULL; }\n'
+    (tmp_path / "main.cc").write_text(main_of)
+    subprocess.run(["g++", tmp_path / "main.cc", *flags, tmp_path / "main.o"], check=True)
+    subprocess.run(["g++", *tmp_path.glob("*.o"), "-o", tmp_path / "main"], check=True)
+    subprocess.run([tmp_path / "main"], check=True)
 
 
 @needs_compiler
@@ -286,16 +323,35 @@ def test_it_keeps_nothing_and_calls_only_memory_functions(with_c, tmp_path):
     assert not [name for kind, name in kinds if kind in "bBdDC"]
 
 
-@needs_gcc
-def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
-    sources = [CONTROLLER / "drive.c", with_c / "policy.c"]
-    words = ["gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O2", f"-I{with_c}"]
-    subprocess.run([*words, *sources, "-o", tmp_path / "drive"], check=True)
-    opened, started, robot = open_bundle(with_c), [], ToyRobot()
+def starting_drive(folder, bundle, started):
+    """Compile examples/controller/drive.c for a bundle. Returns what starts it, and adds it to `started`."""
+    words = ["gcc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O2", f"-I{bundle}"]
+    made = folder / "drive"
+    subprocess.run([*words, CONTROLLER / "drive.c", bundle / "policy.c", "-o", made], check=True)
 
     def start(port):
-        started.append(subprocess.Popen([tmp_path / "drive", LOOPBACK, str(port)], stdout=subprocess.PIPE))
+        started.append(subprocess.Popen([made, LOOPBACK, str(port)], stdout=subprocess.PIPE))
 
+    return start
+
+
+@needs_gcc
+def test_a_program_of_c_begins_an_episode_with_each_drive(bundle, tmp_path):
+    seal(bundle, stepping())
+    write_c(bundle, stepping())
+    opened, started = open_bundle(bundle), []
+    start = starting_drive(tmp_path, bundle, started)
+    with remote_policy(LOOPBACK, 0, opened.manifest, SOON, start) as link:
+        driver = Driver(link, opened.manifest, misses=1000)
+        for _ in range(2):  # the second begins 2 rad from where the first ends
+            assert driver.run(Walker([(0.0, 0.0), (1.0, 0.0), (2.0, 0.0)]), 5.0) is None
+    assert started[0].communicate(timeout=SOON)[0].endswith(b" observations answered\n")
+
+
+@needs_gcc
+def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
+    opened, started, robot = open_bundle(with_c), [], ToyRobot()
+    start = starting_drive(tmp_path, with_c, started)
     with remote_policy(LOOPBACK, 0, opened.manifest, SOON, start) as link:
         assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None
     told, _ = started[0].communicate(timeout=SOON)

@@ -17,7 +17,7 @@ from toy_bundle import make_bundle, observations
 
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
-from robopolicy.runtime.link import accept, connect, listen
+from robopolicy.runtime.link import Link, accept, connect, listen
 from robopolicy.runtime.manifest import parse
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.protocol import HEADER, Decoder, Kind, ProtocolError, encode, pack, stop
@@ -94,6 +94,18 @@ def answers(sock, count=10**9, command=(0.1, -0.2), sequence=lambda n: n, also=l
         if any(message.kind is Kind.STOP for message in messages):
             return
         waiting = [message.sequence for message in messages]
+
+
+def test_a_round_trip_begins_before_its_observation_is_sent(bundle, monkeypatch):
+    send = Link.send
+
+    def slow(link, content, *patience):  # as when the policy gets the processor before the call returns
+        send(link, content, *patience)
+        time.sleep(0.003)
+
+    monkeypatch.setattr(Link, "send", slow)
+    _, record, _ = drive(bundle, answers, misses=1000)
+    assert min(record.round_trips) >= 0.003
 
 
 def test_a_policy_drives_a_robot_to_its_end(bundle):

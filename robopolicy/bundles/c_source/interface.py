@@ -31,6 +31,10 @@ HEADER = """\
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
 #define POLICY_GRAPH_SHA256 "{digest}"
 #define POLICY_PERIOD_SECONDS {period!r}
 #define POLICY_DEADLINE_SECONDS {deadline!r} /* from the readings on; a later command is useless */
@@ -77,6 +81,10 @@ int policy_check(const policy_state *state, const policy_readings *readings);
 /* Check readings, compute and check results. Unless it returns POLICY_OK, results and state do not change. */
 int policy_run(policy_state *state, policy_work *work, const policy_readings *readings,
                policy_results *results);
+
+#ifdef __cplusplus
+}}
+#endif
 
 #endif
 """
@@ -190,9 +198,12 @@ def _field(value: Value) -> str:
     """A member of a struct: a struct with named numbers, or an array."""
     if value.entries:
         lines = []
-        limits = zip(value.low, value.high, strict=True)
-        for name, unit, (low, high) in zip(identifiers(value.entries), value.units, limits, strict=True):
+        limits = zip(value.low, value.high, value.steps, strict=True)
+        for name, unit, (low, high, step) in zip(
+            identifiers(value.entries), value.units, limits, strict=True
+        ):
             words = f"{'' if unit == '1' else f'{_comment(unit)}, '}from {low:g} to {high:g}"
+            words += f", at most {step:g} in a step" if np.isfinite(step) else ""
             lines.append(f"        float {name}; /* {words} */\n")
         return f"    struct {{\n{''.join(lines)}    }} {value.name};\n"
     kind = BYTE if value.dtype == "uint8" else FLOAT

@@ -13,7 +13,7 @@ from robopolicy.bundles.c_source.arena import arrange, needed
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.lowering import Lowered, lower
 from robopolicy.bundles.c_source.program import Statement
-from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer, Tensor
+from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer
 
 OPERATIONS = {
     **layout.OPERATIONS,
@@ -36,11 +36,21 @@ START = """\
 #elif defined(__GNUC__)
 #pragma GCC optimize("fp-contract=off", "no-trapping-math", "no-math-errno")
 #endif
-#if defined(__FAST_MATH__)
-#error "policy.c needs exact arithmetic: compile it without -ffast-math"
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
+#error "policy.c needs exact arithmetic: compile it without -ffast-math and the flags that it consists of"
+#endif
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "policy.c refuses numbers that are not finite: compile it without -ffinite-math-only"
 #endif
 #if FLT_EVAL_METHOD != 0
 #error "policy.c needs numbers of float precision: on 32-bit x86, compile it with -msse2 -mfpmath=sse"
+#endif
+"""
+PRODUCTS = frozenset(("tile", *(f"columns_{size}" for size in products.WIDTHS)))
+VECTORS = """\
+/* From here on, gcc takes vectors at -O2, too: they change no result. Large products are slower with them. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#pragma GCC optimize("vect-cost-model=cheap")
 #endif
 """
 IN_A_LINE = 8  # numbers of a constant
@@ -60,11 +70,6 @@ class Source(NamedTuple):
     lowered: Lowered
     numbers: int
     indices: int
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        """The tensors that the caller passes, in the order of the function's arguments."""
-        return [*self.lowered.inputs.values(), *(before for _, before, _ in self.lowered.state.values())]
 
 
 def c_source(model: bytes) -> Source:
@@ -115,7 +120,7 @@ def _block(statement: Statement) -> str:
 
 
 def elementary(needs: frozenset[str]) -> list[str]:
-    """The functions `needs` of elementary.c, and those that they need, in its order."""
+    """The functions `needs`, and those that they need: products, then those of elementary.c in its order."""
     text = files(__package__).joinpath("elementary.c").read_text()
     _, *parts = PART.split(text)
     functions: dict[str, tuple[list[str], str]] = {
@@ -130,7 +135,9 @@ def elementary(needs: frozenset[str]) -> list[str]:
         if name not in wanted:
             wanted.add(name)
             waiting += functions[name][0]
-    return [body for name, (_, body) in functions.items() if name in wanted]
+    bodies = {name: body for name, (_, body) in functions.items() if name in wanted}
+    alone = [body for name, body in bodies.items() if name in PRODUCTS]
+    return [*alone, VECTORS, *(body for name, body in bodies.items() if name not in PRODUCTS)]
 
 
 def _definition(constant: Buffer) -> str:

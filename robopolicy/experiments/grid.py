@@ -42,6 +42,7 @@ FILE = "grid.json"
 TEST = "test"
 ALIKE = (*PARTS, "evaluator", TEST)  # parts of grid.json
 VARIANT = "variant"  # setting of policies with attention, which controls do not have
+ATTENDS = "softmax"  # what all trainings of a grid share is that of a policy with attention
 FAILURES = (ValueError, OSError, RuntimeError, ArithmeticError, MemoryError)  # of a run, not of the program
 
 
@@ -162,7 +163,8 @@ def train_grid(
     if config.seed != ESConfig.seed:
         raise ValueError(f"seed is {config.seed}: a grid takes seeds")
     cells = _cells(folder, env, grid, config, presets, evaluator, settings)
-    stored = _stored(next((c for c in cells if _attends(c)), cells[0]).search, grid)
+    shared = _policy(env, ATTENDS, grid.seeds[0], settings)
+    stored = _stored(checked_search(shared, env, config, presets, evaluator), grid)
     tests = _tests(stored)
     for test in tests:
         with opened(test, None):
@@ -287,10 +289,6 @@ def _policy(env: str | Environment, attention: str, seed: int, settings: Mapping
     spec, encoder = from_label(attention)
     own = {name: value for name, value in settings.items() if spec not in CONTROLS or name != VARIANT}
     return new_policy(env, spec, seed=seed, **{**own, **encoder})
-
-
-def _attends(cell: Cell) -> bool:
-    return from_label(cell.attention)[0] not in CONTROLS
 
 
 def _stored(search: Search, grid: GridConfig) -> dict[str, Any]:

@@ -130,8 +130,8 @@ def test_mechanisms_and_seeds_may_be_added(trainer, capsys):
 
 @pytest.mark.slow
 def test_controls_of_a_variant_have_none(trainer, refused):
-    for some in (("all",), ("all, relu", "all, cnn", "none")):
-        assert run("--variant", "query", "--attention", *some, "softmax", "--seeds", "0") == 0
+    for some in (("all", "softmax"), ("all, relu", "all, cnn", "none")):
+        assert run("--variant", "query", "--attention", *some, "--seeds", "0") == 0
     configs = Path("runs/table").glob("*/config.json")
     variants = {path.parent.name: json.loads(path.read_text())["policy"]["variant"] for path in configs}
     assert variants.pop("softmax-seed-0") == "query"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.naming import one_of
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.compiled import CGraph
-from robopolicy.runtime.compiler import compiler, library
+from robopolicy.runtime.compiler import CompilerError, compiler, library
 from robopolicy.runtime.policy import ONNX, RUNTIMES, C
 from robopolicy.settings import check_types
 from robopolicy.training.batch_pool import BatchPool
@@ -62,7 +62,8 @@ class EvaluatorConfig:
         an accelerator, 12 on a CPU.
       device: platform of `device`: cpu, gpu or tpu. Default: the one that JAX prefers.
       policy_runtime: what runs the policy in the processes of `local` and `ray` with another engine than jax:
-        onnx, or c, which needs a C compiler. The two round differently.
+        onnx, or c, which needs a C compiler on every machine. The two round differently. Default: c where
+        this machine's compiler compiles the policy, else onnx, and onnx on a cluster at an `address`.
 
     Raises ValueError for a value of the wrong type.
     """
@@ -73,7 +74,7 @@ class EvaluatorConfig:
     address: str | None = None
     places: int | None = None
     device: str | None = None
-    policy_runtime: str = ONNX
+    policy_runtime: str | None = None
 
     def __post_init__(self) -> None:
         check_types("EvaluatorConfig:", vars(self), EvaluatorConfig)
@@ -81,11 +82,7 @@ class EvaluatorConfig:
     def check(self) -> None:
         """Raise ValueError for values that cannot work, and for a cluster that does not answer."""
         one_of("evaluator", self.evaluator, EVALUATORS)
-        one_of("policy_runtime", self.policy_runtime, RUNTIMES)
-        if self.policy_runtime == C:
-            if self.evaluator not in IN_PROCESSES:
-                raise ValueError(f"policy_runtime is 'c': evaluator {self.evaluator} runs policies with JAX")
-            compiler()
+        self._check_runtime()
         if self.places is not None and self.places < 1:
             raise ValueError(f"places is {self.places}: it must be 1 or more")
         if self.evaluator == "vector":
@@ -110,13 +107,53 @@ class EvaluatorConfig:
         elif self.address is not None:
             raise ValueError(f"address is {self.address!r}: only the evaluator ray takes one")
 
+    def _check_runtime(self) -> None:
+        if self.policy_runtime is not None:
+            one_of("policy_runtime", self.policy_runtime, RUNTIMES)
+        if self.policy_runtime == C:
+            if self.evaluator not in IN_PROCESSES:
+                raise ValueError(f"policy_runtime is 'c': evaluator {self.evaluator} runs policies with JAX")
+            try:
+                compiler()
+            except CompilerError as error:
+                raise ValueError(f"policy_runtime is 'c': {error}") from error
+
     def that_rounds_alike(self, variants: Sequence[Environment]) -> dict[str, Any]:
-        """The settings with which a resumed run has the same bits: a cluster plays as a pool does."""
+        """The settings with which a continued run has the same bits: a cluster plays as a pool does."""
         kind = "local" if self.evaluator == "ray" else self.evaluator
         settings = {"evaluator": kind, "places": self.places}
-        if self.evaluator in IN_PROCESSES and not self._is_batched(variants):
+        if self._runs_graphs(variants):
             settings["policy_runtime"] = self.policy_runtime
         return settings
+
+    def continuing(self, config: Mapping[str, Any]) -> EvaluatorConfig:
+        """The evaluator with the `policy_runtime` of a run or grid, by its settings, unless it has one.
+
+        Raises ValueError, in one line, for c without a compiler.
+        """
+        if self.policy_runtime is not None:
+            return self
+        runtime = config.get("evaluator", {}).get("policy_runtime", ONNX)  # which older ones do not name
+        continued = replace(self, policy_runtime=runtime)
+        continued._check_runtime()
+        return continued
+
+    def settled(self, variants: Sequence[Environment], policy: Policy) -> tuple[EvaluatorConfig, str]:
+        """The evaluator with a `policy_runtime` if its processes need one, and in words why it is not c.
+
+        It compiles the policy. A run settles this once, before its processes start, and records it.
+        """
+        if self.policy_runtime is not None or not self._runs_graphs(variants):
+            return self, ""
+        runtime, why = ONNX, "machines of a cluster may lack a C compiler"
+        if self.evaluator != "ray" or self.address is None:
+            try:
+                compiler()
+                library(c_graph(worker_graph(policy.config, policy.features)).sources)
+                runtime, why = C, ""
+            except (CompilerError, UnsupportedError) as error:
+                why = str(error)
+        return replace(self, policy_runtime=runtime), why
 
     def engine_for(self, task: str) -> str | None:
         """The engine of a training whose engine is not told; None for the task's default."""
@@ -124,7 +161,10 @@ class EvaluatorConfig:
         return DEVICE_ENGINE if is_fast else None
 
     def make(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
-        """The evaluator for a policy, with at most one worker for each of `episodes` episodes at a time."""
+        """The evaluator for a policy, with at most one worker for each of `episodes` episodes at a time.
+
+        Without a `policy_runtime`, onnxruntime runs the policy.
+        """
         if self.evaluator == "vector":
             return self._lock_step(environments, policy, episodes)
         graph = worker_graph(policy.config, policy.features)
@@ -164,11 +204,9 @@ class EvaluatorConfig:
     def check_search(self, variants: Sequence[Environment], search: ESConfig) -> None:
         """Raise ValueError, in one line, for a search on `variants` that the evaluator cannot play."""
         is_on_cpu = self._is_batched(variants)
-        if is_on_cpu and self.policy_runtime != ONNX:
-            raise ValueError(
-                f"policy_runtime is {self.policy_runtime!r}: with the engine jax, JAX runs the policy"
-            )
         if is_on_cpu:
+            if self.policy_runtime == C:
+                raise ValueError("policy_runtime is 'c': with the engine jax, JAX runs the policy")
             for variant in variants:
                 batch_of(variant)()  # raises ValueError for a preset that the program does not have
         if self.evaluator == DEVICE:
@@ -182,6 +220,10 @@ class EvaluatorConfig:
                 batch_of(variant)()
         if is_on_cpu and self.places is not None and self.places > MOST_ON_CPU:
             raise ValueError(f"places is {self.places}: on a CPU it must be from 1 to {MOST_ON_CPU}")
+
+    def _runs_graphs(self, variants: Sequence[Environment]) -> bool:
+        """Whether processes play one environment each, without JAX."""
+        return self.evaluator in IN_PROCESSES and not self._is_batched(variants)
 
     def _is_batched(self, variants: Sequence[Environment]) -> bool:
         """Whether processes of this machine play the environments of a chunk at once."""

@@ -159,6 +159,8 @@ def train_grid(
     folder = new_folder("folder", folder)
     grid.check_not_empty()
     evaluator = checked_evaluator(evaluator, None, wandb)
+    if (folder / FILE).is_file():
+        evaluator = evaluator.continuing(_read(folder))
     config = config or ESConfig()
     if config.seed != ESConfig.seed:
         raise ValueError(f"seed is {config.seed}: a grid takes seeds")

@@ -161,16 +161,22 @@ def train_es(
     FileNotFoundError or CheckpointError, in one line, before it makes a folder.
     """
     start = Start.checked(out, resume, resume_from, wandb, hooks)
-    search = checked_search(policy, env, config, presets, checked_evaluator(evaluator, workers, wandb))
+    evaluator = checked_evaluator(evaluator, workers, wandb)
+    if resume:
+        evaluator = evaluator.continuing(start.folder.config())
+    search = checked_search(policy, env, config, presets, evaluator)
     config, settings = search.config, search.settings
     if resume:
         _check_runtime(start.folder.config(), settings)
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
-    with closing(search.evaluator.for_search(search.variants, policy, config)) as playing:
+    evaluator, why = evaluator.settled(search.variants, policy)
+    if why:
+        hooks.on_begin(f"onnxruntime runs the policy in the rollout workers: {why}")
+    with closing(evaluator.for_search(search.variants, policy, config)) as playing:
         if not resume:
-            folder.create(settings)
+            folder.create(settings | {"evaluator": evaluator.that_rounds_alike(search.variants)})
         record = train(
             config,
             run=folder,

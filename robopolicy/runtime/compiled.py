@@ -23,7 +23,8 @@ CODES = {
     2: "its state was never reset",
     3: "a reading is not finite, or out of its limits",
     4: "a reading jumped",
-    5: "a result is not finite, or out of its limits",
+    5: "a result is not finite or out of its limits, or the next state is not finite",
+    6: "its state holds a number that is not finite",
 }
 # Sizes, as the compiler sees them, so that this side and the library agree on the layout of memory.
 SIZES = f"""\

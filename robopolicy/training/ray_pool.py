@@ -87,7 +87,7 @@ class _Actors:
 
     def _start_actor(self, place: int) -> None:
         self._actors[place] = self._actor_class.remote(*self._arguments)
-        self._starting[self._actors[place].__ray_ready__.remote()] = place
+        self._starting[self._actors[place].prepare.remote()] = place
 
     def free(self) -> list[int]:
         busy = {place for place, _ in self._playing.values()} | set(self._starting.values())
@@ -122,6 +122,8 @@ class _Actors:
         try:
             self._ray.get(reference)
             self._failed_starts = 0
+        except self._ray.exceptions.RayTaskError as error:
+            raise EpisodeError(f"a worker cannot start on the cluster: {error_line(error.cause)}") from error
         except self._ray.exceptions.RayActorError as error:
             self._failed_starts += 1
             if self._failed_starts >= TRIES * len(self):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.runtime.compiled import CGraph, CompiledGraph
+from robopolicy.runtime.compiler import library
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.rollout import Episode, run_episode
 
@@ -48,6 +49,11 @@ class Player:
         self._environments, self._model, self._watched = environments, model, watched
         self._made: dict[int, gymnasium.Env[Any, Any]] = {}
         self._policy: OnnxPolicy | CompiledGraph | None = None
+
+    def prepare(self) -> None:
+        """Compile a policy in C on this machine. Raises CompilerError."""
+        if isinstance(self._model, CGraph):
+            library(self._model.sources)
 
     def play(self, task: Task) -> Episode:
         """The episode of `task`; raises what the environment raises."""

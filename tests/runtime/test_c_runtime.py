@@ -10,10 +10,11 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
 from test_driving import SOON, ToyRobot
-from test_remembering import Walker
+from test_remembering import Walker, bundle_of, remembering
 from toy_bundle import ROWS, graph, manifest, observations, seal
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
@@ -42,9 +43,9 @@ def stepping():
     return described
 
 
-def write_c(folder, described, **changes):
-    """Put the C files of the toy into its bundle."""
-    made = c_files(graph(**changes), open_bundle(folder).manifest, "toy")
+def write_c(folder, described, model=None):
+    """Put the C files of the toy, or of another graph, into its bundle."""
+    made = c_files(model or graph(), open_bundle(folder).manifest, "toy")
     (folder / "policy.c").write_text(made.source)
     (folder / "policy.h").write_text(made.header)
     seal(folder, described)
@@ -210,13 +211,54 @@ def test_codes_say_what_is_wrong_and_change_nothing(bundle):
 def test_a_result_out_of_its_limits_is_a_code(bundle):
     (bundle / "policy.onnx").write_bytes(graph(largest=3.0))
     seal(bundle, manifest())
-    write_c(bundle, manifest(), largest=3.0)
+    write_c(bundle, manifest(), graph(largest=3.0))
     policy = Library(bundle)
     policy.reset()
     assert policy.run(IMAGE, FELT) == 5
     assert not policy.memory["results"].any()
-    with pytest.raises(ArithmeticError, match="the policy failed: a result is not finite, or out of its"):
+    with pytest.raises(ArithmeticError, match="the policy failed: a result is not finite or out of its"):
         played(bundle, "c")
+
+
+NOT_FINITE = (np.nan, np.inf, -np.inf)
+
+
+@needs_compiler
+@pytest.mark.parametrize("number", NOT_FINITE)
+def test_a_state_that_is_not_finite_is_a_code(tmp_path, number):
+    bundle = bundle_of(tmp_path, remembering())
+    write_c(bundle, open_bundle(bundle).manifest.data, remembering())
+    policy = Library(bundle)
+    policy.reset()
+    for place in (1, 2):  # after the word that tells whether the state was reset
+        assert policy.run(IMAGE, FELT) == 0
+        kept = policy.memory["state"].copy()
+        policy.memory["state"][place] = number
+        spoilt = {name: policy.memory[name].tobytes() for name in ("results", "state")}
+        assert policy.c.policy_check(policy.pointer("state"), policy.pointer("readings")) == 6
+        assert policy.run(IMAGE, FELT) == 6
+        assert spoilt == {name: policy.memory[name].tobytes() for name in spoilt}
+        policy.memory["state"][:] = kept
+    assert policy.run(IMAGE, FELT) == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [("onnx", "state_total would hold a number that is not finite"), ("c", "the next state is not finite")],
+)
+@pytest.mark.parametrize("number", NOT_FINITE)
+def test_a_next_state_that_is_not_finite_is_refused_though_no_result_shows_it(
+    tmp_path, runtime, words, number
+):
+    model = onnx.load_from_string(remembering(times=number))
+    model.graph.node[-1].input[0] = "felt"  # as scores, in place of the state
+    bundle = bundle_of(tmp_path, model.SerializeToString())
+    write_c(bundle, open_bundle(bundle).manifest.data, model.SerializeToString())
+    policy = BundlePolicy.load(bundle, runtime)
+    for _ in range(2):
+        with pytest.raises(ArithmeticError, match=words):
+            policy.run({"image": IMAGE, "felt": np.ones(2, np.float32)})
 
 
 def test_fields_have_names_of_c(bundle):

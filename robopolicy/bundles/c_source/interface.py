@@ -51,7 +51,8 @@ enum {{
     POLICY_NOT_RESET = 2, /* the state was never given to policy_reset */
     POLICY_BAD_READING = 3, /* a reading is not finite, or out of its limits */
     POLICY_JUMP = 4, /* a reading is farther from that of the step before than a step may go */
-    POLICY_BAD_RESULT = 5 /* a result is not finite, or out of its limits: no command, and the state stays */
+    POLICY_BAD_RESULT = 5, /* a result is not finite or out of its limits, or the next state is not finite */
+    POLICY_BAD_STATE = 6 /* a number of the state is not finite: other code has changed it */
 }};
 
 typedef struct {{
@@ -75,7 +76,7 @@ typedef struct {{
 /* Begin an episode. */
 int policy_reset(policy_state *state);
 
-/* Check readings alone, and against those of the step before. */
+/* Check the state, and readings alone and against those of the step before. */
 int policy_check(const policy_state *state, const policy_readings *readings);
 
 /* Check readings, compute and check results. Unless it returns POLICY_OK, results and state do not change. */
@@ -263,6 +264,10 @@ def _functions(source: Source, manifest: Manifest, steps: dict[str, Value]) -> s
         f"        state->{name}[i] = {literal(start, FLOAT)};\n"
         for name, (start, _, _) in state.items()
     )
+    states = "".join(
+        f"    if (!are_finite(state->{name}, {size}))\n        return POLICY_BAD_STATE;\n"
+        for name, size in sizes.items()
+    )
     jumps = "".join(
         f"    if (state->stepped && !are_near({_pointer(one, 'readings')}, state->last_{name}, steps_{name}, "
         f"{len(one.entries)}))\n        return POLICY_JUMP;\n"
@@ -315,7 +320,7 @@ int policy_check(const policy_state *state, const policy_readings *readings)
         return POLICY_NULL;
     if (state->begun != BEGUN)
         return POLICY_NOT_RESET;
-{checks}{jumps}    return POLICY_OK;
+{states}{checks}{jumps}    return POLICY_OK;
 }}
 
 int policy_run(policy_state *state, policy_work *work, const policy_readings *readings,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import check_imported
+from robopolicy.envs.registry import check_imported, task_class
 from robopolicy.experiments.comparison import Row, policies, rows_of
 from robopolicy.experiments.default_policies import LAST_SEED, canonical_label, new_policy
 from robopolicy.experiments.environments import Environment, opened
@@ -334,6 +334,9 @@ def _read(folder: Path) -> dict[str, Any]:
             from_json(part, kind, absent | stored[part])
         except ValueError as error:
             raise ValueError(f"{where} {error}") from error
+    known = task_class(stored["task"]).presets
+    for preset in stored["environment"]["presets"] if known else ():
+        one_of(f"{where} presets", preset, known)
     return stored
 
 

@@ -173,8 +173,8 @@ class EvaluatorConfig:
                 batch_of(variant)()  # raises ValueError for a preset that the program does not have
         elif self.places is not None and self.evaluator in IN_PROCESSES:
             raise ValueError(
-                f"places is {self.places}: the processes of {self.evaluator} play one episode at a time unless "
-                "the evaluator is local and the engine jax, so leave it out"
+                f"places is {self.places}: the processes of {self.evaluator} play one episode at a time "
+                "unless it is local and the engine jax; leave it out"
             )
         if self.evaluator == DEVICE:
             if search.strategy not in COMPILED:

@@ -72,8 +72,8 @@ def probability_of_improvement(better: Array, worse: Array) -> float:
 def holm(values: Sequence[float]) -> list[float]:
     """p-values of several tests, corrected so that all tests together have the level of one.
 
-    The smallest of n is multiplied by n, the next by n - 1, and so on; none is below the one before it. Source:
-    Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
+    The smallest of n is multiplied by n, the next by n - 1, and so on; none is below the one before it.
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
     """
     order = np.argsort(values, kind="stable")
     factors = np.arange(len(values), 0, -1)
@@ -133,7 +133,7 @@ def _difference(mine: Array, theirs: Array) -> float:
 
 
 def permutation_p(mine: Array, theirs: Array, resamples: int = RESAMPLES) -> float:
-    """The p of the test of `verdict`: twice the share of the deals of all trainings that differ as much to the same side.
+    """The p of `verdict`: twice the share of the deals of all trainings that differ as much to the same side.
 
     More than `resamples` deals are drawn at random.
     """

@@ -31,8 +31,8 @@ class Flops:
     """Runs, shipped policies and bundles to count. Default: the policy that the task trains."""
     task: Task = None
     attention: UseAppendAction[tuple[str, ...]] = ()
-    """Mechanism to count with the settings of each run or bundle; repeatable. Default, without runs and
-    bundles: those that the paper compares."""
+    """Mechanism to count with the settings of each run or bundle, or a control, such as "all, cnn";
+    repeatable. Default, without runs and bundles: those that the paper compares."""
     variant: str | None = None
     """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query; on
     their preset front also memory."""

@@ -16,7 +16,7 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import find_run, load, played_on, task_of
-from robopolicy.experiments.statistics import FEWEST, interval, verdict
+from robopolicy.experiments.statistics import FEWEST, has_verdict, holm, interval, permutation_p, verdict
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
@@ -177,21 +177,29 @@ def titles(rows: Sequence[Row]) -> list[str]:
 def verdicts(rows: Sequence[Row]) -> list[str]:
     """What `rows` of `compare` show of each two policies, in a line each.
 
-    A policy of one training has no verdict, which the last line says.
+    The p-values are corrected for the number of pairs with enough trainings, by Holm's method: otherwise one
+    pair of equals in twenty would differ. A policy of one training has no verdict, which the last line says.
     """
-    several = [row for row in rows if len(row["runs"]) >= FEWEST]
-    names = {row["runs"][0]: title for row, title in zip(rows, titles(rows), strict=True)}
+    several = [
+        (title, np.array(row["episode_returns"]))
+        for row, title in zip(rows, titles(rows), strict=True)
+        if len(row["runs"]) >= FEWEST
+    ]
+    pairs = list(combinations(several, 2))
+    p_values = [permutation_p(mine, theirs) for (_, mine), (_, theirs) in pairs]
+    tested = [number for number, (one, other) in enumerate(pairs) if has_verdict(one[1], other[1])]
+    for number, corrected in zip(tested, holm([p_values[number] for number in tested]), strict=True):
+        p_values[number] = corrected
     lines = []
-    for pair in combinations(several, 2):
-        (one, mine), (other, theirs) = (
-            (names[row["runs"][0]], np.array(row["episode_returns"])) for row in pair
-        )
-        found = verdict(one, mine, other, theirs)
+    for ((one, mine), (other, theirs)), p in zip(pairs, p_values, strict=True):
+        found = verdict(one, mine, other, theirs, p=p)
         gap = found.difference
         lines.append(
             f"{one}, {other}: {found.words}; difference {gap.value:.2f} ({gap.low:.2f} to {gap.high:.2f}), "
             f"the first is better in {found.improvement:.0%} of episodes (ties count half)"
         )
+    if len(tested) > 1:
+        lines.append(f"p is corrected for {len(tested)} pairs (Holm)")
     if len(several) < len(rows):
         lines.append(
             "no verdict on policies of one training: seeds of training differ, so several are needed"

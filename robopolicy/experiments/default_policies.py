@@ -15,7 +15,7 @@ from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import KINDS, PolicyConfig
-from robopolicy.policies.controls import CONTROLS
+from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
 from robopolicy.policies.default_iap import default_iap
 from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.policy import Policy
@@ -43,6 +43,18 @@ def canonical_spec(attention: str) -> str:
     if not isinstance(attention, str):
         raise ValueError(f"attention is {attention!r}: it must be the spec of a mechanism, such as softmax")
     return attention if attention in CONTROLS else canonical(attention)
+
+
+def canonical_label(attention: str) -> str:
+    """The canonical spec of a mechanism, or the label of a control. Raises ValueError for anything else."""
+    spec, encoder = from_label(attention)
+    try:
+        return attention if encoder else canonical_spec(spec)
+    except ValueError as error:
+        controls = (
+            f"or a control: {'; '.join((*CONTROLS, *(label(NO_ATTENTION, e) for e in NAMED_ENCODERS)))}"
+        )
+        raise ValueError(f"attention is {attention!r}: {error}, {controls}") from error
 
 
 def policy_kind(task: str) -> str:

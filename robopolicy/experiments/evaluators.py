@@ -59,7 +59,7 @@ class EvaluatorConfig:
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
       places: number of environments in lock step: of `vector` in all, of `device` on each device, which
         bounds its memory, of `local` with the engine jax in each process. Default: 64 for `vector`, 8192 on
-        an accelerator, 12 on a CPU.
+        an accelerator, 12 on a CPU. Refused where processes play one episode at a time.
       device: platform of `device`: cpu, gpu or tpu. Default: the one that JAX prefers.
       policy_runtime: what runs the policy in the processes of `local` and `ray` with another engine than jax:
         onnx, or c, which needs a C compiler on every machine. The two round differently. Default: c where
@@ -209,6 +209,11 @@ class EvaluatorConfig:
                 raise ValueError("policy_runtime is 'c': with the engine jax, JAX runs the policy")
             for variant in variants:
                 batch_of(variant)()  # raises ValueError for a preset that the program does not have
+        elif self.places is not None and self.evaluator in IN_PROCESSES:
+            raise ValueError(
+                f"places is {self.places}: the processes of {self.evaluator} play one episode at a time "
+                "unless it is local and the engine jax; leave it out"
+            )
         if self.evaluator == DEVICE:
             if search.strategy not in COMPILED:
                 raise ValueError(

@@ -13,13 +13,13 @@ from robopolicy.bundles.bundle import MANIFEST, read_manifest
 from robopolicy.costs.flops import COMPONENTS, OTHER, count_step
 from robopolicy.costs.memory import state_bytes
 from robopolicy.envs.registry import TASKS, check_name, task_class
-from robopolicy.experiments.default_policies import OPTIONS, canonical_spec, policy_config, policy_kind
+from robopolicy.experiments.default_policies import OPTIONS, canonical_label, policy_config, policy_kind
 from robopolicy.experiments.output_files import check_file, check_picture
 from robopolicy.experiments.runs import find_run, load, task_of
 from robopolicy.experiments.tables import aligned
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
-from robopolicy.policies.controls import NAMED_ENCODERS, NO_ATTENTION, attending
+from robopolicy.policies.controls import NAMED_ENCODERS, NO_ATTENTION, attending, from_label
 from robopolicy.training.capacity import check_fits
 from robopolicy.writing import write_atomically
 
@@ -79,7 +79,7 @@ def count_rows(
 
     Args:
       policies: names of runs and bundles. If it is empty, the policy that `task` trains is counted.
-      attention: specs of mechanisms; default, without `policies`: `COMPARED`.
+      attention: specs of mechanisms, and labels of controls; default, without `policies`: `COMPARED`.
       task: default: stepping stones. Must be the task of all `policies`.
       settings: settings of the policy that `task` trains.
       per_second: add FLOPs a second, at the control rate of the task.
@@ -91,7 +91,7 @@ def count_rows(
     check_file("csv", csv, (".csv",))
     check_picture("picture", picture)
     settings = settings or {}
-    specs = [canonical_spec(spec) for spec in attention]
+    specs = [canonical_label(spec) for spec in attention]
     if task is not None:
         check_name(task)
     subjects = [subject(name) for name in policies]
@@ -116,11 +116,11 @@ def count_rows(
         config = policy_config(NO_ATTENTION if is_control else EXACT, task, **settings)
         first = Subject(None, task, config, None)
         bases, subjects = [first], [first] if is_control else []
-        specs = specs or [canonical_spec(spec) for spec in COMPARED]
+        specs = specs or [canonical_label(spec) for spec in COMPARED]
     # Each combination of settings with all specs and controls, without those that are counted already.
     counted = {(s.task, s.config) for s in subjects}
     for base in dict.fromkeys((s.task, attending(s.config, EXACT)) for s in bases):
-        for config in (*(attending(base[1], spec) for spec in (*specs, EXACT)), *base[1].controls()):
+        for config in (*(_labelled(base[1], spec) for spec in (*specs, EXACT)), *base[1].controls()):
             if (base[0], config) not in counted:
                 counted.add((base[0], config))
                 subjects = [*subjects, Subject(None, base[0], config, None)]
@@ -130,6 +130,16 @@ def count_rows(
     if picture is not None:
         _draw(picture, rows)
     return rows
+
+
+def _labelled(config: PolicyConfig, text: str) -> PolicyConfig:
+    """The policy with this mechanism, or the control of `config` with this label, such as "all, cnn"."""
+    if not from_label(text)[1]:
+        return attending(config, text)
+    controls = {control.label: control for control in config.controls()}
+    if text not in controls:
+        raise ValueError(f"attention is {text!r}: the controls of this policy are {'; '.join(controls)}")
+    return controls[text]
 
 
 def _labels(rows: Sequence[Row]) -> tuple[list[str], bool]:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import check_imported
+from robopolicy.envs.registry import check_imported, task_class
 from robopolicy.experiments.comparison import Row, policies, rows_of
-from robopolicy.experiments.default_policies import LAST_SEED, canonical_spec, new_policy
+from robopolicy.experiments.default_policies import LAST_SEED, canonical_label, new_policy
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.evaluators import EvaluatorConfig
@@ -28,7 +28,7 @@ from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
 from robopolicy.naming import check_distinct, one_line, one_of
-from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
+from robopolicy.policies.controls import CONTROLS, from_label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
 from robopolicy.runtime.policy import ONNX
@@ -72,7 +72,7 @@ class GridConfig:
         for engine in self.test_engines:
             one_of("test_engines", engine, ENGINES)
         check_count("test_episodes", self.test_episodes, 1, LAST_SEED - FIRST_SEED)
-        specs = tuple(map(_canonical, self.attention))
+        specs = tuple(map(canonical_label, self.attention))
         for name, values in (
             ("attention", specs),
             ("seeds", self.seeds),
@@ -263,7 +263,7 @@ def _cells(
     searches = {}
     for attention in grid.attention:
         policy = _policy(env, attention, grid.seeds[0], settings)
-        searches[_canonical(attention)] = checked_search(policy, env, config, presets, evaluator)
+        searches[canonical_label(attention)] = checked_search(policy, env, config, presets, evaluator)
     cells = []
     for seed in grid.seeds:
         for attention, search in searches.items():
@@ -273,18 +273,6 @@ def _cells(
             cells.append(Cell(folder / f"{name}-seed-{seed}", attention, seed, search))
     check_distinct("folders of runs", [cell.folder.name for cell in cells])
     return cells
-
-
-def _canonical(attention: str) -> str:
-    """The canonical spec of a mechanism, or the label of a control. Raises ValueError for anything else."""
-    spec, encoder = from_label(attention)
-    try:
-        return attention if encoder else canonical_spec(spec)
-    except ValueError as error:
-        controls = (
-            f"or a control: {'; '.join((*CONTROLS, *(label(NO_ATTENTION, e) for e in NAMED_ENCODERS)))}"
-        )
-        raise ValueError(f"attention is {attention!r}: {error}, {controls}") from error
 
 
 def _policy(env: str | Environment, attention: str, seed: int, settings: Mapping[str, Any]) -> Policy:
@@ -346,6 +334,9 @@ def _read(folder: Path) -> dict[str, Any]:
             from_json(part, kind, absent | stored[part])
         except ValueError as error:
             raise ValueError(f"{where} {error}") from error
+    known = task_class(stored["task"]).presets
+    for preset in stored["environment"]["presets"] if known else ():
+        one_of(f"{where} presets", preset, known)
     return stored
 
 

@@ -9,7 +9,7 @@ them go together, so ours draws whole trainings, and then courses. For one cours
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +69,32 @@ def probability_of_improvement(better: Array, worse: Array) -> float:
     return float((above + 0.5 * equal).mean())
 
 
-def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples: int = RESAMPLES) -> Verdict:
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values of several tests, corrected so that all tests together have the level of one.
+
+    The smallest of n is multiplied by n, the next by n - 1, and so on; none is below the one before it.
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
+    """
+    order = np.argsort(values, kind="stable")
+    factors = np.arange(len(values), 0, -1)
+    corrected = np.empty(len(values))
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(factors * np.asarray(values, float)[order]))
+    return [float(value) for value in corrected]
+
+
+def has_verdict(scores: Array, other_scores: Array) -> bool:
+    """Whether there are enough trainings of both to show a difference."""
+    return min(len(scores), len(other_scores)) >= FEWEST_OF_VERDICT
+
+
+def verdict(
+    name: str,
+    scores: Array,
+    other: str,
+    other_scores: Array,
+    resamples: int = RESAMPLES,
+    p: float | None = None,
+) -> Verdict:
     """Whether `name` with `scores` [S, C] is above `other` with [T, C] on the same courses.
 
     It is if the 95 % interval of the difference of the interquartile means leaves out 0, and if at most 5 %
@@ -78,6 +103,8 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples
     in a third of the cases. Fewer than four trainings of either never show a difference. The test compares
     plain means, since interquartile means leave out a training of four. Its p is twice the share of the
     smaller tail. Means that differ in the other direction than interquartile means show no difference.
+
+    `p` is that of the test, corrected for other pairs of the same table; by default that of this pair alone.
     """
     mine, theirs = _checked(name, scores), _checked(other, other_scores)
     if mine.shape[1] != theirs.shape[1]:
@@ -89,12 +116,10 @@ def verdict(name: str, scores: Array, other: str, other_scores: Array, resamples
         drawn, courses = _draw(mine.shape, rng)
         others = rng.integers(len(theirs), size=len(theirs))
         found.append(_difference(mine[np.ix_(drawn, courses)], theirs[np.ix_(others, courses)]))
-    difference, p = (
-        Interval(_difference(mine, theirs), *_ends(found)),
-        _permutation_p(mine, theirs, resamples),
-    )
+    difference = Interval(_difference(mine, theirs), *_ends(found))
+    p = permutation_p(mine, theirs, resamples) if p is None else p
     words, of_means = "no difference shown", mine.mean() - theirs.mean()
-    is_enough = min(len(mine), len(theirs)) >= FEWEST_OF_VERDICT and p <= 1 - LEVEL
+    is_enough = has_verdict(mine, theirs) and p <= 1 - LEVEL
     if is_enough and difference.low > 0 and of_means > 0:
         words = f"{name} above {other}"
     elif is_enough and difference.high < 0 and of_means < 0:
@@ -107,8 +132,8 @@ def _difference(mine: Array, theirs: Array) -> float:
     return interquartile_mean(mine) - interquartile_mean(theirs)
 
 
-def _permutation_p(mine: Array, theirs: Array, resamples: int) -> float:
-    """Twice the share of the deals of all trainings that differ as much to the same side.
+def permutation_p(mine: Array, theirs: Array, resamples: int = RESAMPLES) -> float:
+    """The p of `verdict`: twice the share of the deals of all trainings that differ as much to the same side.
 
     More than `resamples` deals are drawn at random.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def stored_evaluation(
             return None
         outcomes = [outcome.mean for outcome in task_class(result["task"]).outcomes]
         for number in (*result["returns"], *(result[key] for key in ("success_rate", *outcomes))):
-            float(number)
+            if not math.isfinite(float(number)):
+                raise ValueError(f"it holds the number {number}")
         count = sum(int(count) for count in result["causes"].values())
         if not len(result["returns"]) == len(result["seeds"]) == count > 0:
             raise ValueError("its episodes do not add up")

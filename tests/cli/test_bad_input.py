@@ -260,6 +260,7 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--address", "127.0.0.1:1"), "only the evaluator ray takes one"),
         (("--evaluator", "vector", "--places", "0"), "places is 0"),
         ((*DEVICE, "--places", "0"), "places is 0"),
+        (("--engine", "mujoco", "--places", "4"), "places is 4: the processes of local play one episode at"),
         (
             (*DEVICE, "--device", "cpu", "--places", "1025"),
             "places is 1025: on a CPU it must be from 1 to 1024",

@@ -134,6 +134,19 @@ def test_a_state_has_its_bytes(capsys):
     assert "bytes of the state" not in capsys.readouterr().out
 
 
+def test_a_control_may_be_named_as_grids_name_it(capsys, refused):
+    rows = rows_of(capsys, "--patch", "4", "--attention", "all, cnn", "--attention", "positive(m=4)")
+    assert [row["label"] for row in rows] == [
+        *("all, cnn", "positive(m=4)", "softmax"),
+        *("all", "all, relu", "none"),
+    ]
+    found = rows_of(capsys, "--patch", "4", "--encoder", "cnn")[0]
+    assert rows[0]["total"] == found["total"]
+    line = refused("flops", "--attention", "all, map")
+    assert "attention is 'all, map': the controls of this policy are all; all, relu; all, cnn; none" in line
+    assert "or a control: none; all; all, relu;" in refused("flops", "--attention", "all, snn")
+
+
 def test_files_hold_what_is_printed(capsys, tmp_path):
     paths = [tmp_path / "flops.csv", tmp_path / "flops.png"]
     rows = rows_of(capsys, "--patch", "4", "--csv", str(paths[0]), "--picture", str(paths[1]), "--per-second")

@@ -208,6 +208,19 @@ def test_a_damaged_run_hides_no_other(trainer, tmp_path, capsys, file):
         assert err.splitlines()[-1] == f"none-seed-0 failed: {found['damaged']['none-seed-0']}"
 
 
+def test_an_evaluation_with_a_number_that_is_not_finite_is_damaged(trainer, tmp_path, capsys):
+    assert run("--attention", "none", "all", "--seeds", "0") == 0
+    path = tmp_path / "runs/table/none-seed-0/evaluation.json"
+    results = json.loads(path.read_text())
+    results["mujoco"]["returns"][1] = float("nan")
+    path.write_text(json.dumps(results))
+    capsys.readouterr()
+    assert main(["grid", "runs/table", "--show"]) == 0
+    out, err = capsys.readouterr()
+    assert "not complete: none-seed-0" in out
+    assert err.splitlines()[-1].endswith("evaluation.json' is no evaluation: it holds the number nan")
+
+
 def test_a_grid_without_a_complete_run_says_so(trainer, capsys):
     trainer.ends["none-seed-0"] = 1
     assert run(*PAIR, "--picture", "table.png") == 0
@@ -238,6 +251,10 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
             "test_episodes is 'many': it must be of type",
         ),
         ('"test": {"test_episodes": -2, "test_engines": []}', "test_episodes is -2: it must be a whole"),
+        (
+            '"environment": {"engine": "mujoco", "episode_seconds": null, "presets": ["papr"]}',
+            "presets is 'papr': it must be one of paper,",
+        ),
         ('"test": {}', "test lacks the settings ['test_engines', 'test_episodes']"),
         (
             '"environment": {"path": 1}',

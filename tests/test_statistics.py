@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from robopolicy.experiments.statistics import (
-    holm,
     interquartile_mean,
     interval,
     probability_of_improvement,
@@ -75,20 +74,6 @@ def test_equals_are_seldom_told_apart():
     scores = rng.normal(size=(40, 2, 4, 1)) + rng.normal(0.0, 0.1, (40, 2, 4, 10))
     words = [verdict("a", one, "b", another, resamples=100).words for one, another in scores]
     assert sum("above" in each for each in words) <= 7
-
-
-def test_corrected_p_values_are_those_of_holm():
-    # By hand: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 0.04 that may not be below the one before it.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
-def test_any_two_of_many_equals_are_seldom_told_apart():
-    # Four uniform p-values each: at 5 %, more than 20 of 200 families have a probability of 1e-3.
-    p_values = np.random.default_rng(0).uniform(size=(200, 4))
-    assert sum(min(p) <= 0.05 for p in p_values) > 20
-    assert sum(min(holm(p)) <= 0.05 for p in p_values) <= 20
 
 
 def test_seeds_that_fail_altogether_widen_the_interval():

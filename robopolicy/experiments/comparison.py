@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import false_discovery_control
 
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import task_class
@@ -16,7 +17,7 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import find_run, load, played_on, task_of
-from robopolicy.experiments.statistics import FEWEST, has_verdict, holm, interval, permutation_p, verdict
+from robopolicy.experiments.statistics import FEWEST, has_verdict, interval, permutation_p, verdict
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
@@ -177,8 +178,9 @@ def titles(rows: Sequence[Row]) -> list[str]:
 def verdicts(rows: Sequence[Row]) -> list[str]:
     """What `rows` of `compare` show of each two policies, in a line each.
 
-    The p-values are corrected for the number of pairs with enough trainings, by Holm's method: otherwise one
-    pair of equals in twenty would differ. A policy of one training has no verdict, which the last line says.
+    The p-values are corrected for all pairs with enough trainings by the method of Benjamini and Hochberg: of
+    the pairs that a table calls different, at most one in twenty is expected to be of equals. A policy of one
+    training has no verdict, which the last line says.
     """
     several = [
         (title, np.array(row["episode_returns"]))
@@ -188,8 +190,9 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     pairs = list(combinations(several, 2))
     p_values = [permutation_p(mine, theirs) for (_, mine), (_, theirs) in pairs]
     tested = [number for number, (one, other) in enumerate(pairs) if has_verdict(one[1], other[1])]
-    for number, corrected in zip(tested, holm([p_values[number] for number in tested]), strict=True):
-        p_values[number] = corrected
+    corrected = false_discovery_control([p_values[number] for number in tested])
+    for number, p in zip(tested, corrected, strict=True):
+        p_values[number] = float(p)
     lines = []
     for ((one, mine), (other, theirs)), p in zip(pairs, p_values, strict=True):
         found = verdict(one, mine, other, theirs, p=p)
@@ -199,7 +202,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
             f"the first is better in {found.improvement:.0%} of episodes (ties count half)"
         )
     if len(tested) > 1:
-        lines.append(f"p is corrected for {len(tested)} pairs (Holm)")
+        lines.append(f"p is corrected for {len(tested)} pairs (Benjamini and Hochberg)")
     if len(several) < len(rows):
         lines.append(
             "no verdict on policies of one training: seeds of training differ, so several are needed"

@@ -9,7 +9,7 @@ them go together, so ours draws whole trainings, and then courses. For one cours
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -67,19 +67,6 @@ def probability_of_improvement(better: Array, worse: Array) -> float:
     above = better[:, None] > worse[None]
     equal = better[:, None] == worse[None]
     return float((above + 0.5 * equal).mean())
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """p-values of several tests, corrected so that all tests together have the level of one.
-
-    The smallest of n is multiplied by n, the next by n - 1, and so on; none is below the one before it.
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure" (1979).
-    """
-    order = np.argsort(values, kind="stable")
-    factors = np.arange(len(values), 0, -1)
-    corrected = np.empty(len(values))
-    corrected[order] = np.minimum(1.0, np.maximum.accumulate(factors * np.asarray(values, float)[order]))
-    return [float(value) for value in corrected]
 
 
 def has_verdict(scores: Array, other_scores: Array) -> bool:

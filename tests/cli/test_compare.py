@@ -94,12 +94,12 @@ def test_p_is_corrected_for_all_pairs_of_a_table():
         return {"label": attention, "runs": runs, "episode_returns": [[each] * 4 for each in returns]}
 
     high, low, few = row("all", 7.0, 7.2, 7.1, 7.3), row("none", 1.0, 0.8, 1.2, 0.9), row("few", 4.0, 4.1)
-    middle = row("softmax", 3.0, 3.2, 3.1, 3.3)
+    equal = row("softmax", 7.1, 7.2, 7.0, 7.25)
     assert "all above none, p = 0.029," in verdicts([high, low, few])[0]  # one pair that can have a verdict
-    assert not any("Holm" in line for line in verdicts([high, low, few]))
-    *pairs, last = verdicts([high, low, middle])
-    assert all("no difference shown, p = 0.086," in line for line in pairs)  # each alone has 0.029
-    assert last == "p is corrected for 3 pairs (Holm)"
+    assert not any("corrected" in line for line in verdicts([high, low, few]))
+    *pairs, last = verdicts([high, low, equal])
+    assert ["p = 0.043," in line for line in pairs] == [True, False, True]  # each alone has 0.029
+    assert last == "p is corrected for 3 pairs (Benjamini and Hochberg)"
 
 
 def test_returns_that_are_not_finite_are_refused_by_the_name_of_their_run(tmp_path):

@@ -3,6 +3,7 @@
 import ctypes
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from toy_bundle import ROWS, graph, manifest, observations, seal
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
 from robopolicy.cli import main
-from robopolicy.runtime import BundlePolicy
+from robopolicy.experiments.deployment import deploy
+from robopolicy.runtime import BundlePolicy, proof
 from robopolicy.runtime.__main__ import main as runtime_main
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.compiled import outputs_digest
@@ -406,7 +408,22 @@ def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
 
 
 @needs_compiler
+def test_other_outputs_than_those_of_the_hash_are_refused_before_a_drive(with_c, capsys, monkeypatch):
+    seal(with_c, {**manifest(), "c": {"outputs_sha256": "0" * 64}})
+    words = rf"policy\.c: compiled here, it gives .* and the manifest has {'0' * 16}\.\.\.: do not run it"
+    with pytest.raises(BundleError, match=words):
+        deploy(with_c, runtime="c")
+    assert runtime_main(["serve", str(with_c), "--port", "9", "--runtime", "c"]) == 2
+    assert re.search(words, capsys.readouterr().err.splitlines()[-1])
+    monkeypatch.setattr(proof, "MOST_BYTES", 1)  # then only `verify` compares
+    bundle = open_bundle(with_c)
+    proof.prove(bundle, BundlePolicy(bundle, "c"))
+
+
+@needs_compiler
 def test_a_policy_process_runs_c(with_c):
+    policy, rows = played(with_c, "c")
+    seal(with_c, {**manifest(), "c": {"outputs_sha256": outputs_digest(policy.manifest, rows)}})
     opened, robot = open_bundle(with_c), ToyRobot()
     with policy_process(with_c, opened.manifest, policy_runtime="c") as link:
         assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
-from test_driving import SOON, ToyRobot
+from test_driving import SOON, ToyRobot, next_message
 from test_remembering import Walker, bundle_of, remembering
 from toy_bundle import ROWS, graph, manifest, observations, seal
 
@@ -30,6 +31,7 @@ from robopolicy.runtime.golden import read_golden
 from robopolicy.runtime.link import LOOPBACK
 from robopolicy.runtime.manifest import BundleError
 from robopolicy.runtime.process import policy_process, remote_policy
+from robopolicy.runtime.protocol import Kind, encode, pack, stop
 from robopolicy.runtime.robot import Driver
 from robopolicy.runtime.verify import verify
 
@@ -405,6 +407,28 @@ def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
     assert given
     for command in given:
         np.testing.assert_array_equal(command, wanted)
+
+
+@needs_gcc
+@pytest.mark.parametrize("last", [b"", b"RPOL"], ids=["", "half a message"])
+def test_a_program_of_c_answers_the_newest_of_several_observations(with_c, tmp_path, last):
+    described, seen, started = open_bundle(with_c).manifest, observations(), []
+    rows = [{name: array[row % ROWS] for name, array in seen.items()} for row in range(11)]
+    sent = [encode(Kind.OBSERVATION, row, 0, pack(described.inputs, rows[row % 11])) for row in range(1, 12)]
+    with socket.create_server((LOOPBACK, 0)) as server:
+        starting_drive(tmp_path, with_c, started)(server.getsockname()[1])
+        server.settimeout(SOON)
+        robot, _ = server.accept()
+        with robot:
+            robot.settimeout(SOON)
+            next_message(robot, Kind.HELLO)
+            robot.sendall(b"".join([encode(Kind.HELLO, payload=described.digest), *sent[:-1], last]))
+            command = next_message(robot, Kind.COMMAND)
+            assert command.sequence == 10
+            wanted = BundlePolicy.load(with_c, "c").act(rows[10])
+            np.testing.assert_array_equal(np.frombuffer(command.payload, "<f4"), wanted)
+            robot.sendall((sent[-1] + stop("done")).removeprefix(last))
+            assert started[0].communicate(timeout=SOON)[0] == b"1 observations answered\n"
 
 
 @needs_compiler

@@ -1,7 +1,8 @@
 """A bundle's policy.c on every processor at hand: the same bits, and what a controller needs for it.
 
     python benchmarks/controllers.py                  the planned policy on all targets; 3 minutes
-    python benchmarks/controllers.py --measure        every shipped policy of the stones; 30 minutes
+    python benchmarks/controllers.py --measure        every shipped policy of the stones, 1,000 observations
+    python benchmarks/controllers.py --measure --policies stepping-stones-memory --observations 100
     python benchmarks/controllers.py --kept           the figures that are kept
 
 A target whose compiler or emulator is not installed is skipped with a line. Debian has them in the packages
@@ -156,7 +157,10 @@ def check(policy: str, observations: int, folder: Path) -> dict:
 
 def report(found: dict) -> None:
     for policy, result in found.items():
-        print(f"{policy}: the same bits on {len(result['same'])} targets, {len(result['skipped'])} skipped")
+        print(
+            f"{policy}: the same bits on {len(result['same'])} targets, {len(result['skipped'])} skipped, "
+            f"over {result['observations']} golden vectors"
+        )
         for name, needs in result.items():
             if name.startswith("cortex"):
                 print(
@@ -175,19 +179,20 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--kept", action="store_true")
     parser.add_argument("--observations", type=int)
+    parser.add_argument("--policies", nargs="+", choices=SHIPPED, default=[])
     options = parser.parse_args()
     if options.kept:
         return report(json.loads(KEPT.read_text()))
-    policies = SHIPPED if options.measure else [PROVED]
+    observations = options.observations or (1000 if options.measure else 100)
+    kept = json.loads(KEPT.read_text())
     found = {}
-    for policy in policies:
+    for policy in options.policies or (SHIPPED if options.measure else [PROVED]):
         with tempfile.TemporaryDirectory() as folder:
-            found[policy] = check(
-                policy, options.observations or (1000 if options.measure else 100), Path(folder)
-            )
+            found[policy] = check(policy, observations, Path(folder))
+        if options.measure:  # one by one, so that an interrupted measurement keeps what it has
+            kept[policy] = found[policy]
+            KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     report(found)
-    if options.measure:
-        KEPT.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

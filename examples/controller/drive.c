@@ -1,11 +1,12 @@
 /* A policy process without Python: it answers a robot's observations over TCP, as docs/export.md describes it.
 
    ./drive HOST PORT connects to `robopolicy deploy BUNDLE --wait --host HOST --port PORT`, or to a robot of your
-   own. Reads and writes block: a robot that is silent for five seconds is lost. The processor must be
-   little-endian. */
+   own. Where several observations wait, it answers the newest. A robot that is silent for five seconds is lost. The
+   processor must be little-endian. */
 #define _POSIX_C_SOURCE 200809L
 #include "policy.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -37,6 +38,9 @@ typedef struct {
     uint32_t length, checksum;
     uint64_t sequence, nanoseconds;
 } header; /* 32 bytes without a gap */
+
+static unsigned char arrived[sizeof(header) + sizeof payload]; /* and not taken yet: room for the longest message */
+static size_t waiting;
 
 static uint32_t checksum_of(const unsigned char *bytes, size_t size)
 {
@@ -89,14 +93,16 @@ static void send_all(int robot, const void *bytes, size_t size)
     }
 }
 
-static void receive_all(int robot, void *bytes, size_t size)
+/* Read what has arrived, or wait for it without MSG_DONTWAIT in `flags`. Returns whether there was anything. */
+static int receive(int robot, int flags)
 {
-    for (size_t got = 0; got < size;) {
-        ssize_t now = recv(robot, (char *)bytes + got, size - got, 0);
-        if (now <= 0)
-            fail(now == 0 ? "the robot has closed the connection" : "the robot is silent");
-        got += (size_t)now;
-    }
+    ssize_t now = recv(robot, arrived + waiting, sizeof arrived - waiting, flags);
+    if (now < 0 && (flags & MSG_DONTWAIT) && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    if (now <= 0)
+        fail(now == 0 ? "the robot has closed the connection" : "the robot is silent");
+    waiting += (size_t)now;
+    return 1;
 }
 
 static void send_message(int robot, int kind, uint64_t sequence, uint64_t nanoseconds, const void *bytes, size_t size)
@@ -113,19 +119,46 @@ static void send_message(int robot, int kind, uint64_t sequence, uint64_t nanose
     send_all(robot, message, sizeof head + size);
 }
 
-/* Read a message into `payload`; the header is checked before its payload is read. */
-static header receive_message(int robot)
+/* Take the first message that has arrived, if it is complete: its payload into `payload`. */
+static int take_message(header *taken)
 {
     header head;
+    size_t size;
     int right;
-    receive_all(robot, &head, sizeof head);
+    if (waiting < sizeof head)
+        return 0;
+    memcpy(&head, arrived, sizeof head);
     right = (head.kind == HELLO && head.length == 32) || (head.kind == OBSERVATION && head.length == READINGS_SIZE)
             || (head.kind == STOP && head.length <= LONGEST_REASON) || (head.kind == BEGIN && head.length == 0);
     if (memcmp(head.magic, "RPOL", 4) != 0 || head.version != VERSION || head.zero[0] || head.zero[1] || !right)
         fail("the robot sent something that is not an allowed message");
-    receive_all(robot, payload, head.length);
+    size = sizeof head + head.length;
+    if (waiting < size)
+        return 0;
+    memcpy(payload, arrived + sizeof head, head.length);
+    waiting -= size;
+    memmove(arrived, arrived + size, waiting);
     if (checksum_of(payload, head.length) != head.checksum)
         fail("a message was damaged in transit");
+    *taken = head;
+    return 1;
+}
+
+static header receive_message(int robot)
+{
+    header head;
+    while (!take_message(&head))
+        receive(robot, 0);
+    return head;
+}
+
+/* The last message that has arrived; or a STOP or BEGIN before it. An answer to an older one would be too late. */
+static header newest_message(int robot)
+{
+    header head = receive_message(robot);
+    while (head.kind != STOP && head.kind != BEGIN)
+        if (!take_message(&head) && !receive(robot, MSG_DONTWAIT))
+            break;
     return head;
 }
 
@@ -150,7 +183,7 @@ int main(int count, char **words)
         fail("the robot has another bundle");
     policy_reset(&state);
     for (;;) {
-        header head = receive_message(robot);
+        header head = newest_message(robot);
         uint64_t began = now();
         size_t taken = 0;
         int code;

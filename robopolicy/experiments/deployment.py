@@ -19,8 +19,9 @@ from robopolicy.experiments.simulated_robot import SimulatedRobot
 from robopolicy.naming import one_of
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.link import LOOPBACK, Link
-from robopolicy.runtime.policy import ONNX, BundlePolicy
+from robopolicy.runtime.policy import ONNX, BundlePolicy, C
 from robopolicy.runtime.process import policy_process, remote_policy
+from robopolicy.runtime.proof import prove
 from robopolicy.runtime.robot import MISSES, Driver
 from robopolicy.settings import check_count
 
@@ -63,7 +64,7 @@ def deploy(
         was trained on.
       misses: consecutive steps without a command in time that stop the robot.
       listening: where to wait for a policy that another program starts; None starts it here.
-      runtime: what runs the policy here: onnx, or c, which compiles it.
+      runtime: what runs the policy here: onnx, or c, which compiles it and checks the manifest's hash.
       on_message: called with lines of text.
       on_episode: called with the result of each episode and the outcomes that the task declares.
 
@@ -81,7 +82,10 @@ def deploy(
     if listening is not None:
         check_count("port", listening.port, 0, 2**16 - 1)
     opened = open_bundle(Path(bundle))
-    BundlePolicy(opened, runtime)  # an error of the other process is raised here, before anything moves
+    # An error of the other process is raised here, before anything moves.
+    policy = BundlePolicy(opened, runtime)
+    if runtime == C:
+        prove(opened, policy)
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
     run = manifest.data.get("run")

@@ -11,7 +11,8 @@ from pathlib import Path
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden
 from robopolicy.runtime.link import LOOPBACK, PATIENCE, Link, connect
-from robopolicy.runtime.policy import ONNX, BundlePolicy
+from robopolicy.runtime.policy import ONNX, BundlePolicy, C
+from robopolicy.runtime.proof import prove
 from robopolicy.runtime.protocol import Kind, ProtocolError, encode, pack, unpack
 from robopolicy.settings import check_count, check_number
 
@@ -32,10 +33,10 @@ def serve(
 
     The robot is lost after `silence` seconds without an observation, or if it does not accept the connection
     within `patience` seconds. `on_progress` is called with a short text before each stage. The `runtime` c
-    compiles the policy.
+    compiles the policy, and checks its outputs over the golden vectors by the manifest's hash; see `proof`.
 
     Raises ValueError for a port, silence or runtime out of range, CompilerError without a C compiler or if it
-    fails, BundleError or FileNotFoundError for a bad bundle,
+    fails, BundleError or FileNotFoundError for a bad bundle or other outputs than the hash's,
     ConnectionError if the robot is lost, ProtocolError for a bad message or observation, and ArithmeticError
     if the policy fails. The robot gets the last two as a STOP.
     """
@@ -44,6 +45,8 @@ def serve(
     on_progress(f"loading {folder}")
     bundle = open_bundle(folder)
     policy = BundlePolicy(bundle, runtime)
+    if runtime == C:
+        prove(bundle, policy)
     warm_up = policy.replay()
     for observation, _ in islice(read_golden(bundle), WARM_UP):
         warm_up(observation)

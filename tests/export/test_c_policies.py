@@ -16,8 +16,8 @@ from robopolicy.runtime.graph import OnnxPolicy
 pytestmark = [needs_compiler, pytest.mark.slow]
 SHIPPED = ("stepping-stones-planned", "stepping-stones-angular-8x8", "stepping-stones-softmax")
 STEPS = 60
-# How far tensors may differ, as a share of the largest number of one, or of SMALL if that is smaller. The mask of
-# angular attention is steep, so a few numbers may differ by more.
+# How far tensors may differ, as a share of the largest number of one, or of SMALL if that is smaller. The
+# mask of angular attention is steep, so a few numbers may differ by more.
 RELATIVE, SMALL = 3e-5, 0.1
 FEW, MOST = 0.01, 1e-3
 

@@ -3,7 +3,9 @@
 import ctypes
 import hashlib
 import json
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -13,13 +15,14 @@ import numpy as np
 import onnx
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
-from test_driving import SOON, ToyRobot
+from test_driving import SOON, ToyRobot, next_message
 from test_remembering import Walker, bundle_of, remembering
 from toy_bundle import ROWS, graph, manifest, observations, seal
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
 from robopolicy.cli import main
-from robopolicy.runtime import BundlePolicy
+from robopolicy.experiments.deployment import deploy
+from robopolicy.runtime import BundlePolicy, proof
 from robopolicy.runtime.__main__ import main as runtime_main
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.compiled import outputs_digest
@@ -28,6 +31,7 @@ from robopolicy.runtime.golden import read_golden
 from robopolicy.runtime.link import LOOPBACK
 from robopolicy.runtime.manifest import BundleError
 from robopolicy.runtime.process import policy_process, remote_policy
+from robopolicy.runtime.protocol import Kind, encode, pack, stop
 from robopolicy.runtime.robot import Driver
 from robopolicy.runtime.verify import verify
 
@@ -405,8 +409,45 @@ def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
         np.testing.assert_array_equal(command, wanted)
 
 
+@needs_gcc
+@pytest.mark.parametrize("last", [b"", b"RPOL"], ids=["", "half a message"])
+def test_a_program_of_c_answers_the_newest_of_several_observations(with_c, tmp_path, last):
+    described, seen, started = open_bundle(with_c).manifest, observations(), []
+    rows = [{name: array[row % ROWS] for name, array in seen.items()} for row in range(11)]
+    sent = [encode(Kind.OBSERVATION, row, 0, pack(described.inputs, rows[row % 11])) for row in range(1, 12)]
+    with socket.create_server((LOOPBACK, 0)) as server:
+        starting_drive(tmp_path, with_c, started)(server.getsockname()[1])
+        server.settimeout(SOON)
+        robot, _ = server.accept()
+        with robot:
+            robot.settimeout(SOON)
+            next_message(robot, Kind.HELLO)
+            robot.sendall(b"".join([encode(Kind.HELLO, payload=described.digest), *sent[:-1], last]))
+            command = next_message(robot, Kind.COMMAND)
+            assert command.sequence == 10
+            wanted = BundlePolicy.load(with_c, "c").act(rows[10])
+            np.testing.assert_array_equal(np.frombuffer(command.payload, "<f4"), wanted)
+            robot.sendall((sent[-1] + stop("done")).removeprefix(last))
+            assert started[0].communicate(timeout=SOON)[0] == b"1 observations answered\n"
+
+
+@needs_compiler
+def test_other_outputs_than_those_of_the_hash_are_refused_before_a_drive(with_c, capsys, monkeypatch):
+    seal(with_c, {**manifest(), "c": {"outputs_sha256": "0" * 64}})
+    words = rf"policy\.c: compiled here, it gives .* and the manifest has {'0' * 16}\.\.\.: do not run it"
+    with pytest.raises(BundleError, match=words):
+        deploy(with_c, runtime="c")
+    assert runtime_main(["serve", str(with_c), "--port", "9", "--runtime", "c"]) == 2
+    assert re.search(words, capsys.readouterr().err.splitlines()[-1])
+    monkeypatch.setattr(proof, "MOST_BYTES", 1)  # then only `verify` compares
+    bundle = open_bundle(with_c)
+    proof.prove(bundle, BundlePolicy(bundle, "c"))
+
+
 @needs_compiler
 def test_a_policy_process_runs_c(with_c):
+    policy, rows = played(with_c, "c")
+    seal(with_c, {**manifest(), "c": {"outputs_sha256": outputs_digest(policy.manifest, rows)}})
     opened, robot = open_bundle(with_c), ToyRobot()
     with policy_process(with_c, opened.manifest, policy_runtime="c") as link:
         assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None

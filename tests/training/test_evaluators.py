@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import toy
 
+from robopolicy.bundles.c_source.worker import c_graph
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training import ray_pool
 from robopolicy.training.evaluate import EpisodeError
@@ -25,7 +26,7 @@ from robopolicy.training.lockstep import LockStep
 from robopolicy.training.pool import LocalPool
 from robopolicy.training.ray_pool import RayPool
 from robopolicy.training.rollout import run_episode
-from robopolicy.training.worker import EnvironmentSpec
+from robopolicy.training.worker import EnvironmentSpec, Player
 
 POPULATION = np.random.default_rng(0).normal(size=(6, toy.PARAMETERS)).astype(np.float32)
 SEEDS = [11, 12]
@@ -240,7 +241,7 @@ def test_an_episode_whose_answer_is_cut_off_is_repeated(shared, expected, kind, 
 @pytest.mark.slow
 @with_ray
 def test_workers_that_cannot_start_are_one_clear_error(monkeypatch):
-    class Unable:
+    class Unable(Player):
         def __init__(self, *arguments):
             raise ModuleNotFoundError("No module named 'an_engine'")
 
@@ -261,6 +262,22 @@ def test_the_error_names_an_episode_that_always_fails(kind, fault):
         EpisodeError, match=rf"candidate \d failed 3 times with seed ({seed}) on toy: .*{words}"
     ):
         evaluated(kind, fault=fault, seed=SEEDS[0])
+
+
+@with_ray
+@pytest.mark.slow
+def test_a_machine_of_a_cluster_without_a_compiler_ends_the_run_with_its_reason(monkeypatch):
+    class Without(Player):
+        def prepare(self):
+            os.environ["CC"] = "no-such-compiler"
+            super().prepare()
+
+    monkeypatch.setattr(ray_pool, "Player", Without)
+    evaluator = RayPool([EnvironmentSpec(toy.ID, {}, "toy")], c_graph(toy.policy_graph()), 1)
+    words = "a worker cannot start on the cluster: CompilerError: CC is 'no-such-compiler': there is no such"
+    with pytest.raises(EpisodeError, match=words):
+        evaluator.evaluate(POPULATION, SEEDS)
+    evaluator.close()
 
 
 @pytest.mark.parametrize("kind", EVERY)

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Renderer, Seed, Task
+from robopolicy.cli.options import Cameras, Drift, Engine, EpisodeSeconds, Json, Preset, Renderer, Seed, Task
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
+from robopolicy.experiments.environments import others_of
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.experiments.runs import played_on
 
@@ -24,6 +25,7 @@ class Evaluate:
         robopolicy evaluate oracle --episodes 10
         robopolicy evaluate runs/first --episodes 100 --json
         robopolicy evaluate bimanual-sweep-angular --episodes 50
+        robopolicy evaluate stepping-stones-memory --drift 0.01
         robopolicy evaluate oracle --task bimanual-sweep --episodes 50
     """
 
@@ -37,6 +39,8 @@ class Evaluate:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    cameras: Cameras = ()
+    drift: Drift = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that play the episodes of a policy. Results do not depend on their number."""
     json: Json = False
@@ -45,7 +49,13 @@ class Evaluate:
         """Play and print."""
         seeds = seeds_from(self.seed, self.episodes)
         environment = played_on(
-            [self.policy], self.task, self.engine, self.preset, self.episode_seconds, self.renderer
+            [self.policy],
+            self.task,
+            self.engine,
+            self.preset,
+            self.episode_seconds,
+            self.renderer,
+            others_of(self.cameras, self.drift),
         )
         with CountingProgress("playing", self.episodes, "episodes") as progress:
             evaluation = evaluate(
@@ -56,7 +66,7 @@ class Evaluate:
                 on_begin=progress.begin,
                 on_episode=progress.advance,
             )
-        result = evaluation.summary()
+        result = evaluation.summary() | others_of(self.cameras, self.drift)
         print(json_format.dumps(result) if self.json else _table(result))
 
 
@@ -66,7 +76,8 @@ def _table(result: dict[str, Any]) -> str:
         f"  {outcome.title:9} {outcome.cell.format(result[outcome.mean])}\n"
         for outcome in task_class(result["task"]).outcomes
     )
-    variant = ", ".join(filter(None, (result["preset"], result["engine"])))
+    drift = f"drift {result['drift']:g} m a step" if "drift" in result else None
+    variant = ", ".join(filter(None, (result["preset"], result["engine"], *result.get("cameras", ()), drift)))
     return (
         f"{result['policy']} on {result['task']}{variant and f' ({variant})'}, "
         f"{result['episodes']} episodes from seed {result['seeds'][0]}\n"

@@ -34,6 +34,20 @@ Preset = Annotated[
 EpisodeSeconds = Annotated[
     float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")
 ]
+Cameras = Annotated[
+    tuple[str, ...],
+    arg(
+        help="Cameras of the stepping stones: front, belly or both. Default: those of the run, or of the "
+        "preset."
+    ),
+]
+Drift = Annotated[
+    float | None,
+    arg(
+        help="Drift of the odometry with one camera, in metres a step, such as 0, 0.002 or 0.01. Default: "
+        "that of the run, or of the preset."
+    ),
+]
 Seed = Annotated[int, arg(help="Seed of the first episode.")]
 Json = Annotated[bool, arg(help="Print the result as JSON on stdout.")]
 Wandb = Annotated[str | None, arg(help="Project of Weights & Biases to log to as well.")]

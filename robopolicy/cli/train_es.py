@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.cli.options import (
+    Cameras,
+    Drift,
     EpisodeSeconds,
     Json,
     Resume,
@@ -19,7 +21,7 @@ from robopolicy.cli.options import (
 from robopolicy.cli.progress import TrainingProgress
 from robopolicy.envs.registry import check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import IAP, check_kind, new_policy
-from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.runs import load
 from robopolicy.experiments.train_es import PARTS, Variants, curriculum_of, train_es, with_curriculum
@@ -60,6 +62,8 @@ class ESOptions:
     """Physics engine: jax (many worlds at once, stepping stones alone), mujoco or bullet. Default: jax where
     the task has it and the evaluator is local or device, else bullet if installed, else mujoco."""
     episode_seconds: EpisodeSeconds = None
+    cameras: Cameras = ()
+    drift: Drift = None
     search: ESConfig = field(default_factory=ESConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     wandb: Wandb = None
@@ -75,7 +79,9 @@ class ESOptions:
         check_kind(check_name(self.task), IAP)
         first = next(iter(self.presets), None)
         return Environment.of(
-            Environment(self.task, self.engine, first, self.episode_seconds),
+            Environment(
+                self.task, self.engine, first, self.episode_seconds, others_of(self.cameras, self.drift)
+            ),
             self.evaluator.engine_for(self.task),
         )
 
@@ -135,12 +141,16 @@ class TrainES(ESOptions):
             raise ValueError(f"{where} {error}") from error
         if not isinstance(policy, IAPConfig):
             raise ValueError(f"{wrong} of evolution strategies")
+        others = environment.get("others", {})
+        check_types(where, others, TrainES)
         try:
             return TrainES(
                 out=self.out,
                 task=task,
                 preset=tuple(environment["presets"]),
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
+                cameras=tuple(others.get("cameras", ())),
+                drift=others.get("drift"),
                 **{name: getattr(policy, name) for name in ("attention", "encoder", *POLICY)},
                 search=search,
                 evaluator=evaluator,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,6 +108,11 @@ class Environment:
                 f"env is wrapped in {', '.join(self.wrappers)}: a new environment would have no wrappers, so "
                 "give the name of the task"
             )
+
+
+def others_of(cameras: Sequence[str], drift: float | None) -> dict[str, Any]:
+    """`Environment.others` with these settings of the stepping stones; no cameras and None are left out."""
+    return {**({"cameras": tuple(cameras)} if cameras else {}), **({} if drift is None else {"drift": drift})}
 
 
 @contextmanager

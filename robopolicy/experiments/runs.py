@@ -64,12 +64,14 @@ def played_on(
     preset: str | None = None,
     episode_seconds: float | None = None,
     renderer: str | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> Environment:
     """The environment of runs and baselines: by default the task, engine and last preset of the first run.
 
-    An engine that is not installed is no default. Baselines alone play the first of all tasks on its default
-    engine. Raises ValueError or FileNotFoundError,
-    in one line, for an unknown task, engine or run, and for a run of another task.
+    `others` are further settings, in place of those that this run was trained with. An engine that is not
+    installed is no default. Baselines alone play the first of all tasks on its default engine. Raises
+    ValueError or FileNotFoundError, in one line, for an unknown task, engine or run, and for a run of another
+    task.
     """
     baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
     if engine is not None:
@@ -82,14 +84,16 @@ def played_on(
             raise ValueError(f"task is {task!r}: {name!r} was trained on {other!r}")
     engine = next(filter(None, (engine, *map(engine_of, configs.values()))), None)
     preset = next(filter(None, (preset, *map(preset_of, configs.values()))), None)
-    others = {"renderer": renderer} if renderer else {}
-    return Environment.of(Environment(task, engine, preset, episode_seconds, others))
+    trained_on = next(map(others_in, configs.values()), {})
+    chosen = {**trained_on, **(others or {}), **({"renderer": renderer} if renderer else {})}
+    return Environment.of(Environment(task, engine, preset, episode_seconds, chosen))
 
 
 def trained_on(trained: Policy) -> Environment:
     """Task, engine and last preset of a policy's training; raises ValueError if its run names no task."""
     task = task_of("policy", trained.run)
-    return Environment.of(Environment(task, engine_of(trained.run), preset_of(trained.run)))
+    preset, others = preset_of(trained.run), others_in(trained.run)
+    return Environment.of(Environment(task, engine_of(trained.run), preset, None, others))
 
 
 def preset_of(config: Mapping[str, Any]) -> str | None:
@@ -98,6 +102,13 @@ def preset_of(config: Mapping[str, Any]) -> str | None:
     presets = environment.get("presets") if isinstance(environment, dict) else None
     last = presets[-1] if isinstance(presets, list) and presets else None
     return last if isinstance(last, str) else None
+
+
+def others_in(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The further settings of the environment that a run was trained on, such as its cameras."""
+    environment = config.get("environment")
+    others = environment.get("others") if isinstance(environment, dict) else None
+    return dict(others) if isinstance(others, dict) else {}
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:

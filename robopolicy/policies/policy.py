@@ -117,7 +117,8 @@ class Policy:
         """The action [A] in [-1, 1] for one observation and a state, and the next state.
 
         An episode begins with the state of `init_state`. The first call compiles. Raises ValueError for an
-        observation that lacks an array, or has one of another shape or dtype, and for another policy's state.
+        observation that lacks an array, or has one of another shape or dtype, and for a state that is another
+        policy's, or not finite.
         """
         arguments = self._tree, self.features, self._read(observation), self._checked(state)
         action, state = self._compiled_act(*arguments)
@@ -161,7 +162,10 @@ class Policy:
         if structure != jax.tree.structure(wanted):
             raise ValueError(f"state is no state of policy {self.name!r}: init_state returns the first one")
         for array, (path, leaf) in zip(jax.tree.leaves(state), leaves_by_path(wanted).items(), strict=True):
-            check_array(f"state {path}".strip(), array, leaf.shape, leaf.dtype)
+            name = f"state {path}".strip()
+            check_array(name, array, leaf.shape, leaf.dtype)
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} holds a number that is not finite")
         return state
 
     def _read(self, observation: Observed) -> dict[str, NDArray[Any]]:

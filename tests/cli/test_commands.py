@@ -9,19 +9,25 @@ from types import SimpleNamespace
 
 import imageio.v2 as imageio
 import pytest
+from made_runs import PAPER, made_run
 
+import robopolicy
 from robopolicy.cli import main
+from robopolicy.cli.train_es import TrainES
 from robopolicy.experiments import evaluators
+from robopolicy.experiments.environments import Environment, others_of
+from robopolicy.experiments.evaluators import batch_of
+from robopolicy.experiments.runs import played_on
 from robopolicy.training.datasets import open_dataset
 
 TINY = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2".split()
-LOCK_STEP = "--engine mujoco --places 3 --normalise --population 4".split()
+NORMALISED = "--engine mujoco --normalise --population 4".split()
 
 
 @pytest.fixture(scope="session")
 def normalised(once):
     """A tiny run whose policy normalises its observations, played by the pool of processes."""
-    return once("normalised", lambda folder: train_es(folder / "run", *LOCK_STEP)) / "run"
+    return once("normalised", lambda folder: train_es(folder / "run", *NORMALISED)) / "run"
 
 
 def train_es(run, *words):
@@ -147,7 +153,7 @@ def test_no_more_workers_start_than_there_are_episodes(monkeypatch):
 
 @pytest.mark.slow
 def test_a_lock_step_run_is_the_run_of_the_pool(normalised, tmp_path):
-    train_es(tmp_path / "vector", *LOCK_STEP, "--evaluator", "vector")
+    train_es(tmp_path / "vector", *NORMALISED, "--evaluator", "vector", "--places", "3")
     pool, lock_step = last_record(normalised), last_record(tmp_path / "vector")
     for name in ("return_mean", "return_std", "held_out/return", "steps", "not_finite"):
         assert pool[name] == lock_step[name]
@@ -320,3 +326,19 @@ def clone(capsys, tmp_path, data):
         line = capsys.readouterr().err
         assert value in line
         assert said in line
+
+
+def test_cameras_and_drift_are_those_of_the_run_unless_others_are_given(tmp_path):
+    hard = Environment("stepping-stones", "jax", "hard", others=others_of(("front",), 0.01))
+    begun = TrainES(out=tmp_path, preset=("hard",), cameras=("front",), drift=0.01).environment
+    assert begun == hard
+    trained_on = {**PAPER, "presets": ["hard"], "others": {"cameras": ["front"], "drift": 0.01}}
+    name = made_run(tmp_path / "front", environment=trained_on)
+    again = TrainES(out=tmp_path / "front").stored_command()
+    assert (again.cameras, again.drift) == (("front",), 0.01)
+    assert played_on([name], None, None).others == trained_on["others"]
+    steady = played_on([name], None, None, others=others_of((), 0.0)).make()
+    assert steady.unwrapped.config.odometry.drift == 0.0
+    assert steady.unwrapped.config.cameras == ("front",)
+    batch = batch_of(hard)()
+    assert batch.config == robopolicy.make("stepping-stones", preset="hard", **hard.others).unwrapped.config

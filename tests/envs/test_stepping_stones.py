@@ -9,7 +9,6 @@ from installed_engines import EACH_OF_QUADRUPEDS
 
 import robopolicy
 from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
-from robopolicy.envs.quadruped.odometry import OdometryConfig
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 
@@ -116,8 +115,7 @@ def test_names_of_an_observation_match_its_values(env):
 def test_odometry_is_where_the_legs_have_gone():
     errors = {}
     for drift in (0.0, 0.01):
-        config = replace(PRESETS["front"], odometry=OdometryConfig(drift))
-        env, errors[drift] = SteppingStones("mujoco", config=config), []
+        env, errors[drift] = SteppingStones("mujoco", "front", drift=drift), []
         env.reset(seed=1)
         over = False
         while not over:
@@ -137,5 +135,12 @@ def test_a_robot_with_fewer_cameras_has_odometry():
     seen, _ = env.reset(seed=0)
     assert seen.keys() == env.observation_space.spaces.keys() == {"front_depth", "proprioception", "odometry"}
     assert env.observation_space.contains(seen)
-    with pytest.raises(ValueError, match=r"cameras is \('rear',\): it must name one or more of front, belly"):
-        robopolicy.make("stepping-stones", cameras=("rear",))
+    for settings, said in (
+        ({"cameras": ("rear",)}, "cameras is 'rear': it must be one of front, belly"),
+        ({"cameras": "front"}, "cameras is 'front': it must be a tuple of names"),
+        ({"cameras": ()}, r"cameras is \(\): it must name one or more of front, belly"),
+        ({"drift": 0.01}, "drift is 0.01: the robot has odometry with the front or belly camera alone"),
+        ({"preset": "front", "drift": 0.2}, "drift is 0.2: it must be a number from 0 to 0.1"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            robopolicy.make("stepping-stones", **settings)

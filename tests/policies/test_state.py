@@ -79,6 +79,8 @@ def test_a_step_takes_the_state_and_returns_the_next_one(policy):
     [
         ((), "^state is no state of policy 'untrained': init_state returns the first one$"),
         ({"total": np.zeros(2, np.float32)}, r"^state total is float32\[2\]: it must be float32\[3\]$"),
+        ({"total": np.full(3, np.nan, np.float32)}, "^state total holds a number that is not finite$"),
+        ({"total": np.full(3, -np.inf, np.float32)}, "^state total holds a number that is not finite$"),
         ({"total": 1.0}, r"^state total is of type float: it must be float32\[3\]$"),
     ],
 )

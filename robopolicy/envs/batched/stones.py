@@ -105,8 +105,9 @@ class SteppingStonesBatch:
         config: SteppingStonesConfig | None = None,
         dtype: Any = jnp.float32,
         cameras: tuple[str, ...] | None = None,
+        drift: float | None = None,
     ) -> None:
-        """`config` replaces the one that `preset` names, and `cameras` its cameras, as in `SteppingStones`.
+        """`config` replaces the one that `preset` names; `cameras` and `drift` as in `SteppingStones`.
 
         float64 needs JAX's 64-bit mode.
         """
@@ -119,7 +120,7 @@ class SteppingStonesBatch:
                 f"episode_seconds is {config.episode_seconds}: many worlds in one program play at most "
                 f"{LONGEST:.0f}; the engine mujoco plays longer episodes"
             )
-        self.config = config = config.with_cameras(cameras)
+        self.config = config = config.seen_by(cameras, drift)
         self.dtype = dtype
         self.actions = len(LEGS) * (1 + bool(config.largest_aside))
         self.engine = MujocoConfig()

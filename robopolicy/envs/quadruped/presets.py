@@ -17,6 +17,7 @@ from robopolicy.envs.quadruped.stance import StanceConfig
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
 from robopolicy.envs.quadruped.walker import WalkerConfig
 from robopolicy.envs.simulated import LONGEST_EPISODE
+from robopolicy.naming import one_of
 from robopolicy.settings import check_number
 
 PLACES = ("front", "belly")  # of cameras
@@ -72,13 +73,25 @@ class SteppingStonesConfig:
         """The cameras by the name of their images."""
         return cameras_of(self.cameras)
 
-    def with_cameras(self, cameras: tuple[str, ...] | None) -> SteppingStonesConfig:
-        """The same task with these cameras; with fewer than both, the robot has odometry."""
-        if cameras is None:
-            return self
-        fewer = set(cameras) != set(PLACES)
-        odometry = self.odometry or (OdometryConfig() if fewer else None)
-        return replace(self, cameras=tuple(cameras), odometry=odometry)
+    def seen_by(self, cameras: tuple[str, ...] | None, drift: float | None = None) -> SteppingStonesConfig:
+        """The same task with these cameras; with fewer than both, the robot has odometry.
+
+        `drift` is that of `OdometryConfig`. Raises ValueError for a drift without odometry.
+        """
+        config = self
+        if cameras is not None:
+            if not isinstance(cameras, tuple | list):
+                raise ValueError(f"cameras is {cameras!r}: it must be a tuple of names")
+            for camera in cameras:
+                one_of("cameras", camera, PLACES)
+            fewer = set(cameras) != set(PLACES)
+            odometry = self.odometry or (OdometryConfig() if fewer else None)
+            config = replace(self, cameras=tuple(cameras), odometry=odometry)
+        if drift is None:
+            return config
+        if config.odometry is None:
+            raise ValueError(f"drift is {drift}: the robot has odometry with the front or belly camera alone")
+        return replace(config, odometry=replace(config.odometry, drift=drift))
 
 
 # A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.

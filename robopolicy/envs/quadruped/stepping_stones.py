@@ -68,17 +68,19 @@ class SteppingStones(SimulatedTask):
         render_size: tuple[int, int] = (960, 540),
         config: SteppingStonesConfig | None = None,
         cameras: tuple[str, ...] | None = None,
+        drift: float | None = None,
     ) -> None:
         """`config` replaces the one that `preset` names; `render_size` is (width, height).
 
         cameras: `front`, `belly` or both, in place of those of the preset.
+        drift: of the odometry (m a policy step), in place of that of the preset.
         """
         super().__init__(engine, renderer, render_mode, render_size)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
-        self.config = config = config.with_cameras(cameras)
+        self.config = config = config.seen_by(cameras, drift)
         self.physics: Physics = make_physics(self.engine, visible=self.renderer == "tiny")
         self.walker = Walker(config.walker)
         self.rate = 1 / config.policy_period

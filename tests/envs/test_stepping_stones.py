@@ -8,8 +8,8 @@ import pytest
 from installed_engines import EACH_OF_QUADRUPEDS
 
 import robopolicy
+from robopolicy.control.odometry import OdometryConfig
 from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
-from robopolicy.envs.quadruped.odometry import OdometryConfig
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 

@@ -33,6 +33,7 @@ import numpy as np
 from jax import lax
 
 import robopolicy
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.cameras import image
 from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.contacts import step as physics_step
@@ -40,7 +41,6 @@ from robopolicy.envs.batched.mpc import ground_forces
 from robopolicy.envs.batched.stones import SteppingStonesBatch
 from robopolicy.envs.batched.walker import clock, read
 from robopolicy.envs.quadruped.cameras import CAMERAS
-from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.training.es import ESConfig
@@ -85,7 +85,7 @@ def measured(batch: SteppingStonesBatch, policy: robopolicy.Policy, count: int, 
     walks, seen = jax.jit(batch.reset)(courses)
     table = clock(config.walker, batch.ticks * batch.last)
     row = type(table)(*(jnp.asarray(column[0]) for column in table))
-    drive = Drive(jnp.asarray(standing_joints(0.42), jnp.float32).reshape(4, 3), jnp.zeros((4, 3)),
+    drive = Drive(jnp.asarray(LAIKAGO.standing_joints(0.42), jnp.float32).reshape(4, 3), jnp.zeros((4, 3)),
                   jnp.ones((4, 3), bool), jnp.zeros(3))  # fmt: skip
 
     def whole(rounds: Any, courses: Any, parameters: Any, walks: Any, seen: Any) -> Any:

@@ -14,7 +14,19 @@ REPOSITORY = Path(__file__).parents[1]
 MODULES = sorted(ROOT.rglob("*.py"))
 ENGINES = ("pybullet", "pybullet_data", "pybullet_utils", "mujoco")
 ROOMS = (
-    *("attention", "bundles", "cli", "costs", "doctor", "envs", "experiments", "plan", "policies", "runtime"),
+    *(
+        "attention",
+        "bundles",
+        "cli",
+        "control",
+        "costs",
+        "doctor",
+        "envs",
+        "experiments",
+        "plan",
+        "policies",
+        "runtime",
+    ),
     *("training", "viz"),
 )
 
@@ -26,11 +38,19 @@ def others(*mine: str) -> tuple[str, ...]:
 ABOVE = ("robopolicy.cli", "robopolicy.experiments")
 FORBIDDEN = {
     "attention": ("flax", *ENGINES, *others("attention")),
-    "envs": ("jax", "flax", "robopolicy.envs.batched", *others("envs")),
-    "envs/batched": ("flax", *others("envs")),
+    "control": ("jax", "flax", "gymnasium", *ENGINES, *others("control")),
+    "envs": ("jax", "flax", "robopolicy.envs.batched", *others("envs", "control")),
+    "envs/batched": ("flax", *others("envs", "control")),
     "policies": (*ENGINES, *others("policies", "attention")),
     "runtime": ("jax", "flax", "gymnasium", *ENGINES, *others("runtime")),
-    "training": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.bundles", "robopolicy.viz"),
+    "training": (
+        *ENGINES,
+        *ABOVE,
+        "robopolicy.envs",
+        "robopolicy.control",
+        "robopolicy.bundles",
+        "robopolicy.viz",
+    ),
     "bundles": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.training"),
     "plan": (*ENGINES, *ABOVE, "robopolicy.envs", "robopolicy.training", "robopolicy.viz"),
     "experiments": (*ENGINES, "robopolicy.cli", "tyro", "rich"),

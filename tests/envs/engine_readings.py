@@ -6,7 +6,7 @@ from robopolicy.envs.physics import is_installed
 from robopolicy.envs.physics.mujoco import BASE, mujoco  # it sets MUJOCO_GL before the import
 
 if is_installed("bullet"):
-    from robopolicy.envs.physics.bullet import JOINTS, TOES, pybullet
+    from robopolicy.envs.physics.bullet import pybullet
 
 
 def readings(physics):
@@ -19,12 +19,13 @@ class BulletReadings:
 
     def __init__(self, physics):
         self.bullet, self.robot, self.state = physics.client, physics.robot, physics.state
+        self.joints, self.toes = physics.joints, physics.toes
         self.substeps = physics.config.substeps
 
     def foot_contacts(self):
         """Whether each foot touches the terrain, [4]."""
         touching = {contact[3] for contact in self.bullet.getContactPoints(bodyA=self.robot)}
-        return np.array([toe in touching for toe in TOES])
+        return np.array([toe in touching for toe in self.toes])
 
     def ray_distances(self, origins, directions, reach):
         """Distance [N] (m), at most `reach`, to the terrain from `origins` along unit `directions` [N, 3]."""
@@ -55,14 +56,15 @@ class BulletReadings:
 
     def foot_positions(self):
         """Centres of the toes, [4, 3] (m, world)."""
-        return np.array([self.bullet.getLinkState(self.robot, toe, 0, 1)[0] for toe in TOES])
+        return np.array([self.bullet.getLinkState(self.robot, toe, 0, 1)[0] for toe in self.toes])
 
     def foot_jacobians(self):
         """Jacobian of each toe's centre (world) for the generalised velocity, [4, 3, 18]."""
         state = self.state()
-        joints, still = state.joint_positions.tolist(), [0.0] * len(JOINTS)
+        joints, still = state.joint_positions.tolist(), [0.0] * len(self.joints)
         own = [
-            self.bullet.calculateJacobian(self.robot, toe, [0.0] * 3, joints, still, still)[0] for toe in TOES
+            self.bullet.calculateJacobian(self.robot, toe, [0.0] * 3, joints, still, still)[0]
+            for toe in self.toes
         ]
         return state.rotation @ np.array(own) @ _from_bullet(state.rotation).T
 
@@ -71,7 +73,7 @@ class BulletReadings:
         forces = np.zeros((4, 3))
         for contact in self.bullet.getContactPoints(bodyA=self.robot):
             parts = ((contact[9], contact[7]), (contact[10], contact[11]), (contact[12], contact[13]))
-            forces[TOES.index(contact[3])] += sum(size * np.array(axis) for size, axis in parts)
+            forces[self.toes.index(contact[3])] += sum(size * np.array(axis) for size, axis in parts)
         # Bullet divides the impulse of one physics step by the whole control period.
         return forces * self.substeps
 
@@ -82,7 +84,7 @@ class MujocoReadings:
     def __init__(self, physics):
         physics.locate()
         self.model, self.data = physics.model, physics.data
-        self.toes = np.array([self.model.geom(f"{leg}_toe").id for leg in ("FR", "FL", "RR", "RL")])
+        self.toes = physics.toes
 
     def foot_contacts(self):
         return np.array([bool((self.data.contact.geom == toe).any()) for toe in self.toes])

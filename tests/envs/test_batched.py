@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import robopolicy
+from robopolicy.control.odometry import OdometryConfig
+from robopolicy.control.robots import LAIKAGO
+from robopolicy.control.stance import FORCE_UNIT, ConvexMPC
 from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.contacts import step as physics_step
 from robopolicy.envs.batched.course import Robot
@@ -18,11 +21,8 @@ from robopolicy.envs.batched.stones import CAUSES, SteppingStonesBatch
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics
 from robopolicy.envs.quadruped.difficulty import SensorConfig, with_blobs
-from robopolicy.envs.quadruped.odometry import OdometryConfig
 from robopolicy.envs.quadruped.presets import PRESETS
-from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
-from robopolicy.envs.quadruped.walker import standing_joints
 
 pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
 
@@ -60,14 +60,17 @@ def test_a_control_period_is_mujocos(precision, most):
         for _ in range(6):
             friction, payload, strength = rng.uniform([0.4, 0.0, 0.8], [1.0, 6.0, 1.1])
             conditions = Conditions(friction, payload, strength)
-            start = Start([ground], np.array([0, 0, 0.419]), standing_joints(0.42), conditions)
+            start = Start([ground], np.array([0, 0, 0.419]), LAIKAGO.standing_joints(0.42), conditions)
             physics.reset(start)
             physics.data.qvel[:] = rng.normal(0, 0.5, 18)
             model = jax.tree.map(partial(jnp.asarray, dtype=dtype), robot.model(payload))
             for _ in range(20):
                 before = jax.tree.map(partial(jnp.asarray, dtype=dtype), state_of(physics.data))
                 held = np.repeat(rng.random(4) < 0.5, 3)
-                targets, torques = standing_joints(0.42) + rng.normal(0, 0.3, 12), rng.normal(0, 15, 12)
+                targets, torques = (
+                    LAIKAGO.standing_joints(0.42) + rng.normal(0, 0.3, 12),
+                    rng.normal(0, 15, 12),
+                )
                 push = rng.normal(0, 30, 3)
                 physics.command(targets, torques, held)
                 physics.push(push)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from installed_engines import EACH_OF_QUADRUPEDS
 
+from robopolicy.control.kinematics import LIMB_RADIUS
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
-from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, ScatteredTerrain, Terrain, TerrainConfig

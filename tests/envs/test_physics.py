@@ -9,21 +9,21 @@ import pytest
 from engine_readings import readings
 from installed_engines import EACH_ENGINE, EACH_OF_QUADRUPEDS, INSTALLED, needs_bullet
 
+from robopolicy.control.kinematics import foot_positions
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.physics import make_arms, make_physics
 from robopolicy.envs.physics.base import UPRIGHT, Box, Conditions, Start, View
-from robopolicy.envs.quadruped.kinematics import foot_positions
-from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.envs.sweep.kinematics import TOOL
 
 GROUND = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))]
 HELD, NO_TORQUE = np.ones(12, bool), np.zeros(12)
-STANDING = standing_joints(0.42)
+STANDING = LAIKAGO.standing_joints(0.42)
 MASS, GRAVITY = 25.567, 9.81
 
 
 @pytest.fixture(scope="module")
 def engines():
-    made = {name: make_physics(name, visible=False) for name in INSTALLED}
+    made = {name: make_physics(name, LAIKAGO, visible=False) for name in INSTALLED}
     yield made
     for physics in made.values():
         physics.close()
@@ -79,7 +79,9 @@ def test_readings_are_consistent(physics):
     start(physics, 3.0, joints, quaternion=quaternion)
     state, read = physics.state(), readings(physics)
     jacobians, before = read.foot_jacobians(), read.foot_positions()
-    feet = state.position + foot_positions(state.joint_positions.reshape(4, 3)) @ state.rotation.T
+    feet = (
+        state.position + foot_positions(LAIKAGO.legs, state.joint_positions.reshape(4, 3)) @ state.rotation.T
+    )
     np.testing.assert_allclose(before, feet, atol=1e-5)  # the file's pi has six digits
     inertia = read.mass_matrix()
     np.testing.assert_allclose(inertia, inertia.T, atol=1e-9)
@@ -194,7 +196,7 @@ def test_jax_follows_mujoco_and_has_its_mass():
     commands = [(rng.normal(0, 0.1, 12), rng.normal(0, 5, 12), rng.random(12) < 0.7) for _ in range(15)]
     followed = []
     for name in ("mujoco", "jax"):
-        physics = make_physics(name, visible=False)
+        physics = make_physics(name, LAIKAGO, visible=False)
         start(physics, 0.42, boxes=boxes, friction=0.6, payload=3.0, motor_strength=0.9)
         states = [physics.state()]
         for index, (moved, torques, held) in enumerate(commands):
@@ -213,7 +215,7 @@ def test_jax_follows_mujoco_and_has_its_mass():
 
 @pytest.mark.slow
 def test_jax_draws_nothing_itself():
-    physics = make_physics("jax", visible=True)
+    physics = make_physics("jax", LAIKAGO, visible=True)
     with pytest.raises(RuntimeError, match="a reset first"):
         physics.state()
     start(physics, 0.42)
@@ -276,14 +278,14 @@ DIGEST = """
 import sys, numpy as np
 from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import Box, Conditions, Start
-from robopolicy.envs.quadruped.walker import standing_joints
-physics = make_physics(sys.argv[1], visible=False)
+from robopolicy.control.robots import LAIKAGO
+physics = make_physics(sys.argv[1], LAIKAGO, visible=False)
 for count, friction in eval(sys.argv[2]):
     boxes = [Box((0.0, 0.0, -0.5), (3.0, 3.0, 0.5))] * count
     place, conditions = np.array([0.0, 0.0, 0.5]), Conditions(friction=friction)
-    physics.reset(Start(boxes, place, standing_joints(0.42), conditions))
+    physics.reset(Start(boxes, place, LAIKAGO.standing_joints(0.42), conditions))
     for tick in range(50):
-        physics.command(standing_joints(0.42) + 0.1 * np.sin(tick), np.zeros(12), np.ones(12, bool))
+        physics.command(LAIKAGO.standing_joints(0.42) + 0.1 * np.sin(tick), np.zeros(12), np.ones(12, bool))
         physics.step()
     print(count, friction, physics.state().position.tobytes().hex())
 """
@@ -309,7 +311,7 @@ def test_episodes_are_reproducible_across_processes_and_orders_of_resets(engine,
 
 @pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
 def test_a_closed_engine_refuses_calls(engine):
-    physics = make_physics(engine, visible=False)
+    physics = make_physics(engine, LAIKAGO, visible=False)
     start(physics, 0.42)
     physics.close()
     physics.close()
@@ -319,7 +321,7 @@ def test_a_closed_engine_refuses_calls(engine):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda e: make_physics(e, visible=False), lambda e: make_arms(e, TOOL, visible=False)]
+    "make", [lambda e: make_physics(e, LAIKAGO, visible=False), lambda e: make_arms(e, TOOL, visible=False)]
 )
 @pytest.mark.parametrize(("engine", "package"), [("bullet", "pybullet"), ("mujoco", "mujoco")])
 def test_an_engine_that_is_not_installed_is_named(monkeypatch, make, engine, package):
@@ -331,8 +333,13 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch, make, engine, pac
 def test_an_import_error_of_mujoco_names_the_opengl_backend():
     code = """
 from robopolicy.envs.physics import make_arms, make_physics
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.sweep.kinematics import TOOL
-for make in (lambda: make_physics("mujoco", visible=False), lambda: make_arms("mujoco", TOOL, visible=False)):
+makes = (
+    lambda: make_physics("mujoco", LAIKAGO, visible=False),
+    lambda: make_arms("mujoco", TOOL, visible=False),
+)
+for make in makes:
     try:
         make()
     except RuntimeError as error:
@@ -352,7 +359,7 @@ def test_an_error_after_the_import_is_not_converted(monkeypatch):
     monkeypatch.setattr("robopolicy.envs.physics.mujoco.MujocoPhysics.__init__", fail)
     monkeypatch.setattr("robopolicy.envs.physics.mujoco_arms.MujocoArms.__init__", fail)
     for make in (
-        lambda: make_physics("mujoco", visible=False),
+        lambda: make_physics("mujoco", LAIKAGO, visible=False),
         lambda: make_arms("mujoco", TOOL, visible=False),
     ):
         with pytest.raises(TypeError, match="the model is broken"):

@@ -6,17 +6,20 @@ from engine_readings import readings
 from installed_engines import EACH_ENGINE
 from scipy.spatial.transform import Rotation
 
+from robopolicy.control.commands import commands, foot_velocities
+from robopolicy.control.gait import TrotConfig, path
+from robopolicy.control.gait import standing as gait_stands
+from robopolicy.control.kinematics import foot_positions, jacobians, joint_angles, leg_lines
+from robopolicy.control.reading import read
+from robopolicy.control.robots import LAIKAGO
+from robopolicy.control.stance import FORCE_UNIT, ConvexMPC, Plan, StanceConfig
 from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import BodyState, Start
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
-from robopolicy.envs.quadruped.control import commands, foot_velocities
-from robopolicy.envs.quadruped.gait import TrotConfig, path
-from robopolicy.envs.quadruped.gait import standing as gait_stands
-from robopolicy.envs.quadruped.kinematics import foot_positions, jacobians, joint_angles, leg_lines
-from robopolicy.envs.quadruped.reading import read
-from robopolicy.envs.quadruped.stance import FORCE_UNIT, ConvexMPC, Plan, StanceConfig
 from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
-from robopolicy.envs.quadruped.walker import Walker, WalkerConfig, standing_joints
+from robopolicy.envs.quadruped.walker import Walker
+
+LEGS = LAIKAGO.legs
 
 
 @pytest.mark.parametrize("entry", [(2, 0), (2, 1)])
@@ -24,12 +27,12 @@ def test_a_nan_in_the_rotation_gives_a_nan_tilt(entry):
     rotation = np.eye(3)
     rotation[entry] = np.nan
     zeros = np.zeros(3)
-    assert np.isnan(read(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12))).tilt)
+    assert np.isnan(read(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12)), LEGS).tilt)
 
 
 @pytest.fixture(scope="module", params=EACH_ENGINE)
 def physics(request):
-    engine = make_physics(request.param, visible=False)
+    engine = make_physics(request.param, LAIKAGO, visible=False)
     yield engine
     engine.close()
 
@@ -45,24 +48,24 @@ def test_forward_kinematics_equal_the_engines(physics):
     for joints in random_joints(4):
         physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 3.0]), joints.ravel()))
         expected = readings(physics).foot_positions() - [0.0, 0.0, 3.0]
-        np.testing.assert_allclose(foot_positions(joints), expected, atol=1e-5)
+        np.testing.assert_allclose(foot_positions(LEGS, joints), expected, atol=1e-5)
 
 
 def test_inverse_kinematics_and_jacobians_match_forward_kinematics():
     for joints in random_joints(50):
-        np.testing.assert_allclose(joint_angles(foot_positions(joints)), joints, atol=1e-9)
+        np.testing.assert_allclose(joint_angles(LEGS, foot_positions(LEGS, joints)), joints, atol=1e-9)
         step = 1e-6
         numeric = [
-            (foot_positions(joints + step * d) - foot_positions(joints - step * d)) / (2 * step)
+            (foot_positions(LEGS, joints + step * d) - foot_positions(LEGS, joints - step * d)) / (2 * step)
             for d in np.eye(3)
         ]
-        np.testing.assert_allclose(jacobians(joints), np.stack(numeric, axis=2), atol=1e-7)
+        np.testing.assert_allclose(jacobians(LEGS, joints), np.stack(numeric, axis=2), atol=1e-7)
 
 
 def test_leg_lines_have_the_lengths_of_the_legs():
     for joints in random_joints(20):
-        lines = leg_lines(joints)
-        np.testing.assert_allclose(lines[:, -1], foot_positions(joints), atol=1e-12)
+        lines = leg_lines(LEGS, joints)
+        np.testing.assert_allclose(lines[:, -1], foot_positions(LEGS, joints), atol=1e-12)
         lengths = np.linalg.norm(np.diff(lines, axis=1), axis=2)
         np.testing.assert_allclose(lengths[:, 0], [0.032875, 0.035165] * 2, atol=1e-9)
         np.testing.assert_allclose(lengths[:, 1], np.hypot(0.20833, 0.1422), atol=1e-9)
@@ -70,9 +73,9 @@ def test_leg_lines_have_the_lengths_of_the_legs():
 
 
 def test_the_leg_stretches_towards_a_foot_out_of_reach():
-    joints = joint_angles(foot_positions(np.zeros((4, 3))) + np.array([0.0, 0.0, -1.0]))
+    joints = joint_angles(LEGS, foot_positions(LEGS, np.zeros((4, 3))) + np.array([0.0, 0.0, -1.0]))
     assert np.isfinite(joints).all()
-    assert foot_positions(joints)[:, 2].max() < -0.5
+    assert foot_positions(LEGS, joints)[:, 2].max() < -0.5
 
 
 def test_trot_swings_diagonal_pairs_and_always_stands_on_one():
@@ -100,7 +103,8 @@ def test_mpc_carries_the_weight_when_standing_still_and_stays_in_the_friction_co
     mass, config = 25.567, StanceConfig()
     mpc = ConvexMPC(mass, np.diag([0.6, 1.27, 1.34]), config)
     feet = np.tile(
-        foot_positions(standing_joints(0.42).reshape(4, 3)) - [-0.0217, 0, -0.041], (config.steps, 1, 1)
+        foot_positions(LEGS, LAIKAGO.standing_joints(0.42).reshape(4, 3)) - [-0.0217, 0, -0.041],
+        (config.steps, 1, 1),
     )
     standing = np.ones((config.steps, 4), bool)
     pose, still = np.array([0.0, 0, 0, 0, 0, 0.379]), np.zeros(6)
@@ -120,7 +124,7 @@ def test_mpc_forces_stay_in_their_pyramids_for_random_states():
     config = StanceConfig()
     mpc = ConvexMPC(25.567, np.diag([0.6, 1.27, 1.34]), config)
     trot = TrotConfig()
-    nominal = foot_positions(standing_joints(0.42).reshape(4, 3))
+    nominal = foot_positions(LEGS, LAIKAGO.standing_joints(0.42).reshape(4, 3))
     rng = np.random.default_rng(11)
     highest = config.force_limits[1] * 25.567 * 9.81 / 4
     for _ in range(400):
@@ -258,26 +262,28 @@ def test_the_velocities_of_the_feet_are_the_changes_of_their_places():
         place, velocity = rng.normal(0.0, 1.0, 3), rng.normal(0.0, 1.0, 3)
         before = Rotation.from_euler("xyz", attitude)
         after = Rotation.from_rotvec(step * spin) * before
-        now = read(BodyState(place, before.as_matrix(), velocity, spin, joints, rates))
+        now = read(BodyState(place, before.as_matrix(), velocity, spin, joints, rates), LEGS)
         moved = place + step * velocity, after.as_matrix(), velocity, spin, joints + step * rates, rates
-        later = read(BodyState(*moved))
+        later = read(BodyState(*moved), LEGS)
         expected = (later.feet_world - now.feet_world) / step @ now.to_yaw.T
-        np.testing.assert_allclose(foot_velocities(now, jacobians(now.joints)), expected, atol=1e-4)
+        np.testing.assert_allclose(foot_velocities(now, jacobians(LEGS, now.joints)), expected, atol=1e-4)
 
 
 def test_grip_pushes_a_standing_foot_against_its_velocity():
-    zeros, joints = np.zeros(3), standing_joints(0.42)
+    zeros, joints = np.zeros(3), LAIKAGO.standing_joints(0.42)
     rates = np.random.default_rng(4).normal(0.0, 1.0, 12)
-    reading = read(BodyState(zeros, np.eye(3), zeros, zeros, joints, rates))
+    reading = read(BodyState(zeros, np.eye(3), zeros, zeros, joints, rates), LEGS)
     stands, still, feet = np.ones(4, bool), np.zeros(2), np.zeros((4, 3))
 
     def held_by(grip: float) -> np.ndarray:
         timing = np.array([0.5, 0.2, 0.3, 0.03, 0.1, grip])
-        return commands(reading, stands, 0.0, still, feet, feet, feet.copy(), np.zeros(4), timing, 0.0)[1]
+        return commands(LEGS, reading, stands, 0.0, still, feet, feet, feet.copy(), np.zeros(4), timing, 0.0)[
+            1
+        ]
 
     np.testing.assert_array_equal(held_by(0.0), 0.0)
     torques = held_by(40.0)
-    gradients = jacobians(joints.reshape(4, 3))
+    gradients = jacobians(LEGS, joints.reshape(4, 3))
     for leg in range(4):
         own = slice(3 * leg, 3 * leg + 3)
         force = -40.0 * gradients[leg] @ rates[own]
@@ -286,12 +292,12 @@ def test_grip_pushes_a_standing_foot_against_its_velocity():
 
 def test_walker_trots_straight_at_its_speed_on_level_ground(physics):
     terrain = Terrain(TerrainConfig(painted=True), np.random.default_rng(0))
-    walker = Walker(WalkerConfig())
-    physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 0.42]), standing_joints(0.42)))
-    walker.reset(physics)
+    walker = Walker(LAIKAGO)
+    physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 0.42]), LAIKAGO.standing_joints(0.42)))
+    walker.begin(physics)
     for _ in range(400):
         walker.advance()
-    reading = read(physics.state())
+    reading = read(physics.state(), LEGS)
     assert 1.8 < reading.position[0] < 2.5
     assert abs(reading.position[1]) < 0.05
     assert np.abs(reading.attitude).max() < 0.1

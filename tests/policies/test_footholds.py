@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from robopolicy.bundles.onnx import export_policy
+from robopolicy.control.kinematics import LEGS
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
-from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig, default_policy
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.plan.search import EXACT, price, uses_of
@@ -92,7 +93,11 @@ def test_images_are_read_where_the_feet_would_land(preset):
                 reach = np.multiply(choice.spacing, np.array(choice.counts) // 2)[: choice.actions]
                 steps = np.zeros((len(choice.moves), 3))
                 steps[:, : choice.actions] = choice.moves * signs * reach
-                steps += [*HIPS[leg, :2], 0.0] + np.array([ahead, LEG_PLANE[leg], 0.0]) + base * [1, 1, 0]
+                steps += (
+                    [*LAIKAGO.legs.hips[leg, :2], 0.0]
+                    + np.array([ahead, LAIKAGO.legs.plane[leg], 0.0])
+                    + base * [1, 1, 0]
+                )
                 margin = terrain.margin(steps)
                 clear = np.abs(margin) > 0.03
                 right.append((is_gap == (margin < 0))[clear])

@@ -10,8 +10,8 @@ from test_footholds import HEIGHT, LEVEL, config, mirrored, scene
 
 from robopolicy.bundles.c_source.worker import c_graph
 from robopolicy.bundles.onnx import export_policy, worker_graph
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
-from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.policies import top_view
@@ -99,9 +99,14 @@ def test_the_best_foothold_is_where_a_stone_was_seen(name):
                 continue
             for leg in (2, 3):
                 nominal = entries.index(f"nominal_landing_{policy.config.actions[leg]}")
-                x = place[0] + HIPS[leg, 0] + observation["proprioception"][nominal]
+                x = place[0] + LAIKAGO.legs.hips[leg, 0] + observation["proprioception"][nominal]
                 chosen = 0.15 * moves[np.argmax(results["scores"][leg]), 0]
-                at = np.array([[x + chosen, place[1] + LEG_PLANE[leg]], [x, place[1] + LEG_PLANE[leg]]])
+                at = np.array(
+                    [
+                        [x + chosen, place[1] + LAIKAGO.legs.plane[leg]],
+                        [x, place[1] + LAIKAGO.legs.plane[leg]],
+                    ]
+                )
                 margins = terrain.margin(at)
                 safe.append(margins[0] > 0)
                 safe_unmoved.append(margins[1] > 0)

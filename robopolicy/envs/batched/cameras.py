@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from robopolicy.control.kinematics import LIMB_RADIUS
+from robopolicy.control.robot import CameraConfig
 from robopolicy.envs.batched.dynamics import Array
-from robopolicy.envs.quadruped.cameras import CameraConfig
-from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 
 STEEP = 1e-12  # component of a ray below which it is parallel to a face
 

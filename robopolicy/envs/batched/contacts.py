@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.dynamics import (
     Array,
     Chain,
@@ -25,8 +26,8 @@ from robopolicy.envs.batched.dynamics import (
     turned,
 )
 from robopolicy.envs.physics.mujoco import MujocoConfig
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS
 
+FOOT_RADIUS = LAIKAGO.foot_radius
 ITERATIONS = 6  # of Newton's method
 
 

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from robopolicy.control.kinematics import LEGS
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.dynamics import Array, Model
 from robopolicy.envs.batched.mpc import Body
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import BASE, MujocoPhysics, mujoco
-from robopolicy.envs.quadruped.kinematics import LEGS
 from robopolicy.envs.quadruped.presets import Draw, SteppingStonesConfig, draw
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
-from robopolicy.envs.quadruped.walker import standing_joints
 
 RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
 AWAY = -1000.0  # m, height of boxes that a course does not have
@@ -64,8 +64,8 @@ class Robot:
     """The Laikago of MuJoCo's model, at its start, with payloads."""
 
     def __init__(self, config: SteppingStonesConfig) -> None:
-        self._physics, height = MujocoPhysics(), config.walker.height
-        self._start = Start([GROUND], np.array([0.0, 0.0, height]), standing_joints(height))
+        self._physics, height = MujocoPhysics(LAIKAGO), config.walker.height
+        self._start = Start([GROUND], np.array([0.0, 0.0, height]), LAIKAGO.standing_joints(height))
         self._physics.reset(self._start)
         mass, center, inertia = self._physics.mass_properties()
         self.body = Body(np.float64(mass), np.linalg.inv(inertia), center)
@@ -74,6 +74,15 @@ class Robot:
         """The model with `payload` (kg), in NumPy float64."""
         self._physics.reset(self._start._replace(conditions=Conditions(payload=payload)))
         return model_of(self._physics)
+
+
+def check_robot(robot: Any) -> None:
+    """Raise ValueError, in one line, for another robot than the one that these programs have."""
+    if robot not in (LAIKAGO, LAIKAGO.name):
+        name = getattr(robot, "name", robot)
+        raise ValueError(
+            f"robot is {name!r}: the engine jax has {LAIKAGO.name} alone; mujoco and bullet have all robots"
+        )
 
 
 def model_of(physics: MujocoPhysics) -> Model:

@@ -1,4 +1,4 @@
-"""The MPC of the stance legs in JAX: the QP of `envs.quadruped.stance` by a fixed number of iterations.
+"""The MPC of the stance legs in JAX: the QP of `control.stance` by a fixed number of iterations.
 
 ADMM finds which constraints bind, and Newton steps on this active set give the exact minimum.
 """
@@ -12,11 +12,11 @@ import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
+from robopolicy.control.reading import Reading
+from robopolicy.control.robot import WalkerConfig
+from robopolicy.control.stance import FORCE_UNIT, GRAVITY
 from robopolicy.envs.batched.dynamics import Array, skew
 from robopolicy.envs.batched.walker import Clock
-from robopolicy.envs.quadruped.reading import Reading
-from robopolicy.envs.quadruped.stance import FORCE_UNIT, GRAVITY
-from robopolicy.envs.quadruped.walker import WalkerConfig
 
 ADMM_STEPS, RHO = 20, 0.05
 MOST_STEPS = 20  # on the active set; nearly all plans settle in one or two

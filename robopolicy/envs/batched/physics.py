@@ -11,8 +11,9 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from robopolicy.control.robot import Robot
 from robopolicy.envs.batched.contacts import Drive, step
-from robopolicy.envs.batched.course import RAISED, model_of, rows_of
+from robopolicy.envs.batched.course import RAISED, check_robot, model_of, rows_of
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.physics.base import BodyState, Conditions, Start, View
 from robopolicy.envs.physics.mujoco import MujocoConfig, MujocoPhysics, body_state
@@ -27,10 +28,11 @@ class JaxPhysics:
     MuJoCo compiles the model and supplies its numbers. Toes collide with one box at a time.
     """
 
-    def __init__(self, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
-        """`visible` has no effect: this engine draws nothing."""
+    def __init__(self, robot: Robot, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
+        """`visible` has no effect: this engine draws nothing. Raises ValueError for another robot."""
+        check_robot(robot)
         self.config = config or MujocoConfig()
-        self._source = MujocoPhysics(self.config)
+        self._source = MujocoPhysics(robot, self.config)
         self._state: State | None = None
 
     def reset(self, start: Start) -> None:

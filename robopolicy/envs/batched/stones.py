@@ -22,9 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from robopolicy.control.kinematics import LEGS
+from robopolicy.control.odometry import anchors
+from robopolicy.control.reading import Reading
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.cameras import image
+from robopolicy.envs.batched.contacts import FOOT_RADIUS
 from robopolicy.envs.batched.contacts import step as physics_step
-from robopolicy.envs.batched.course import RAISED, Course, courses
+from robopolicy.envs.batched.course import RAISED, Course, check_robot, courses
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.batched.mpc import ground_forces
 from robopolicy.envs.batched.walker import (
@@ -41,13 +46,9 @@ from robopolicy.envs.batched.walker import (
 from robopolicy.envs.physics.mujoco import MujocoConfig
 from robopolicy.envs.quadruped.description import ODOMETRY
 from robopolicy.envs.quadruped.difficulty import with_blobs
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS
-from robopolicy.envs.quadruped.odometry import anchors
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
-from robopolicy.envs.quadruped.reading import Reading
 from robopolicy.envs.quadruped.stepping_stones import BOUND
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
-from robopolicy.envs.quadruped.walker import standing_joints
 from robopolicy.naming import one_of
 
 ODOMETER = np.array([[q.low, q.high] for q in ODOMETRY], np.float32).T
@@ -106,11 +107,13 @@ class SteppingStonesBatch:
         dtype: Any = jnp.float32,
         cameras: tuple[str, ...] | None = None,
         drift: float | None = None,
+        robot: Any = LAIKAGO.name,
     ) -> None:
         """`config` replaces the one that `preset` names; `cameras` and `drift` as in `SteppingStones`.
 
         float64 needs JAX's 64-bit mode.
         """
+        check_robot(robot if config is None else config.robot)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
@@ -147,7 +150,7 @@ class SteppingStonesBatch:
     def _begun(self, key: Array) -> Walk:
         height, dtype = self.config.walker.height, self.dtype
         zeros = jnp.zeros(3, dtype)
-        joints = jnp.asarray(standing_joints(height).reshape(4, 3), dtype)
+        joints = jnp.asarray(LAIKAGO.standing_joints(height).reshape(4, 3), dtype)
         upright = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
         place = jnp.array([0.0, 0.0, height + RAISED * jnp.finfo(dtype).eps], dtype)
         body = State(place, upright, joints, zeros, zeros, jnp.zeros_like(joints))
@@ -275,10 +278,10 @@ class SteppingStonesBatch:
         return walk, lost
 
     def _moved(self, walk: Walk, before: Reading, reading: Reading, stands: Array) -> Array:
-        """The odometry after a control period, as `envs.quadruped.odometry`."""
+        """The odometry after a control period, as `control.odometry`."""
         if self.config.odometry is None:
             return walk.odometry
-        motions = anchors(before, jnp) - anchors(reading, jnp)
+        motions = anchors(LAIKAGO.legs, before, jnp) - anchors(LAIKAGO.legs, reading, jnp)
         return walk.odometry + jnp.mean(motions, axis=0, where=stands[:, None])
 
     def _pose(self, reading: Reading) -> Array:

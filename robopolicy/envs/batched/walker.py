@@ -1,6 +1,6 @@
 """The low level of the walker in JAX: readings, the gait's clock, and the commands of a control period.
 
-Formulas and numbers are those of `envs/quadruped`, which has their reasons.
+Formulas and numbers are those of `control` with the Laikago, which has their reasons.
 """
 
 from __future__ import annotations
@@ -10,24 +10,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from robopolicy.control import gait
+from robopolicy.control.kinematics import BALLS, LEGS, limbs
+from robopolicy.control.reading import Reading
+from robopolicy.control.robot import WalkerConfig
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.dynamics import Array, State, matrix
-from robopolicy.envs.quadruped import gait
-from robopolicy.envs.quadruped.kinematics import (
-    BALLS,
-    HIPS,
-    LATERAL,
-    LEG_PLANE,
-    LEGS,
-    SHANK,
-    SHANK_ANGLE,
-    SIDE,
-    THIGH,
-    THIGH_ANGLE,
-    limbs,
-)
-from robopolicy.envs.quadruped.reading import Reading
-from robopolicy.envs.quadruped.walker import SWAY, WalkerConfig
+
+HIPS, SIDE, LATERAL, LEG_PLANE, THIGH, THIGH_ANGLE, SHANK, SHANK_ANGLE, _ = LAIKAGO.legs
+SWAY = np.array(LAIKAGO.trot.sway)
 
 
 class Clock(NamedTuple):

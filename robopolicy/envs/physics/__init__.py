@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
+from robopolicy.control.robot import Robot
 from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
 from robopolicy.naming import one_of
@@ -53,13 +54,14 @@ def check_renderer(renderer: str, engine: str) -> str:
     return renderer
 
 
-def make_physics(engine: str, *, visible: bool) -> Physics:
-    """The quadruped in one of `ENGINES`. Rendering needs `visible`.
+def make_physics(engine: str, robot: Robot, *, visible: bool) -> Physics:
+    """A quadruped in one of `ENGINES`. Rendering needs `visible`.
 
-    Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load.
+    Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load,
+    and ValueError for a robot that the engine does not have, or whose table does not fit its model.
     """
     module, name = _QUADRUPEDS[engine]
-    physics: Physics = getattr(loaded(engine, module), name)(visible=visible)
+    physics: Physics = getattr(loaded(engine, module), name)(robot, visible=visible)
     return physics
 
 

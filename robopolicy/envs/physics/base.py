@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from robopolicy.control.state import Array as Array
+from robopolicy.control.state import BodyState as BodyState
 
 NEAR = 0.05  # m along the view, where a picture begins
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)  # the identity quaternion (w, x, y, z)
@@ -38,23 +39,6 @@ class Conditions:
     friction: float = 0.8
     payload: float = 0.0
     motor_strength: float = 1.0
-
-
-class BodyState(NamedTuple):
-    """The state of a floating-base robot.
-
-    Attributes:
-      position, rotation: of the base link, [3] (m) and [3, 3] (base to world).
-      linear_velocity, angular_velocity: of the base link, [3] (m/s) and [3] (rad/s), world frame.
-      joint_positions, joint_velocities: [J] (rad) and [J] (rad/s).
-    """
-
-    position: Array
-    rotation: Array
-    linear_velocity: Array
-    angular_velocity: Array
-    joint_positions: Array
-    joint_velocities: Array
 
 
 class View(NamedTuple):

@@ -1,4 +1,4 @@
-"""The Laikago in PyBullet: the only file that imports that engine."""
+"""A quadruped in PyBullet: the only file that imports that engine."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.control.robot import Robot
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.physics.base import (
     NEAR,
     STONES_LIGHT,
@@ -52,9 +54,6 @@ with quiet():
     import pybullet_data
     from pybullet_utils.bullet_client import BulletClient
 
-JOINTS = (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14)  # hip, upper, lower of FR, FL, RR, RL
-TOES = (3, 7, 11, 15)
-
 
 @dataclass(frozen=True)
 class BulletConfig:
@@ -63,7 +62,7 @@ class BulletConfig:
     control_period: float = 0.01  # s
     substeps: int = 5  # physics steps per control period, 2 ms each
     solver_iterations: int = 10
-    motor_torque: float = 60.0  # N m, limit of a position-controlled joint
+    motor_torque: float | tuple[float, ...] = LAIKAGO.held_torque  # N m, limit of such a joint, one or [12]
     position_gain: float = 0.15  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 0.8
 
@@ -123,20 +122,46 @@ class BulletWorld:
 
 
 class BulletPhysics(BulletWorld):
-    """Laikago (`laikago_toes_zup_lores.urdf` of pybullet_data) on boxes; implements `Physics`.
+    """A quadruped on boxes; implements `Physics`.
 
     Only the toes collide, which halves the engine's time. An episode ends before a trunk or a shin could
     touch anything.
     """
 
-    def __init__(self, config: BulletConfig | None = None, *, visible: bool = False) -> None:
-        """`visible` loads the visual shapes for rendering, which takes 80 ms per reset."""
+    def __init__(self, robot: Robot, config: BulletConfig | None = None, *, visible: bool = False) -> None:
+        """`visible` loads the visual shapes for rendering, which takes 80 ms per reset.
+
+        Raises ValueError, in one line, for a model that is no URDF, or lacks a joint or a toe of `robot`.
+        """
         super().__init__()
-        self.config = config or BulletConfig()
+        self.config = config or BulletConfig(motor_torque=robot.held_torque)
+        self._torques = np.broadcast_to(self.config.motor_torque, 12)
         self._visible = visible
         self.client.setAdditionalSearchPath(pybullet_data.getDataPath())
-        self.robot = -1
+        self._urdf = robot.urdf_path
+        self._find(robot)
         self._conditions = Conditions()
+
+    def _find(self, robot: Robot) -> None:
+        """Find the joints and toes of `robot` by their names: `joints` and `toes` are Bullet's numbers."""
+        bullet = self.clear()
+        try:
+            with quiet():
+                self.robot = bullet.loadURDF(self._urdf, flags=bullet.URDF_IGNORE_VISUAL_SHAPES)
+        except pybullet.error as error:
+            raise ValueError(f"{robot}: its model {self._urdf} is not read by Bullet") from error
+        found = [bullet.getJointInfo(self.robot, link) for link in range(bullet.getNumJoints(self.robot))]
+        numbers = (
+            {info[1].decode(): info[0] for info in found},
+            {info[12].decode(): info[0] for info in found},
+        )
+        parts = []
+        for kind, names, known in zip(("joint", "toe"), (robot.joints, robot.toes), numbers, strict=True):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{robot} has the {kind} {name!r}, which its model {robot.urdf} lacks")
+            parts.append(tuple(known[name] for name in names))
+        self.joints, self.toes = parts
 
     def reset(self, start: Start) -> None:
         bullet = self.clear()
@@ -150,14 +175,14 @@ class BulletPhysics(BulletWorld):
             body = bullet.createMultiBody(0.0, shape, visual, box.center, turn)
             bullet.changeDynamics(body, -1, lateralFriction=1.0)  # Bullet multiplies it by the toes'
         self.robot = bullet.loadURDF(
-            "laikago/laikago_toes_zup_lores.urdf",
+            self._urdf,
             start.position,
             (*start.quaternion[1:], start.quaternion[0]),
             flags=bullet.URDF_USE_INERTIA_FROM_FILE
             | (0 if self._visible else bullet.URDF_IGNORE_VISUAL_SHAPES),
         )
         for link in range(-1, bullet.getNumJoints(self.robot)):
-            if link in TOES:
+            if link in self.toes:
                 # The URDF's friction anchors would hold a toe on an edge where Coulomb friction lets it slip.
                 bullet.changeDynamics(
                     self.robot,
@@ -175,14 +200,14 @@ class BulletPhysics(BulletWorld):
             bullet.changeDynamics(
                 self.robot, -1, mass=self._base_mass + conditions.payload, localInertiaDiagonal=inertia
             )
-        for joint, angle in zip(JOINTS, start.joint_positions, strict=True):
+        for joint, angle in zip(self.joints, start.joint_positions, strict=True):
             bullet.resetJointState(self.robot, joint, angle, 0.0)
 
     def state(self) -> BodyState:
         bullet = self.client
         position, quaternion = bullet.getBasePositionAndOrientation(self.robot)
         linear, angular = bullet.getBaseVelocity(self.robot)
-        joints = bullet.getJointStates(self.robot, JOINTS)
+        joints = bullet.getJointStates(self.robot, self.joints)
         return BodyState(
             np.array(position),
             np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3),
@@ -198,18 +223,18 @@ class BulletPhysics(BulletWorld):
         pushed = np.flatnonzero(~position_controlled)
         if held.size:
             # Bullet limits a motor's impulse per physics step to that of a whole control period.
-            limit = strength * config.motor_torque / config.substeps
+            limits = strength * self._torques[held] / config.substeps
             bullet.setJointMotorControlArray(
                 self.robot,
-                [JOINTS[i] for i in held],
+                [self.joints[i] for i in held],
                 bullet.POSITION_CONTROL,
                 targetPositions=positions[held].tolist(),
-                forces=[limit] * held.size,
+                forces=limits.tolist(),
                 positionGains=[config.position_gain] * held.size,
                 velocityGains=[config.velocity_gain] * held.size,
             )
         if pushed.size:
-            joints = [JOINTS[i] for i in pushed]
+            joints = [self.joints[i] for i in pushed]
             # The motor of a joint stays active until its force is set to zero.
             bullet.setJointMotorControlArray(
                 self.robot, joints, bullet.VELOCITY_CONTROL, forces=[0.0] * pushed.size

@@ -1,4 +1,4 @@
-"""The Laikago in MuJoCo: the only file that imports that engine."""
+"""A quadruped in MuJoCo: the only file that imports that engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes.util
 import math
 import os
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numba
@@ -18,9 +17,11 @@ if "DISPLAY" not in os.environ and ctypes.util.find_library("EGL"):
     os.environ.setdefault("MUJOCO_GL", "egl")
 import mujoco
 
+from robopolicy.control.robot import Robot
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.physics.base import Array, BodyState, Box, Start, View
+from robopolicy.naming import one_line
 
-FEET = ("FR_toe", "FL_toe", "RR_toe", "RL_toe")
 BASE = 1  # body; 0 is the world
 AWAY = -1000.0  # m, height of the boxes that an episode does not use
 
@@ -33,11 +34,16 @@ class MujocoConfig:
     substeps: int = 5  # physics steps per control period, 2 ms each
     solver_iterations: int = 8
     # Of a position-controlled joint. Errors decay with 75 1/s, as with Bullet's motors.
-    stiffness: float = 600.0  # N m/rad
-    damping: float = 8.0  # N m s/rad
-    motor_torque: float = 60.0  # N m, limit of a position-controlled joint
+    stiffness: float = LAIKAGO.stiffness  # N m/rad
+    damping: float = LAIKAGO.damping  # N m s/rad
+    motor_torque: float | tuple[float, ...] = LAIKAGO.held_torque  # N m, limit of such a joint, one or [12]
     contact_time: float = 0.01  # s, time constant of contacts: feet penetrate by a millimetre
     contact_impedance: float = 0.9  # with 0.99 a standing robot vibrates and creeps
+
+    @classmethod
+    def of(cls, robot: Robot) -> MujocoConfig:
+        """The settings for `robot`."""
+        return cls(stiffness=robot.stiffness, damping=robot.damping, motor_torque=robot.held_torque)
 
 
 _first_drawn_in: int | None = None  # process id; in a forked process OpenGL would hang
@@ -130,16 +136,21 @@ def set_scene(spec: mujoco.MjSpec, config: Any, headlight: tuple[float, float], 
 
 
 class MujocoPhysics(MujocoWorld):
-    """Laikago (`assets/laikago.xml`, with the numbers of Bullet's model) on boxes; implements `Physics`.
+    """A quadruped on boxes; implements `Physics`.
 
     Only the toes collide, as in Bullet. The model is compiled once for a number of boxes; each reset writes
     all boxes and conditions.
     """
 
-    def __init__(self, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
-        """`visible` has no effect: rendering costs nothing here until a picture is drawn."""
+    def __init__(self, robot: Robot, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
+        """`visible` has no effect: rendering costs nothing here until a picture is drawn.
+
+        Raises ValueError, in one line, for a model that is no MJCF, or lacks a joint or a toe of `robot`.
+        """
         super().__init__()
-        self.config = config or MujocoConfig()
+        self._robot = robot
+        self.config = config or MujocoConfig.of(robot)
+        _check_names(robot, self._spec())
         self._boxes = 0
 
     def reset(self, start: Start) -> None:
@@ -147,10 +158,10 @@ class MujocoPhysics(MujocoWorld):
         if len(start.boxes) > self._boxes:
             self._build(-(-len(start.boxes) // 16) * 16)
         conditions = start.conditions
-        model, data, config = self.model, self.data, self.config
+        model, data = self.model, self.data
         self._strength = conditions.motor_strength
-        model.geom_friction[self._toes, 0] = conditions.friction
-        model.actuator_forcerange[:] = np.array([-1.0, 1.0]) * config.motor_torque * self._strength
+        model.geom_friction[self.toes, 0] = conditions.friction
+        model.actuator_forcerange[:] = self._torques * self._strength
         model.body_mass[BASE] = self._base_mass + conditions.payload
         self._place(start.boxes)
         mujoco.mj_setConst(model, data)
@@ -162,7 +173,8 @@ class MujocoPhysics(MujocoWorld):
 
     def _build(self, boxes: int) -> None:
         config = self.config
-        spec = mujoco.MjSpec.from_string((files("robopolicy.assets") / "laikago.xml").read_text())
+        spec = self._spec()
+        self._torques = np.outer(np.broadcast_to(config.motor_torque, 12), [-1.0, 1.0])
         for index in range(boxes):
             spec.worldbody.add_geom(
                 name=f"box_{index}",
@@ -172,10 +184,14 @@ class MujocoPhysics(MujocoWorld):
                 conaffinity=1,
             )
         set_scene(spec, config, (0.35, 0.2), pos=[0, -2, 4], dir=[0.3, 0.5, -1], diffuse=[0.6, 0.6, 0.6])
-        for motor in spec.actuators:
+        for joint, limits in zip(self._robot.joints, self._torques, strict=True):
+            kind = mujoco.mjtTrn.mjTRN_JOINT
+            motor = spec.add_actuator(name=joint, target=joint, trntype=kind)
+            motor.biastype = mujoco.mjtBias.mjBIAS_AFFINE
+            motor.gainprm[0] = 0.0  # `_hold` switches it on
             # Without this flag MuJoCo ignores the force range that every reset writes.
             motor.forcelimited = True
-            motor.forcerange = [-config.motor_torque, config.motor_torque]
+            motor.forcerange = limits
         option = spec.option
         option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
         option.iterations = config.solver_iterations
@@ -185,10 +201,17 @@ class MujocoPhysics(MujocoWorld):
         model = self.model
         self._boxes = boxes
         self._box_ids = np.array([model.geom(f"box_{index}").id for index in range(boxes)])
-        self._toes = np.array([model.geom(name).id for name in FEET])
+        self.toes = np.array([model.geom(name).id for name in self._robot.toes])
         self._base_mass = float(model.body_mass[BASE])
-        model.geom_solref[self._toes] = (config.contact_time, 1.0)
-        model.geom_solimp[self._toes, :2] = config.contact_impedance
+        model.geom_solref[self.toes] = (config.contact_time, 1.0)
+        model.geom_solimp[self.toes, :2] = config.contact_impedance
+
+    def _spec(self) -> mujoco.MjSpec:
+        path = self._robot.model_path
+        try:
+            return mujoco.MjSpec.from_file(str(path))
+        except ValueError as error:
+            raise ValueError(one_line(f"{self._robot}: its model {path} is not read: {error}")) from error
 
     def _place(self, boxes: list[Box]) -> None:
         model, ids = self.model, self._box_ids
@@ -253,6 +276,18 @@ class MujocoPhysics(MujocoWorld):
         """Update the places of all bodies in `data`: a step leaves those of its beginning."""
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_comPos(self.model, self.data)
+
+
+def _check_names(robot: Robot, spec: mujoco.MjSpec) -> None:
+    """Raise ValueError unless the model has the joints of `robot` in their order, and its toes."""
+    has = tuple(joint.name for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_HINGE)
+    toes = [geom.name for geom in spec.geoms]
+    for kind, names, known in (("joint", robot.joints, has), ("toe", robot.toes, toes)):
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{robot} has the {kind} {name!r}, which its model {robot.model} lacks")
+    if robot.joints != has:
+        raise ValueError(f"{robot}: its model {robot.model} has the joints {', '.join(has)}, in this order")
 
 
 @numba.njit(cache=True)

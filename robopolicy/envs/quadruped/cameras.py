@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.control.kinematics import LIMB_RADIUS
+from robopolicy.control.robot import CameraConfig, Robot
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.physics.base import Array, Box
-from robopolicy.envs.quadruped.kinematics import LIMB_RADIUS
 from robopolicy.envs.quadruped.terrain import Terrain
 
-
-@dataclass(frozen=True)
-class CameraConfig:
-    """A depth camera whose mount turns with the robot's yaw and stays level in roll and pitch.
-
-    `position` (m) is relative to the base. `tilt` (deg) is the angle of the optical axis from straight down
-    towards the front. `fields` (deg) are the horizontal and vertical fields of view. The first row of an
-    image is the farthest ahead, the first column the farthest left.
-    """
-
-    position: tuple[float, float, float]
-    tilt: float
-    fields: tuple[float, float]
-    width: int = 32
-    height: int = 24
-    reach: float = 2.0  # m, the largest depth that is measured
-
-
-FRONT = CameraConfig(position=(0.25, 0.0, 0.0), tilt=30.0, fields=(75.0, 75.0))
-BELLY = CameraConfig(position=(0.0, 0.0, -0.05), tilt=0.0, fields=(90.0, 80.0))
+PLACES = ("front", "belly")  # of cameras
 NO_BALLS = np.empty((0, 3))
-CAMERAS = {"front_depth": FRONT, "belly_depth": BELLY}
 
 
-def cameras_of(places: tuple[str, ...]) -> dict[str, CameraConfig]:
-    """The cameras at `places`, front or belly, by the name of their images."""
-    return {name: camera for name, camera in CAMERAS.items() if name.removesuffix("_depth") in places}
+def cameras_of(places: Iterable[str], robot: Robot) -> dict[str, CameraConfig]:
+    """The cameras of `robot` at `places`, front or belly, by the name of their images."""
+    return {f"{place}_depth": getattr(robot, place) for place in PLACES if place in places}
+
+
+CAMERAS = cameras_of(PLACES, LAIKAGO)
 
 
 class DepthCamera:

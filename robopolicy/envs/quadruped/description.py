@@ -1,4 +1,4 @@
-"""The description of the stepping stones for a real Laikago."""
+"""The description of the stepping stones for a real robot."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import asdict
 
 import numpy as np
 
+from robopolicy.control.gait import OFFSETS
+from robopolicy.control.kinematics import LEGS
+from robopolicy.control.robot import CameraConfig, Robot, WalkerConfig
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import Physics
-from robopolicy.envs.quadruped.cameras import CAMERAS, CameraConfig
-from robopolicy.envs.quadruped.gait import OFFSETS
-from robopolicy.envs.quadruped.kinematics import HIPS, LEG_PLANE, LEGS
-from robopolicy.envs.quadruped.walker import SWAY, WalkerConfig, standing_joints
+from robopolicy.envs.quadruped.cameras import CAMERAS
 from robopolicy.envs.simulated import measured, pinhole
 
 ODOMETER = 1e4  # m
@@ -43,9 +44,9 @@ VALUES = {
         "m",
         5.0,
         "how far to the left of straight ahead of its leg's plane a foot would land if it lifted off now by "
-        f"a command of 0: {SWAY[0]} v + {SWAY[1]} y + {SWAY[2]} roll + {SWAY[3]} of its rate, v the speed "
+        "a command of 0: {sway[0]} v + {sway[1]} y + {sway[2]} roll + {sway[3]} of its rate, v the speed "
         "of the base to the left and y its place to the left of the course's middle; the plane is "
-        f"{1e3 * abs(LEG_PLANE[0]):.1f} mm (right) or {1e3 * abs(LEG_PLANE[1]):.1f} mm (left) outside of the "
+        "{right:.1f} mm (right) or {left:.1f} mm (left) outside of the "
         "hip; of a foot in the air, where it is going to land",
     ),
 }
@@ -74,11 +75,6 @@ _SETTINGS = {
     "N m, the largest of a joint that follows positions": "motor_torque",
 }
 UNITS = {name: unit for unit, names in _SETTINGS.items() for name in names.split()}
-JOINTS = tuple(
-    f"{leg}_{joint}_joint"
-    for leg in LEGS
-    for joint in ("hip_motor_2_chassis", "upper_leg_2_hip_motor", "lower_leg_2_upper_leg")
-)
 PROPRIOCEPTION = (
     *("roll", "pitch"),
     *(f"angular_velocity_{axis}" for axis in "xyz"),
@@ -119,21 +115,23 @@ def footholds(largest: float, aside: float = 0.0) -> tuple[Quantity, ...]:
     )
 
 
-def proprioception(names: tuple[str, ...] = PROPRIOCEPTION) -> tuple[Quantity, ...]:
-    """The numbers of `names`."""
+def proprioception(names: tuple[str, ...] = PROPRIOCEPTION, robot: Robot = LAIKAGO) -> tuple[Quantity, ...]:
+    """The numbers of `names` of a robot."""
+    right, left = (1e3 * lateral for lateral in robot.lateral[:2])
+    words = {"sway": robot.trot.sway, "right": right, "left": left}
     kinds = [max((kind for kind in VALUES if name.startswith(kind)), key=len) for name in names]
     rows = [(name, *VALUES[kind]) for name, kind in zip(names, kinds, strict=True)]
-    return tuple(Quantity(name, unit, -largest, largest, about) for name, unit, largest, about in rows)
+    return tuple(Quantity(name, unit, -most, most, about.format(**words)) for name, unit, most, about in rows)
 
 
 def reading(
-    height: float, reach: tuple[float, ...], cameras: Mapping[str, CameraConfig] = CAMERAS
+    robot: Robot, height: float, reach: tuple[float, ...], cameras: Mapping[str, CameraConfig]
 ) -> Description:
-    """What a policy has to know to find footholds in the images, with the base at `height` (m).
+    """What a policy has to know to find footholds in the images, with the base of `robot` at `height` (m).
 
     reach: how far (m) an action of 1 moves a landing, ahead and, if it does, to the left.
     """
-    places = HIPS[:, :2] + np.stack([np.zeros(4), LEG_PLANE], axis=1)
+    places = robot.legs.hips[:, :2] + np.stack([np.zeros(4), robot.legs.plane], axis=1)
     mounts = {
         name: {
             "mount": (camera.position[0], height + camera.position[2]),
@@ -165,16 +163,16 @@ def depth_cameras(cameras: Mapping[str, CameraConfig] = CAMERAS) -> dict[str, Ca
     }
 
 
-def robot(walker: WalkerConfig, physics: Physics) -> Description:
-    """The Laikago and its low level."""
+def low_level(robot: Robot, walker: WalkerConfig, physics: Physics) -> Description:
+    """The robot and its low level."""
     return {
-        "name": "Laikago",
-        "model": "laikago/laikago_toes_zup_lores.urdf of pybullet_data",
-        "joint_order": list(JOINTS),
+        "name": robot.title,
+        "model": robot.source,
+        "joint_order": list(robot.joints),
         "leg_order": list(LEGS),
         "default_pose": {
             "unit": "rad",
-            "joints": (standing_joints(walker.height).round(9) + 0.0).tolist(),
+            "joints": (robot.standing_joints(walker.height).round(9) + 0.0).tolist(),
         },
         "joint_control": {
             "period": walker.control_period,

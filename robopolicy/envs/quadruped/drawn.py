@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from robopolicy.control.kinematics import leg_lines
 from robopolicy.envs.drawing.meshes import box
 from robopolicy.envs.drawing.scene import Part, Scene, pose
 from robopolicy.envs.members import Balls, Boxes, Lines, Shape
 from robopolicy.envs.physics.base import STONES_LIGHT, Array
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, leg_lines
 
 if TYPE_CHECKING:
     from robopolicy.envs.drawing.robot import Robot
     from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 
-TRUNK = (0.25, 0.085, 0.06)  # m, half its sides in recordings
-LIMB = 0.02  # m, the radius of a limb there
+LIMB = 0.02  # m, the radius of a limb in recordings
 
 
 def shapes(env: SteppingStones) -> dict[str, Shape]:
     """Stones, robot and footholds now, by name."""
     solids, state = env.terrain.solids(), env.physics.state()
-    legs = state.position + leg_lines(state.joint_positions.reshape(4, 3)) @ state.rotation.T
+    robot = env.config.robot
+    legs = state.position + leg_lines(robot.legs, state.joint_positions.reshape(4, 3)) @ state.rotation.T
     return {
         "stones": Boxes(
             np.array([solid.center for solid in solids]),
             np.array([solid.half for solid in solids]),
             _turns([solid.yaw for solid in solids]),
         ),
-        "robot/trunk": Boxes(state.position[None], np.array([TRUNK]), state.rotation[None]),
+        "robot/trunk": Boxes(state.position[None], np.array([robot.trunk]), state.rotation[None]),
         "robot/legs": Lines(legs, LIMB),
-        "robot/feet": Balls(legs[:, -1], FOOT_RADIUS),
+        "robot/feet": Balls(legs[:, -1], robot.foot_radius),
         "footholds": Balls(env.marks(), LIMB),
     }
 
@@ -48,19 +46,19 @@ def scene(env: SteppingStones) -> Scene:
         (Part(box(solid.half), (solid.shade,) * 3), pose(solid.center, turn))
         for solid, turn in zip(solids, turns, strict=True)
     ]
-    return Scene(still, _robot().parts, STONES_LIGHT)
+    return Scene(still, _robot(env).parts, STONES_LIGHT)
 
 
 def poses(env: SteppingStones) -> Array:
     """Poses of the robot's parts, [M, 4, 4] (to world)."""
     state = env.physics.state()
-    return _robot().poses(state.joint_positions, pose(state.position, state.rotation))
+    return _robot(env).poses(state.joint_positions, pose(state.position, state.rotation))
 
 
-def _robot() -> Robot:
+def _robot(env: SteppingStones) -> Robot:
     from robopolicy.envs.drawing.robot import read_robot  # it imports an engine
 
-    return read_robot(Path(str(files("robopolicy.assets") / "laikago.xml")))
+    return read_robot(env.config.robot.model_path)
 
 
 def _turns(yaws: list[float]) -> Array:

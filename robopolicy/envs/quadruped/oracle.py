@@ -13,17 +13,10 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from robopolicy.control.controller import Controller
+from robopolicy.control.gait import raibert_offset
 from robopolicy.envs.physics.base import Array
-from robopolicy.envs.quadruped.gait import raibert_offset
-from robopolicy.envs.quadruped.kinematics import LEG_PLANE
-from robopolicy.envs.quadruped.walker import Walker
 
-# Fitted to 3,017 half periods with random footholds on solid ground; residuals of 2.4 mm and 0.011 m/s.
-# Progress of the base (m) from its speed, the mean place of the standing feet, and the desired speeds at the
-# start and at the end; then its speed (m/s) from these and, third, the mean place of the landings.
-PROGRESS = np.array([0.0496, -0.0986, 0.1578, 0.0422])
-SPEED = np.array([0.0909, -0.4508, 0.3050, 0.2123, 0.6322])
-OVERSHOOT = 0.006  # m, mean of the landings beyond their targets
 PULL = 1.0  # cost of a metre between a landing and its shift: each shift leads to a landing near it
 NOWHERE = 100.0  # cost of a landing with no stone in reach
 
@@ -51,7 +44,7 @@ class _Costs(NamedTuple):
 
 
 def foothold_offsets(
-    walker: Walker, stones: Array, largest: float, aside: float, config: OracleConfig
+    walker: Controller, stones: Array, largest: float, aside: float, config: OracleConfig
 ) -> Array:
     """Offsets [4, 2] (m, ahead and to the left) of the feet that lift off now; 0 for the others.
 
@@ -62,12 +55,12 @@ def foothold_offsets(
     offsets = np.zeros((4, 2))
     if not lifting.any():
         return offsets
-    reading, settings = walker.reading, walker.config
+    reading, settings, trot = walker.reading, walker.config, walker.robot.trot
     times = walker.time + settings.gait.period / 2 * np.arange(config.half_periods + 1)
     desired = settings.speed * np.minimum(1.0, times / settings.ramp)
     hips = walker.hips_world()
     place, speed = reading.position[0], reading.velocity[0]
-    legs = np.stack([hips[:, 0] - place, hips[:, 1] + LEG_PLANE], axis=1)
+    legs = np.stack([hips[:, 0] - place, hips[:, 1] + walker.robot.legs.plane], axis=1)
     if aside:  # else stones reach across the course
         legs[lifting, 1] += walker.sway()
     feet = np.stack([np.flatnonzero(lifting), np.flatnonzero(~lifting)])  # the pairs, in turns
@@ -80,7 +73,9 @@ def foothold_offsets(
         stones,
         np.linspace(-largest, largest, config.shifts),
         config.kept,
-        np.array([settings.gait.swing, settings.gait.stance, settings.swing.capture]),
+        np.array([settings.gait.swing, settings.gait.stance, settings.swing.capture, trot.overshoot]),
+        np.array(trot.progress),
+        np.array(trot.speed),
         _Costs(largest, aside, config.margin, config.edge, config.power, config.effort),
     )
     offsets[feet[0]] = first
@@ -98,14 +93,17 @@ def _plan(
     shifts: Array,
     kept: int,
     timing: Array,
+    progress: Array,
+    speeds: Array,
     costs: _Costs,
 ) -> Array:
     """The first offsets [2, 2] (m) of the best plan.
 
     place, speed: of the base along x; standing: mean place of the standing feet; desired: speeds [H + 1];
-    legs: [2, 2, 2], both pairs of feet, how far ahead of the base their hips are, and y of their landings.
+    progress, speeds: see `control.robot.Trot`. legs: [2, 2, 2], both pairs of feet, how far ahead of the base
+    their hips are, and y of their landings.
     """
-    swing, stance, capture = timing
+    swing, stance, capture, overshoot = timing
     # One row for each plan: place, speed, mean place of the standing feet, cost; and its first offsets.
     plans, firsts = np.array([[place, speed, standing, 0.0]]), np.zeros((1, 2, 2))
     for step in range(len(desired) - 1):
@@ -114,7 +112,7 @@ def _plan(
         following, offsets = np.empty((count, 4)), np.empty((count, 2, 2))
         for row in range(len(plans)):
             x, v, rest, cost = plans[row]
-            ahead = x + raibert_offset(v, now, swing, stance, capture) + OVERSHOOT
+            ahead = x + raibert_offset(v, now, swing, stance, capture) + overshoot
             for column in range(len(shifts)):
                 index, total, landing = row * len(shifts) + column, cost, 0.0
                 for foot in range(2):
@@ -123,9 +121,9 @@ def _plan(
                     offsets[index, foot, 0], offsets[index, foot, 1] = dx, dy
                     total += added
                     landing += (ahead + reach + dx) / 2
-                moved = PROGRESS[0] * v + PROGRESS[1] * (rest - x) + PROGRESS[2] * now + PROGRESS[3] * later
-                faster = SPEED[0] * v + SPEED[1] * (rest - x) + SPEED[2] * (landing - x)
-                faster += SPEED[3] * now + SPEED[4] * later
+                moved = progress[0] * v + progress[1] * (rest - x) + progress[2] * now + progress[3] * later
+                faster = speeds[0] * v + speeds[1] * (rest - x) + speeds[2] * (landing - x)
+                faster += speeds[3] * now + speeds[4] * later
                 following[index] = np.array([x + moved, faster, landing, total])
         best = np.argsort(following[:, 3], kind="mergesort")[:kept]
         plans = following[best]

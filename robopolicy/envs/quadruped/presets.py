@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from robopolicy.control.odometry import OdometryConfig
+from robopolicy.control.robot import CameraConfig, Robot, WalkerConfig
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.members import Description
 from robopolicy.envs.quadruped import description
-from robopolicy.envs.quadruped.cameras import CameraConfig, cameras_of
+from robopolicy.envs.quadruped.cameras import PLACES, cameras_of
 from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
-from robopolicy.envs.quadruped.odometry import OdometryConfig
-from robopolicy.envs.quadruped.stance import StanceConfig
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
-from robopolicy.envs.quadruped.walker import WalkerConfig
 from robopolicy.envs.simulated import LONGEST_EPISODE
 from robopolicy.naming import one_of
 from robopolicy.settings import check_number
-
-PLACES = ("front", "belly")  # of cameras
-ROBOT_MASS = 25.6  # kg, for the size of pushes
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,7 @@ class RewardConfig:
 class SteppingStonesConfig:
     """The whole task. Times in seconds, lengths in metres, angles in radians."""
 
+    robot: Robot = LAIKAGO
     terrain: TerrainConfig = field(default_factory=TerrainConfig)
     walker: WalkerConfig = field(default_factory=WalkerConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -71,7 +69,7 @@ class SteppingStonesConfig:
     @property
     def images(self) -> dict[str, CameraConfig]:
         """The cameras by the name of their images."""
-        return cameras_of(self.cameras)
+        return cameras_of(self.cameras, self.robot)
 
     def seen_by(self, cameras: tuple[str, ...] | None, drift: float | None = None) -> SteppingStonesConfig:
         """The same task with these cameras; with fewer than both, the robot has odometry.
@@ -94,37 +92,72 @@ class SteppingStonesConfig:
         return replace(config, odometry=replace(config.odometry, drift=drift))
 
 
-# A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.
-RUGGED = WalkerConfig(stance=StanceConfig(grip=40.0, pose_weights=(5.0, 5.0, 20.0, 0.0, 0.0, 40.0)))
-PRESETS = {
-    "paper": SteppingStonesConfig(),
-    "painted": SteppingStonesConfig(terrain=TerrainConfig(painted=True, goal=4.0)),
-    "dust": SteppingStonesConfig(sensors=SensorConfig(noise=0.01, blobs=4, legs=True)),
-    "dust-thick": SteppingStonesConfig(sensors=SensorConfig(noise=0.02, blobs=10, legs=True)),
-    "hard": SteppingStonesConfig(
-        terrain=TerrainConfig(length=(0.45, 0.75), gap=(0.12, 0.25), height_step=0.04, yaw=0.1),
-        disturbances=DisturbanceConfig(
-            friction=(0.5, 1.0), payload=(0.0, 3.0), motor_strength=(0.9, 1.1), push=0.2
+def presets_of(robot: Robot) -> dict[str, SteppingStonesConfig]:
+    """The presets for `robot`, by name.
+
+    What a step must fit is in units of the robot's leg: stones, gaps and steps in height, offsets and the
+    margin to edges. Payloads are in units of its mass. The length and the width of a course, and the depth of
+    its gaps, are not.
+    """
+    leg, mass = robot.leg / LAIKAGO.leg, robot.mass / LAIKAGO.mass
+
+    def lengths(low: float, high: float) -> tuple[float, float]:
+        return low * leg, high * leg
+
+    def stones(
+        length: tuple[float, float] = (0.5, 0.8), gap: tuple[float, float] = (0.10, 0.20), **more: Any
+    ) -> TerrainConfig:
+        first = lengths(0.45, 0.80)
+        return TerrainConfig(length=lengths(*length), gap=lengths(*gap), first_edge=first, **more)
+
+    scattered = ScatteredConfig(
+        length=lengths(0.15, 0.25),
+        gap=lengths(0.08, 0.15),
+        breadth=lengths(0.15, 0.25),
+        aside=lengths(0.08, 0.15),
+        first_edge=lengths(0.45, 0.80),
+    )
+    paper = SteppingStonesConfig(
+        robot=robot,
+        terrain=stones(),
+        walker=robot.walker,
+        reward=RewardConfig(edge_margin=0.03 * leg),
+        largest_offset=0.15 * leg,
+        lowest_base=robot.lowest_base,
+        deepest_foot=0.06 * leg,
+    )
+    sparse = replace(paper, terrain=scattered, largest_aside=0.1 * leg)
+    dirty = SensorConfig(noise=0.01, blobs=4, legs=True)
+    return {
+        "paper": paper,
+        "painted": replace(paper, terrain=stones(painted=True, goal=4.0)),
+        "dust": replace(paper, sensors=dirty),
+        "dust-thick": replace(paper, sensors=SensorConfig(noise=0.02, blobs=10, legs=True)),
+        "hard": replace(
+            paper,
+            terrain=stones((0.45, 0.75), (0.12, 0.25), height_step=0.04 * leg, yaw=0.1),
+            disturbances=DisturbanceConfig(
+                friction=(0.5, 1.0), payload=(0.0, 3.0 * mass), motor_strength=(0.9, 1.1), push=0.2
+            ),
+            sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
+            walker=robot.rugged,
         ),
-        sensors=SensorConfig(noise=0.005, dropout=0.01, latency=0.02, mount_shift=0.005, mount_tilt=1.0),
-        walker=RUGGED,
-    ),
-    "extreme": SteppingStonesConfig(
-        terrain=TerrainConfig(length=(0.4, 0.65), gap=(0.15, 0.30), height_step=0.07, yaw=0.2),
-        disturbances=DisturbanceConfig(
-            friction=(0.4, 1.0), payload=(0.0, 6.0), motor_strength=(0.8, 1.1), push=0.3
+        "extreme": replace(
+            paper,
+            terrain=stones((0.4, 0.65), (0.15, 0.30), height_step=0.07 * leg, yaw=0.2),
+            disturbances=DisturbanceConfig(
+                friction=(0.4, 1.0), payload=(0.0, 6.0 * mass), motor_strength=(0.8, 1.1), push=0.3
+            ),
+            sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
+            walker=robot.rugged,
         ),
-        sensors=SensorConfig(noise=0.01, dropout=0.05, latency=0.04, mount_shift=0.01, mount_tilt=2.0),
-        walker=RUGGED,
-    ),
-    "front": SteppingStonesConfig(cameras=("front",), odometry=OdometryConfig()),
-    "sparse": SteppingStonesConfig(terrain=ScatteredConfig(), largest_aside=0.1),
-    "sparse-dirty": SteppingStonesConfig(
-        terrain=ScatteredConfig(),
-        largest_aside=0.1,
-        sensors=SensorConfig(noise=0.01, blobs=4, legs=True, mount_tilt=4.0),
-    ),
-}
+        "front": replace(paper, cameras=("front",), odometry=OdometryConfig()),
+        "sparse": sparse,
+        "sparse-dirty": replace(sparse, sensors=replace(dirty, mount_tilt=4.0)),
+    }
+
+
+PRESETS = presets_of(LAIKAGO)
 
 
 def default_policy(config: SteppingStonesConfig) -> Description:
@@ -134,7 +167,7 @@ def default_policy(config: SteppingStonesConfig) -> Description:
         **({"odometry": tuple(q.name for q in description.ODOMETRY)} if config.odometry else {}),
         "kind": "iap",
         "proprioception": LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION,
-        "footholds": description.reading(config.walker.height, reach, config.images),
+        "footholds": description.reading(config.robot, config.walker.height, reach, config.images),
     }
 
 
@@ -150,6 +183,6 @@ def draw(config: SteppingStonesConfig, rng: np.random.Generator) -> Draw:
     """Draw an episode."""
     return Draw(
         drawn_terrain(config.terrain, rng),
-        Disturbances(config.disturbances, ROBOT_MASS, config.episode_seconds, rng),
+        Disturbances(config.disturbances, config.robot.mass, config.episode_seconds, rng),
         Sensors(config.images, config.sensors, config.walker.control_period, rng),
     )

@@ -1,4 +1,4 @@
-"""The stepping-stones task: a Laikago crosses a row of stones, seen by two depth cameras (HRF, Appendix K.1).
+"""The stepping-stones task: a robot crosses a row of stones, seen by two depth cameras (HRF, Appendix K.1).
 
 The paper fixes the stones and the cameras' size; observation, action, reward, rates and poses are ours,
 and docs/stepping-stones.md gives the reason for each.
@@ -13,6 +13,10 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 
+from robopolicy.control.kinematics import LEGS, leg_balls
+from robopolicy.control.odometry import Odometry
+from robopolicy.control.robot import Robot
+from robopolicy.control.robots import LAIKAGO, robot_of
 from robopolicy.envs.drawing.scene import Scene
 from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
 from robopolicy.envs.physics import loaded, make_physics
@@ -20,11 +24,15 @@ from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
 from robopolicy.envs.quadruped.cameras import NO_BALLS, DepthCamera, Ground
 from robopolicy.envs.quadruped.description import ODOMETRY
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, LEGS, leg_balls
-from robopolicy.envs.quadruped.odometry import Odometry
 from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets
-from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig, default_policy, draw
-from robopolicy.envs.quadruped.walker import Walker, standing_joints
+from robopolicy.envs.quadruped.presets import (
+    PRESETS,
+    SteppingStonesConfig,
+    default_policy,
+    draw,
+    presets_of,
+)
+from robopolicy.envs.quadruped.walker import Walker
 from robopolicy.envs.simulated import Observation, SimulatedTask, Step
 from robopolicy.naming import one_of
 
@@ -69,25 +77,27 @@ class SteppingStones(SimulatedTask):
         config: SteppingStonesConfig | None = None,
         cameras: tuple[str, ...] | None = None,
         drift: float | None = None,
+        robot: str | Robot = LAIKAGO.name,
     ) -> None:
-        """`config` replaces the one that `preset` names; `render_size` is (width, height).
+        """`config` replaces the one that `preset` and `robot` name; `render_size` is (width, height).
 
         cameras: `front`, `belly` or both, in place of those of the preset.
         drift: of the odometry (m a policy step), in place of that of the preset.
+        robot: a name in `robopolicy.control.robots.ROBOTS`, or a table of your own.
         """
         super().__init__(engine, renderer, render_mode, render_size)
         if config is None:
-            config = PRESETS[one_of("preset", preset, PRESETS)]
+            config = presets_of(robot_of(robot))[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         self.config = config = config.seen_by(cameras, drift)
-        self.physics: Physics = make_physics(self.engine, visible=self.renderer == "tiny")
-        self.walker = Walker(config.walker)
+        self.physics: Physics = make_physics(self.engine, config.robot, visible=self.renderer == "tiny")
+        self.walker = Walker(config.robot, config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset, config.largest_aside)
         self.policy_settings = default_policy(config)
         names = self.policy_settings["proprioception"]
-        self.vectors = {"proprioception": description.proprioception(names)}
+        self.vectors = {"proprioception": description.proprioception(names, config.robot)}
         self.cameras = description.depth_cameras(config.images)
         self.ticks = round(config.policy_period / config.walker.control_period)
         images = {
@@ -137,11 +147,11 @@ class SteppingStones(SimulatedTask):
         self._ground = Ground(self.terrain)
         self._scene = None
         self._lowest_foot = float(self.terrain.tops.min()) - config.deepest_foot
-        joints = standing_joints(config.walker.height)
+        joints = config.robot.standing_joints(config.walker.height)
         self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
-        self.walker.reset(self.physics)
+        self.walker.begin(self.physics)
         self._look()
-        self._odometry = Odometry(self.walker.reading)
+        self._odometry = Odometry(config.robot.legs, self.walker.reading)
         self._previous = np.zeros(len(self.actions), np.float32)
         self._steps = 0
         self._running = True
@@ -194,7 +204,7 @@ class SteppingStones(SimulatedTask):
         upright = z - self.walker.ground >= config.lowest_base and reading.tilt <= config.largest_tilt
         if not upright:
             return "fall"
-        if reading.lowest_foot - FOOT_RADIUS < self._lowest_foot:
+        if reading.lowest_foot - config.robot.foot_radius < self._lowest_foot:
             return "foot in a gap"
         if abs(y) > config.widest_drift:
             return "drift"
@@ -232,7 +242,7 @@ class SteppingStones(SimulatedTask):
     def _look(self) -> None:
         reading, balls = self.walker.reading, NO_BALLS
         if self.config.sensors.legs:
-            in_yaw = leg_balls(reading.joints) @ reading.base_to_yaw.T
+            in_yaw = leg_balls(self.config.robot.legs, reading.joints) @ reading.base_to_yaw.T
             balls = reading.position + in_yaw @ reading.to_yaw
         self.sensors.see(reading.position, float(reading.attitude[2]), balls)
 
@@ -286,5 +296,5 @@ class SteppingStones(SimulatedTask):
         ]
 
     def robot(self) -> Description:
-        """The Laikago and its low level."""
-        return description.robot(self.config.walker, self.physics)
+        """The robot and its low level."""
+        return description.low_level(self.config.robot, self.config.walker, self.physics)

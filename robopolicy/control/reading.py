@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from robopolicy.envs.physics.base import Array, BodyState
-from robopolicy.envs.quadruped.kinematics import HIPS, foot_positions
+from robopolicy.control.kinematics import Legs, foot_positions
+from robopolicy.control.state import Array, BodyState
 
 
 class Reading(NamedTuple):
@@ -48,7 +48,7 @@ def turned(rotation: Array, vectors: Array) -> Array:
 
 
 @numba.njit(cache=True)
-def read(state: BodyState) -> Reading:
+def read(state: BodyState, legs: Legs) -> Reading:
     """The reading of `state`."""
     rotation, joints = state.rotation, state.joint_positions.reshape(4, 3)
     attitude = np.array(
@@ -64,7 +64,7 @@ def read(state: BodyState) -> Reading:
     velocities = np.empty((2, 3))
     velocities[0], velocities[1] = state.linear_velocity, state.angular_velocity
     velocities = turned(to_yaw, velocities)
-    feet = turned(base_to_yaw, foot_positions(joints))
+    feet = turned(base_to_yaw, foot_positions(legs, joints))
     feet_world = state.position + turned(to_yaw.T, feet)
     return Reading(
         state.position,
@@ -76,7 +76,7 @@ def read(state: BodyState) -> Reading:
         velocities[0],
         velocities[1],
         feet,
-        turned(base_to_yaw, HIPS),
+        turned(base_to_yaw, legs.hips),
         feet_world,
         np.maximum(abs(attitude[0]), abs(attitude[1])),
         feet_world[:, 2].min(),

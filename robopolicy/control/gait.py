@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import Array
+from robopolicy.control.state import Array
 
 # FR and RL lift off first, FL and RR half a period later.
 OFFSETS = np.array([0.0, 0.5, 0.5, 0.0])

@@ -6,11 +6,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.physics.base import Array
-from robopolicy.envs.quadruped.gait import cycle, path, raibert_offset, standing
-from robopolicy.envs.quadruped.kinematics import LEG_PLANE, jacobians, joint_angles
-from robopolicy.envs.quadruped.reading import Reading, turned
-from robopolicy.envs.quadruped.stance import Plan
+from robopolicy.control.gait import cycle, path, raibert_offset, standing
+from robopolicy.control.kinematics import Legs, jacobians, joint_angles
+from robopolicy.control.reading import Reading, turned
+from robopolicy.control.stance import Plan
+from robopolicy.control.state import Array
 
 
 @numba.njit(cache=True)
@@ -45,6 +45,7 @@ def foot_velocities(reading: Reading, gradients: Array) -> Array:
 
 @numba.njit(cache=True)
 def commands(
+    legs: Legs,
     reading: Reading,
     stands: NDArray[np.bool_],
     end: float,
@@ -67,7 +68,7 @@ def commands(
     """
     position, to_yaw, base_to_yaw, hips = reading.position, reading.to_yaw, reading.base_to_yaw, reading.hips
     period, swing, stance, capture, apex, grip = timing
-    gradients = jacobians(reading.joints)
+    gradients = jacobians(legs, reading.joints)
     pushes = turned(base_to_yaw.T, forces + grip * foot_velocities(reading, gradients))
     since_lift_off = cycle(end, period)
     torques, held = np.zeros(12), np.zeros(12, np.bool_)
@@ -83,13 +84,13 @@ def commands(
         spent = since_lift_off[leg]
         left = max(0.0, swing - spent)
         aside = raibert_offset(reading.velocity[1], desired[1], left, stance, capture)
-        beside = hips[leg, 1] + LEG_PLANE[leg] + aside + asides[leg]
+        beside = hips[leg, 1] + legs.plane[leg] + aside + asides[leg]
         landings[leg, 1] = position[1] + to_yaw[0, 1] * hips[leg, 0] + to_yaw[1, 1] * beside
         landings[leg, 2] = landing_height
         point = path(lift_offs[leg], landings[leg], min(1.0, spent / swing), apex) - position
         for axis in range(3):
             points[leg, axis] = (to_yaw[axis] * point).sum()
-    return joint_angles(turned(base_to_yaw.T, points)).ravel(), torques, held
+    return joint_angles(legs, turned(base_to_yaw.T, points)).ravel(), torques, held
 
 
 @numba.njit(cache=True)

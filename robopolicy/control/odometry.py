@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.quadruped.kinematics import FOOT_RADIUS, SIDE
-from robopolicy.envs.quadruped.reading import Reading
+from robopolicy.control.kinematics import Legs
+from robopolicy.control.reading import Reading
 from robopolicy.settings import check_number
 
 
@@ -31,17 +31,18 @@ class OdometryConfig:
 class Odometry:
     """The place of the base, [2] (m), relative to its start."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, legs: Legs, reading: Reading) -> None:
         self.place = np.zeros(2)
-        self._anchors = anchors(reading)
+        self._legs = legs
+        self._anchors = anchors(legs, reading)
 
     def update(self, reading: Reading, standing: NDArray[np.bool_]) -> None:
         """Move by the mean motion of the base over the `standing` feet [4] in a control period."""
-        before, self._anchors = self._anchors, anchors(reading)
+        before, self._anchors = self._anchors, anchors(self._legs, reading)
         self.place = self.place + (before - self._anchors)[standing].mean(axis=0)
 
 
-def anchors(reading: Any, arrays: Any = np) -> Any:
+def anchors(legs: Legs, reading: Any, arrays: Any = np) -> Any:
     """What does not move over the ground while a foot stands, relative to the base, [4, 2] (m, world's axes).
 
     A toe is a ball that rolls with its shank. Without this, the odometry falls short by 6 %. `arrays` is
@@ -49,5 +50,5 @@ def anchors(reading: Any, arrays: Any = np) -> Any:
     """
     roll, pitch, _ = reading.attitude
     joints = reading.joints
-    rolled = arrays.stack([pitch + joints[:, 1] + joints[:, 2], -roll - SIDE * joints[:, 0]], axis=1)
-    return (reading.feet_world - reading.position)[:, :2] - FOOT_RADIUS * rolled
+    rolled = arrays.stack([pitch + joints[:, 1] + joints[:, 2], -roll - legs.turns * joints[:, 0]], axis=1)
+    return (reading.feet_world - reading.position)[:, :2] - legs.foot_radius * rolled

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from proxsuite import proxqp
 
-from robopolicy.envs.physics.base import Array
+from robopolicy.control.state import Array
 
 FORCE_UNIT = 100.0  # N: scales the solver's variables to about one
 NO_BOUND = -1e20

@@ -1,0 +1,208 @@
+"""A robot as a table: its model's names, lengths, masses, limits, gains, gait and cameras."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from robopolicy.control.gait import SwingConfig, TrotConfig
+from robopolicy.control.kinematics import LEGS, Legs, joint_angles
+from robopolicy.control.stance import StanceConfig
+from robopolicy.control.state import Array
+from robopolicy.settings import check_number
+
+JOINTS = 3 * len(LEGS)
+
+
+@dataclass(frozen=True)
+class CameraConfig:
+    """A depth camera whose mount turns with the robot's yaw and stays level in roll and pitch.
+
+    `position` (m) is relative to the base. `tilt` (deg) is the angle of the optical axis from straight down
+    towards the front. `fields` (deg) are the horizontal and vertical fields of view. The first row of an
+    image is the farthest ahead, the first column the farthest left.
+    """
+
+    position: tuple[float, float, float]
+    tilt: float
+    fields: tuple[float, float]
+    width: int = 32
+    height: int = 24
+    reach: float = 2.0  # m, the largest depth that is measured
+
+
+@dataclass(frozen=True)
+class WalkerConfig:
+    """Speeds in m/s, lengths in metres, times in seconds. The defaults are Laikago's."""
+
+    speed: float = 0.6  # commanded; the robot walks at about 0.5
+    ramp: float = 0.5  # time to reach it
+    height: float = 0.42  # of the base over the stones
+    centring: float = 1.0  # lateral speed per metre of lateral error, 1/s
+    heading: float = 5.0  # yaw rate per radian of yaw error, 1/s
+    control_period: float = 0.01
+    braking: float = 0.3  # duration of the MPC's braking in a halt, before the joints are held
+    replan_every: int = 3  # control periods between two plans of the MPC
+    gait: TrotConfig = field(default_factory=TrotConfig)
+    swing: SwingConfig = field(default_factory=SwingConfig)
+    stance: StanceConfig = field(default_factory=StanceConfig)
+
+
+@dataclass(frozen=True)
+class Trot:
+    """Linear models of the robot's own trot, fitted to half periods with random footholds on solid ground.
+
+    `progress` gives the motion of the base (m) in a half period from its speed, the mean place of the
+    standing feet, and the desired speeds at the start and at the end. `speed` gives its speed (m/s) at the
+    end from these and, third, the mean place of the landings. Places are along x, relative to the base (m).
+    Feet land `overshoot` (m) beyond their targets on average. `sway` gives how far a foot lands to the left
+    of straight ahead of its leg's plane (m), from the base's speed (m/s) and place (m) to the left, its roll
+    (rad) and its rate (rad/s).
+    """
+
+    progress: tuple[float, float, float, float]
+    speed: tuple[float, float, float, float, float]
+    overshoot: float
+    sway: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Robot:
+    """A four-legged robot. Lengths in metres, angles in radians, masses in kg, torques in N m.
+
+    Legs are in the order FR, FL, RR, RL, joints in the order abduction, hip, knee. Frames have x ahead, y to
+    the left and z up.
+
+    Attributes:
+      name, title: of commands and files, and for people.
+      source: where the model's numbers come from.
+      model, urdf: of MuJoCo and of Bullet: a file of the package, a path, or, for Bullet, a file of
+        pybullet_data.
+      joints, toes: names in the models, [12] and [4]. A toe is a ball.
+      hips, turns, lateral: see `kinematics.Legs`; `lateral` is without a sign.
+      thigh, shank: from hip to knee and from knee to toe, down and backwards, at joints of 0.
+      foot_radius: of the toes.
+      trunk: half the sides of a box for the trunk in recordings.
+      mass, center, inertia: of the whole robot in its standing pose, in base axes, about the centre.
+      lowest_base: height of the base over what it stands on, below which the robot has fallen.
+      limits: smallest and largest angle of each joint, [12, 2]; infinite where the model has none.
+      torques: the largest of each joint, [12].
+      held_torque: the largest of a joint that follows positions, one or [12].
+      stiffness, damping: gains of such a joint in MuJoCo, N m/rad and N m s/rad.
+      walker, rugged: the low level on level stones, and on stones of several heights with payloads.
+      trot: models of the trot.
+      front, belly: its depth cameras.
+    """
+
+    name: str
+    title: str
+    source: str
+    model: str
+    urdf: str
+    joints: tuple[str, ...]
+    toes: tuple[str, ...]
+    hips: tuple[tuple[float, float, float], ...]
+    turns: tuple[float, ...]
+    lateral: tuple[float, ...]
+    thigh: tuple[float, float]
+    shank: tuple[float, float]
+    foot_radius: float
+    trunk: tuple[float, float, float]
+    mass: float
+    center: tuple[float, float, float]
+    inertia: tuple[tuple[float, float, float], ...]
+    lowest_base: float
+    limits: tuple[tuple[float, float], ...]
+    torques: tuple[float, ...]
+    held_torque: float | tuple[float, ...]
+    stiffness: float
+    damping: float
+    walker: WalkerConfig
+    rugged: WalkerConfig
+    trot: Trot
+    front: CameraConfig
+    belly: CameraConfig
+
+    def __post_init__(self) -> None:
+        for name, count in (
+            *(("joints", JOINTS), ("limits", JOINTS), ("torques", JOINTS)),
+            *(("toes", 4), ("hips", 4), ("turns", 4), ("lateral", 4)),
+        ):
+            value = getattr(self, name)
+            if len(value) != count:
+                raise ValueError(f"{self} has {name} for {len(value)}: there must be {count}")
+        for name in ("joints", "toes"):
+            value = getattr(self, name)
+            if len(set(value)) < len(value):
+                raise ValueError(f"{self} has {name} {', '.join(value)}: each name may occur once")
+        for joint, (low, high), torque in zip(self.joints, self.limits, self.torques, strict=True):
+            if not low < high:
+                raise ValueError(
+                    f"{self} has limits {low} and {high} of {joint!r}: the first must be smaller"
+                )
+            if not torque > 0:
+                raise ValueError(f"{self} has a torque of {torque} for {joint!r}: it must be above 0")
+        if not all(turn in (1.0, -1.0) for turn in self.turns):
+            raise ValueError(f"{self} has turns {self.turns}: each must be 1 or -1")
+        for name in ("mass", "foot_radius", "stiffness", "damping", "lowest_base"):
+            check_number(f"{self}: {name}", getattr(self, name), 1e-6)
+        if not np.linalg.eigvalsh(np.array(self.inertia)).min() > 0:
+            raise ValueError(f"{self} has the inertia {self.inertia}: it must be positive definite")
+        standing = self.standing_joints(self.walker.height)
+        for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
+            if not low <= angle <= high:
+                raise ValueError(
+                    f"{self} stands with {joint!r} at {angle:.3f}, at a height of {self.walker.height}: its "
+                    f"limits are {low} and {high}"
+                )
+
+    def __str__(self) -> str:
+        return f"robot {self.name!r}"
+
+    @cached_property
+    def legs(self) -> Legs:
+        """The lengths of the legs, as compiled functions take them."""
+        left, lateral = np.array([-1.0, 1.0, -1.0, 1.0]), np.array(self.lateral)
+        thigh, shank = (
+            (float(np.hypot(down, back)), float(np.arctan2(back, down)))
+            for down, back in (self.thigh, self.shank)
+        )
+        return Legs(
+            np.array(self.hips),
+            np.array(self.turns),
+            lateral,
+            left * lateral,
+            thigh[0],
+            thigh[1],
+            shank[0],
+            shank[1],
+            self.foot_radius,
+        )
+
+    @property
+    def model_path(self) -> Path:
+        """MuJoCo's model."""
+        return Path(str(files("robopolicy.assets"))) / self.model
+
+    @property
+    def urdf_path(self) -> str:
+        """Bullet's model, as Bullet finds it."""
+        own = Path(str(files("robopolicy.assets"))) / self.urdf
+        return str(own) if own.is_file() else self.urdf
+
+    @property
+    def leg(self) -> float:
+        """Length of a stretched leg, from hip to toe (m)."""
+        return math.hypot(*self.thigh) + math.hypot(*self.shank)
+
+    def standing_joints(self, height: float) -> Array:
+        """Joint angles [12] (rad) with every toe below its hip and the base at `height` (m)."""
+        legs = self.legs
+        down = np.full(4, legs.foot_radius - height)
+        toes = np.stack([legs.hips[:, 0], legs.hips[:, 1] + legs.plane, down], axis=1)
+        return np.asarray(joint_angles(legs, toes)).ravel()

@@ -219,6 +219,28 @@ def positive_antithetic_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubl
     return _covariances(x + y, 0.5 * _square(x + y), -(_square(x) + _square(y)) / 2, m, 0.5, (1.0, -1.0))
 
 
+def trigonometric_phase_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
+    """The same for `trigonometric_phase(m)`: its random phases add half the kernel of each two keys."""
+    x, y = _double(x, y)
+    logs = (_square(x) + _square(y)) / 2
+    phases = np.exp(logs[:, None] + logs - 0.5 * _square(y[:, None] - y)) / (2 * m)
+    return trigonometric_covariances(x, y, m) + phases
+
+
+def optimal_positive_covariances(x: ArrayLike, y: ArrayLike, m: int, square: float) -> Doubles:
+    """The same for `optimal_positive(m)` with the constant for mean |x + y|^2 = square.
+
+    From E[exp(a |omega|^2 + omega.u)] = (1 - 2a)^(-d/2) exp(|u|^2 / (2 - 4a)), with CRT Eq. 4.
+    """
+    x, y = _double(x, y)
+    A, dim = float(optimal_constant(square, x.shape[-1])), x.shape[-1]
+    sums, logs = x + y, -(_square(x) + _square(y)) / 2
+    both = _square(sums[:, None] + sums) * (1 - 4 * A) / (2 - 16 * A)
+    together = np.exp(dim * np.log(1 - 4 * A) - dim / 2 * np.log(1 - 8 * A) + both + logs[:, None] + logs)
+    exact = kernel(x, y)
+    return (together - exact[:, None] * exact) / m
+
+
 def _covariances(
     a: Doubles, log_mean: Doubles, log_scale: Doubles, m: int, sign: float, sides: tuple[float, ...]
 ) -> Doubles:

@@ -16,12 +16,14 @@ class Plan:
     """Find the attention that a budget of FLOPs buys, over all mechanisms, patches and widths of heads.
 
     Errors are predicted on the queries and keys of a trained policy; FLOPs are counted. The choice has the
-    most tokens whose attention is as exact as --error, and among these the least error.
+    most tokens whose attention is as exact as --error, and among these the least error. For a policy with a
+    memory, errors are those of its reads, and each mechanism has the bytes of its state.
 
     For example:
         robopolicy plan --task stepping-stones --budget 671046
         robopolicy plan --task bimanual-sweep --budget 195000000 --tokens 400 --verify 4
         robopolicy plan --budget 500000 --norm 1.5
+        robopolicy plan --budget 1500000 --policy stepping-stones-memory
     """
 
     budget: int
@@ -45,7 +47,10 @@ class Plan:
         settings = {name: value for name, value in asdict(self).items() if name != "json"}
         with CountingProgress("planning", None, "steps") as progress:
             result = plan(**settings, on_begin=progress.begin, on_step=progress.advance)
-        print(json_format.dumps(result) if self.json else _table(result))
+        if self.json:
+            print(json_format.dumps(result))
+        else:
+            print(_table_of_reads(result) if "memory" in result else _table(result))
 
 
 def _table(result: Row) -> str:
@@ -96,3 +101,32 @@ def _table(result: Row) -> str:
 def _resolution(row: Row) -> str:
     kept = "" if row["keep"] is None else f", {row['keep']:.0%} of them kept"
     return f"{row['tokens']:,} tokens (patch {row['patch']}){kept}, heads {row['head_dim']} wide"
+
+
+def _table_of_reads(result: Row) -> str:
+    memory, choice = result["memory"], result["choice"]
+    text = [
+        f"{result['task']}, {result['budget']:,} FLOPs a step: a memory of {memory['updates']} steps of "
+        f"{memory['tokens']} tokens, {memory['reads']} reads a step",
+        f"errors of reads of {result['policy']} on {memory['recorded_frames']} frames, against exact softmax "
+        f"over the same steps; what is written has a standard deviation of {memory['deviation']:.2f}",
+        "",
+    ]
+    lines = [["FLOPs", "bytes of state", "predicted", "measured", "attention"]]
+    notes = dict.fromkeys(row["note"] for row in result["rows"] if row["note"])
+    marks = {note: "*" * (number + 1) for number, note in enumerate(notes)}
+    for row in result["rows"]:
+        mark = "" if row["flops"] <= result["budget"] else " (beyond the budget)"
+        errors = ["" if row[name] is None else f"{row[name]:.3g}" for name in ("error", "measured")]
+        errors[0] = errors[0] or marks[row["note"]]
+        numbers = [f"{row['flops']:,}", f"{row['state_bytes']:,}"]
+        lines.append([*numbers, *errors, row["attention"] + mark])
+    text += [*aligned(lines, [-1]), *(f"{mark} {note}" for note, mark in marks.items()), ""]
+    more = ", ".join(f"{row['attention']} {row['flops']:,}" for row in result["beyond"])
+    text += [f"beyond the budget: {more}", ""] if more else []
+    found = choice["measured"] if choice["error"] is None else choice["error"]
+    costs = f"{choice['flops']:,} FLOPs, {choice['state_bytes']:,} bytes"
+    text.append(f"choice: {choice['attention']}, {costs}, error {found:.3g}")
+    controls = ", ".join(f"{control['policy']} {control['flops']:,}" for control in result["controls"])
+    text.append(f"FLOPs of controls without attention, to train and compare: {controls}")
+    return "\n".join(text)

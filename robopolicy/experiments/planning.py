@@ -10,8 +10,9 @@ from robopolicy.envs.registry import check_name
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.flop_table import price
+from robopolicy.experiments.memory_plan import memory_plan
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.experiments.runs import load, preset_of, shipped_policy
+from robopolicy.experiments.runs import load, others_in, preset_of, shipped_policy
 from robopolicy.naming import one_of
 from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
@@ -22,6 +23,7 @@ from robopolicy.settings import check_count, check_number
 
 SHIPPED = "angular_hybrid(m=8, n=8)"  # mechanism of the shipped policy that a plan is for by default
 FRAMES, MOST_FRAMES = 16, 256
+WINDOWS = 2  # frames of a memory's plan, with all that was written before each
 UNSEEN = FIRST_SEED + 1000  # first seed of the frames that verify a prediction
 # Length of tokens: with shorter ones every kernel is close to 1, with longer ones it exceeds e^100.
 SHORTEST, LONGEST = 0.1, 10.0
@@ -58,6 +60,9 @@ def plan(
       on_begin: called with the number of steps once the input is checked.
       on_step: called after each step.
 
+    For a policy with a memory, errors are those of reads, and `memory_plan` is the plan: it has the policy's
+    own tokens and widths, so that `tokens`, `error` and `norm` are refused.
+
     Returns the plan as JSON, with the FLOPs of controls: the error of an attention does not say what it
     contributes to a policy. Raises ValueError or FileNotFoundError, in one line, for bad input.
     """
@@ -74,7 +79,18 @@ def plan(
     check_name(task)
     name = policy or shipped_policy(task, SHIPPED)
     trained = _trained(name, task)
-    environment = Environment.of(Environment(task, engine, preset_of(trained.run)))
+    environment = Environment.of(
+        Environment(task, engine, preset_of(trained.run), others=others_in(trained.run))
+    )
+    if getattr(trained.config, "variant", None) == "memory":
+        for argument, value in (("tokens", tokens), ("error", error), ("norm", norm)):
+            if value is not None:
+                raise ValueError(
+                    f"{argument} is {value}: {name!r} has a memory, and its plan takes no {argument}"
+                )
+        seeds = (FIRST_SEED, UNSEEN)
+        found = memory_plan(trained, environment, budget, verify, WINDOWS, seeds, on_begin, on_step)
+        return {"task": task, **found}
     offered = list(resolutions(trained.config))
     counts = sorted({resolution.tokens for resolution in offered})
     if tokens is not None and tokens not in counts:
@@ -129,10 +145,6 @@ def _trained(name: str, task: str) -> Policy:
         raise ValueError(f"task is {task!r}: {name!r} was trained on {trained.run.get('task')!r}")
     if not getattr(trained.config, "attends", True):
         raise ValueError(f"policy is {name!r}: it has no attention")
-    if getattr(trained.config, "variant", None) == "memory":
-        raise ValueError(
-            f"policy is {name!r}: its attention is a memory, and a plan is for attention over an image"
-        )
     if head_dim_of(trained.config) < 2:
         raise ValueError(f"policy is {name!r}: its queries and keys are 1 wide, and a plan needs 2 or more")
     return trained

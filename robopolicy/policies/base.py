@@ -61,6 +61,8 @@ class PolicyFunctions(NamedTuple):
       remembered: (parameters, features, observation, state) -> for each camera whose images a memory holds by
         their places, what it reads around the robot, [rows, columns, channels] as in `top_view`; {} for
         other policies. The state is that after the step.
+      asked: (parameters, features, observation, state) -> for each reader with a memory of attention,
+        `queries` [T, D] of a step, and the `least` mean weight [] of a read; {} for other policies.
     """
 
     init: Callable[[Array], Any]
@@ -75,6 +77,7 @@ class PolicyFunctions(NamedTuple):
     observation_dtypes: Mapping[str, str] = MappingProxyType({})
     init_state: Callable[[Any], Any] = stateless
     remembered: Callable[[Any, Any, Observation, Any], dict[str, Array]] = nothing
+    asked: Callable[[Any, Any, Observation, Any], dict[str, Any]] = nothing
 
     @property
     def observation(self) -> dict[str, jax.ShapeDtypeStruct]:

@@ -180,6 +180,14 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 views[recall.camera] = memory.around_robot(draw, state[reader.name], observation)
         return views
 
+    def questions(parameters: Any, features: Any, observation: Observation, state: Any) -> dict[str, Any]:
+        model, found = nnx.merge(graph, parameters), {}
+        for reader in config.readers:
+            if config.recall_of(reader) and config.attends:
+                memory = model[reader.name].memory
+                found[reader.name] = {"queries": memory.queries(observation), "least": memory.least}
+        return found
+
     def init_state(features: Any) -> Any:
         draws = features["draws"]
         remembering = [reader.name for reader in config.readers if config.recall_of(reader)]
@@ -199,6 +207,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         dtypes,
         init_state,
         remembered,
+        questions,
     )
 
 

@@ -125,11 +125,20 @@ class Attention(OfPlaces):
             state = self.memory.update(draw, state, keys, shown, mask)
         return self._scored(self.foothold, self._read(draw, state, asked)), state
 
+    def queries(self, observation: Observation) -> Array:
+        """What is asked around the footholds of all outputs, [T, WIDTH]."""
+        return self._code(self._places(observation)[2])
+
+    @property
+    def least(self) -> Array:
+        """The least mean weight of a read, []."""
+        return LEAST * self._spread_out
+
     def _read(self, draw: Any, state: Any, places: Array) -> Array:
         with jax.named_scope("projections"):
             queries = self._code(places)
         with jax.named_scope("contraction"):
-            found = self.memory.read(draw, state, queries, LEAST * self._spread_out)
+            found = self.memory.read(draw, state, queries, self.least)
             return jnp.clip(found, -1.0, 1.0)  # as all pixels; a mean of some is within their range
 
     @property

@@ -145,15 +145,24 @@ def test_conformity_equals_that_of_sampled_vectors() -> None:
     assert abs(np.mean(found) - conformity.conformity(1.0, 3, -0.5)) < error
 
 
-@pytest.mark.parametrize("name", ["trigonometric", "positive", "positive_antithetic"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("trigonometric", "trigonometric_phase"),
+        *("positive", "positive_antithetic", "optimal_positive"),
+    ],
+)
 def test_the_error_of_a_read_is_that_of_draws(name: str) -> None:
     rng = np.random.default_rng(0)
     tokens, m, decay, draws = 6, 64, 0.8, 3000
     x, y = rng.standard_normal(4), rng.standard_normal((tokens, 4))
     x, y = 0.7 * x / np.linalg.norm(x), 0.7 * y / np.linalg.norm(y, axis=1, keepdims=True)
     values, weights = rng.standard_normal(tokens), decay ** np.arange(tokens - 1.0, -1, -1)
-    covariances = getattr(theory, f"{name}_covariances")(x, y, m)
-    np.testing.assert_allclose(np.diag(covariances), getattr(theory, f"{name}_mse")(x, y, m), rtol=1e-9)
+    more = {"square": 2.0} if name == "optimal_positive" else {}  # that of a memory's draw
+    covariances = getattr(theory, f"{name}_covariances")(x, y, m, **more)
+    np.testing.assert_allclose(
+        np.diag(covariances), getattr(theory, f"{name}_mse")(x, y, m, **more), rtol=1e-9
+    )
     spec = f"{name}(m={m}, coupling=iid)"
     memory = streaming(spec, decay)
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from robopolicy.attention.catalogue import MECHANISMS
 from robopolicy.cli import main
-from robopolicy.experiments.default_policies import policy_config
+from robopolicy.experiments import memory_plan
+from robopolicy.experiments.memory_plan import MEASURED
 from robopolicy.experiments.runs import load
 from robopolicy.plan import families
 from robopolicy.policies.policy import Policy
@@ -86,12 +88,33 @@ def test_bad_input_is_one_line_that_names_it(refused, words, said):
     assert said in refused("plan", *words)
 
 
-def test_a_memory_is_refused(refused, monkeypatch):
-    trained = load("stepping-stones-softmax")
-    config = policy_config("softmax", "stepping-stones", preset="front", variant="memory")
-    policy = replace(Policy.create(config, trained.features["level"]), run=trained.run)
-    monkeypatch.setattr("robopolicy.experiments.planning.load", lambda name: policy)
-    assert "its attention is a memory" in refused("plan", "--budget", "5")
+MEMORY = ("--policy", "stepping-stones-memory")
+
+
+@pytest.mark.slow
+def test_a_plan_for_a_memory_has_errors_of_reads_and_bytes_of_state(capsys, monkeypatch):
+    monkeypatch.setattr(memory_plan, "SIZES", (32, 256))
+    monkeypatch.setattr(memory_plan, "MEASURED", {name: counts[:1] for name, counts in MEASURED.items()})
+    plan = result_of(capsys, "--budget", "3000000", *MEMORY)
+    rows = {row["attention"]: row for row in plan["rows"]}
+    few, many = (rows[f"trigonometric(m={m}, coupling=iid)"] for m in (32, 256))
+    assert (few["error"], few["note"]) == (None, memory_plan.TOO_LARGE)
+    assert 0.01 < many["error"] < 0.2
+    assert many["state_bytes"] == 4 * (2 * 2 * 256 + 2)
+    assert rows["softmax"]["error"] == 0.0
+    notes = {row["note"] for spec, row in rows.items() if spec.startswith("angular_hybrid")}
+    assert notes == {memory_plan.NO_FORMULA}
+    listed = {spec.partition("(")[0] for spec in (*rows, *(row["attention"] for row in plan["beyond"]))}
+    assert listed == {*MECHANISMS, "softmax"}
+    assert plan["choice"]["flops"] <= 3_000_000
+    assert {row["policy"] for row in plan["controls"]} >= {"all, map", "all, gru", "none"}
+
+
+@pytest.mark.parametrize("option", ["tokens", "error", "norm"])
+def test_a_plan_for_a_memory_refuses_options_without_effect(refused, option):
+    line = refused("plan", "--budget", "3000000", *MEMORY, f"--{option}", "1")
+    assert f"{option} is 1" in line
+    assert "has a memory, and its plan takes no" in line
 
 
 def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):

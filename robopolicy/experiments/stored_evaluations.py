@@ -54,8 +54,12 @@ def stored_evaluation(
         result = results[str(engine)]
         if result["preset"] != preset:
             return None
-        outcomes = [outcome.mean for outcome in task_class(result["task"]).outcomes]
-        for number in (*result["returns"], *(result[key] for key in ("success_rate", *outcomes))):
+        outcomes = task_class(result["task"]).outcomes
+        result = {o.mean: o.before for o in outcomes if o.before is not None} | result
+        for number in (
+            *result["returns"],
+            *(result[key] for key in ("success_rate", *(o.mean for o in outcomes))),
+        ):
             float(number)
         count = sum(int(count) for count in result["causes"].values())
         if not len(result["returns"]) == len(result["seeds"]) == count > 0:

@@ -177,7 +177,9 @@ class BimanualSweep(SimulatedTask):
         self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL, visible=self.renderer == "tiny")
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
-            self.cameras = {"image": description.camera(config.image_size, CAMERA)}
+            self.cameras = {
+                "image": description.camera(config.image_size, CAMERA, config.distractions.moves_camera())
+            }
         bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
         spaces: dict[str, Space[Any]] = {"poses": Box(-bound, bound, dtype=np.float32)}
         if config.image_size is not None:

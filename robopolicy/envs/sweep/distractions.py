@@ -46,6 +46,10 @@ class DistractionConfig:
         check_number("camera_shift", self.camera_shift, 0.0, 0.2)
         check_count("other_balls", self.other_balls, 0, 8)
 
+    def moves_camera(self) -> bool:
+        """Whether the camera's pose is drawn."""
+        return bool(self.camera_turn or self.camera_shift)
+
     def needs_software(self) -> bool:
         """Whether only the software renderer draws it: the engines' own draw the nominal scene."""
         return any((self.colours, self.lamp_turn, self.ambient, self.textures, self.other_balls))
@@ -85,9 +89,7 @@ def drawn_look(config: DistractionConfig, rng: np.random.Generator) -> Look:
     lamp = rng.uniform(-1.0, 1.0, 3)
     camera = rng.uniform(-1.0, 1.0, 5)
     patterns = [_texture(config.textures, cells, rng) for cells in (TABLE_CELLS, BACKGROUND_CELLS)]
-    *shifts, arms = config.colours * changes
-    bodies = (shifted(colour, by) for colour, by in zip(Colours(), shifts, strict=False))
-    colours = Colours(*bodies)._replace(arms=tuple(arms.tolist()))
+    colours = _colours(config.colours * changes) if config.colours else NOMINAL.colours
     table, background = patterns if config.textures else (None, None)
     return Look(_camera(config, camera), _lighting(config, lamp), colours, table, background)
 
@@ -97,8 +99,14 @@ def shifted(colour: tuple[float, ...], by: Array | tuple[float, ...]) -> tuple[f
     return tuple(np.clip(np.add(colour[:3], by), DARKEST, 1.0).tolist())
 
 
+def _colours(changes: Array) -> Colours:
+    *shifts, arms = changes
+    bodies = (shifted(colour, by) for colour, by in zip(Colours(), shifts, strict=False))
+    return Colours(*bodies)._replace(arms=tuple(arms.tolist()))
+
+
 def _camera(config: DistractionConfig, changes: Array) -> View:
-    if config.camera_turn == config.camera_shift == 0:
+    if not config.moves_camera():
         return CAMERA
     sideways, up = np.radians(config.camera_turn) * changes[:2]
     away = np.subtract(CAMERA.eye, CAMERA.target)

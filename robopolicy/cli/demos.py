@@ -35,6 +35,8 @@ class Demos:
     """Standard deviation of noise on the actions. The dataset has the executed and the intended actions."""
     keep_failed: bool = False
     """Keep episodes without success. Without this flag, another seed replaces each of them."""
+    preset: str | None = None
+    """Variant of the task. Default: the task's first."""
     engine: NewEngine = None
     renderer: Renderer = None
     image_size: int | None = None
@@ -48,7 +50,7 @@ class Demos:
     def run(self) -> None:
         """Record."""
         score = score_of(self.task)
-        own = {name: getattr(self, name) for name in ("renderer", "balls", "image_size")}
+        own = {name: getattr(self, name) for name in ("preset", "renderer", "balls", "image_size")}
         settings = {name: value for name, value in own.items() if value is not None}
         names = ("episodes", "seed", "noise", "keep_failed", "engine", "workers")
         with RecordingProgress(self.episodes, self.task, score.phrase) as progress:

@@ -43,13 +43,15 @@ class Quantity(NamedTuple):
 class Outcome(NamedTuple):
     """A number in the last `info` of an episode: its name there, its title, and its formats.
 
-    `cell` formats it in a table and `phrase` in a sentence, as in "{:7.2f} m" and "{:.2f} m".
+    `cell` formats it in a table and `phrase` in a sentence, as in "{:7.2f} m" and "{:.2f} m". `before` is its
+    value in episodes from before the task declared it; None if it has been there from the beginning.
     """
 
     name: str
     title: str
     cell: str
     phrase: str
+    before: float | None = None
 
     @property
     def mean(self) -> str:

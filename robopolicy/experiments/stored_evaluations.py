@@ -55,8 +55,10 @@ def stored_evaluation(
         result = results[str(engine)]
         if result["preset"] != preset:
             return None
-        outcomes = [outcome.mean for outcome in task_class(result["task"]).outcomes]
-        for number in (*result["returns"], *(result[key] for key in ("success_rate", *outcomes))):
+        outcomes = task_class(result["task"]).outcomes
+        result = {o.mean: o.before for o in outcomes if o.before is not None} | result
+        means = [result[key] for key in ("success_rate", *(o.mean for o in outcomes))]
+        for number in (*result["returns"], *means):
             if not math.isfinite(float(number)):
                 raise ValueError(f"it holds the number {number}")
         count = sum(int(count) for count in result["causes"].values())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.drawing.meshes import Mesh
 from robopolicy.envs.drawing.rasteriser import Instances, Lens, Light, Triangles, draw
+from robopolicy.envs.drawing.textures import Texture
 from robopolicy.envs.physics.base import NEAR, Array, Lighting, View
 from robopolicy.settings import check_count, check_number
 
@@ -20,10 +21,14 @@ VERTICAL = 1e-6  # sine of a view's angle to the vertical, below which "upright"
 
 
 class Part(NamedTuple):
-    """A body: its shape and its colour (red, green, blue and perhaps alpha, from 0 to 1)."""
+    """A body: its shape and its colour (red, green, blue and perhaps alpha, from 0 to 1).
+
+    A `texture` lies over the world's x and y (m), on a body that stands still and has no colour of zero.
+    """
 
     mesh: Mesh
     colour: tuple[float, ...]
+    texture: Texture | None = None
 
 
 def pose(place: Sequence[float] | Array, turn: Array | None = None) -> Array:
@@ -39,11 +44,27 @@ class Scene:
     """Draws `still` bodies once for a camera, and `moving` ones in each picture."""
 
     def __init__(
-        self, still: Sequence[tuple[Part, Array]], moving: Sequence[Part], lighting: Lighting
+        self,
+        still: Sequence[tuple[Part, Array]],
+        moving: Sequence[Part],
+        lighting: Lighting,
+        background: Texture | None = None,
     ) -> None:
-        """`still` bodies have their poses [4, 4] (to world); bad ones raise ValueError, in one line."""
-        self._still = _compiled([part for part, _ in still])
-        self._still_poses = _checked([pose for _, pose in still], len(still))
+        """`still` bodies have their poses [4, 4] (to world); bad ones raise ValueError, in one line.
+
+        `background` lies over the picture's right and up, in halves of its height from its middle; None for
+        white.
+        """
+        for part in moving:
+            if part.texture is not None:
+                raise ValueError("moving has a part with a texture: only parts that stand still have one")
+        self._textured = [
+            (_compiled([part]), _checked([pose], 1), part) for part, pose in still if part.texture is not None
+        ]
+        plain = [(part, pose) for part, pose in still if part.texture is None]
+        self._still = _compiled([part for part, _ in plain])
+        self._still_poses = _checked([pose for _, pose in plain], len(plain))
+        self._background = background
         self._moving, self._count = _compiled(moving), len(moving)
         direction = np.asarray(lighting.direction, float)
         direction = direction / np.linalg.norm(direction)
@@ -64,7 +85,7 @@ class Scene:
         if self._drawn is None or self._drawn[0] != camera:
             nearness = np.zeros((height, width), np.float32)
             background = np.full((height, width, 3), WHITE, np.uint8)
-            self._draw(self._still, self._still_poses, lens, nearness, background)
+            self._draw_still(lens, nearness, background)
             self._drawn = camera, nearness, background
             self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
         _, nearness, background = self._drawn
@@ -72,6 +93,22 @@ class Scene:
         np.copyto(self._nearness, nearness)
         self._draw(self._moving, places, lens, self._nearness, out)
         return out
+
+    def _draw_still(self, lens: Lens, nearness: NDArray[np.float32], picture: NDArray[np.uint8]) -> None:
+        for bodies, poses, part in self._textured:
+            before = nearness.copy()
+            self._draw(bodies, poses, lens, nearness, picture)
+            seen = np.nonzero(nearness != before)
+            plain = np.array(part.colour[:3])
+            assert part.texture is not None
+            colours = part.texture.over(plain, _places(lens, nearness, *seen))
+            # The shading of a pixel is that of its plain colour.
+            picture[seen] = np.minimum(picture[seen] * (colours / plain), WHITE)
+        self._draw(self._still, self._still_poses, lens, nearness, picture)
+        if self._background is not None:
+            seen = np.nonzero(nearness == 0)
+            colours = self._background.over(np.ones(3), _rays(nearness.shape, *seen) / nearness.shape[0] * 2)
+            picture[seen] = np.clip(WHITE * colours, 0, WHITE)
 
     def _draw(
         self,
@@ -84,6 +121,24 @@ class Scene:
         if len(poses) and draw(*bodies, poses, lens, self._light, nearness, picture) >= 0:
             place = ", ".join(f"{value:g}" for value in lens.eye)
             raise ValueError(f"view has its eye at ({place}), which is inside of a body")
+
+
+def _rays(shape: tuple[int, ...], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
+    """Pixels to the right of and above a picture's middle, [N, 2], of the samples of these pixels."""
+    height, width = shape
+    return np.stack([columns - width / 2, height - 1 - rows - height / 2], axis=1)
+
+
+def _places(
+    lens: Lens, nearness: NDArray[np.float32], rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> Array:
+    """The world's x and y (m) of what these pixels show, [N, 2]."""
+    ahead = 1.0 / nearness[rows, columns].astype(float)
+    right, up = (_rays(nearness.shape, rows, columns) * (ahead / lens.scale)[:, None]).T
+    axes = lens.rotation[:, :2]
+    return np.stack(
+        [lens.eye[a] + right * axes[0, a] + up * axes[1, a] - ahead * axes[2, a] for a in (0, 1)], 1
+    )
 
 
 def _checked(poses: Sequence[Array] | Array, count: int) -> Array:

@@ -30,6 +30,20 @@ class Bowl:
     wall: float = 0.003
 
 
+@dataclass(frozen=True)
+class ArmsConditions:
+    """Physical parameters of an episode, which policies do not observe: multiples of an engine's own values.
+
+    friction: of table, bowls and spatulas; rolling_friction: of the balls; response: rate at which joints
+    approach their targets; latency: s, from a command to the arms' obedience, a control period at most.
+    """
+
+    friction: float = 1.0
+    rolling_friction: float = 1.0
+    response: float = 1.0
+    latency: float = 0.0
+
+
 class Placement(NamedTuple):
     """The initial scene. Lengths in metres; the centre of the table's top is the origin.
 
@@ -43,6 +57,7 @@ class Placement(NamedTuple):
     ball_mass: float
     bowls: tuple[Bowl, ...]
     table: tuple[float, float]  # half of its sides
+    conditions: ArmsConditions = ArmsConditions()
 
 
 class ArmsPhysics(Engine, Protocol):
@@ -65,6 +80,11 @@ class ArmsPhysics(Engine, Protocol):
 
     def ball_turns(self) -> Array:
         """Rotations of the balls (to world), [N, 3, 3]."""
+
+
+def late_substeps(latency: float, period: float, substeps: int) -> int:
+    """How many of the physics steps of a control period pass before the arms obey its command."""
+    return min(substeps, round(latency / period * substeps))
 
 
 def bowl_walls(bowl: Bowl) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:

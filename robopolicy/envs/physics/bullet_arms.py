@@ -19,8 +19,10 @@ from robopolicy.envs.physics.arms import (
     TABLE_LIGHT,
     THICKNESS,
     WOOD,
+    ArmsConditions,
     Placement,
     bowl_walls,
+    late_substeps,
     roll_pitch_yaw,
 )
 from robopolicy.envs.physics.base import Array, View
@@ -64,9 +66,14 @@ class BulletArms(BulletWorld):
         self._arm = arm_with_spatula(tool)
         self._arms: list[int] = []
         self._balls: list[int] = []
+        self._conditions = ArmsConditions()
+        self._obeyed = self._commanded = np.empty((0, ARM_JOINTS))
 
     def reset(self, placement: Placement) -> None:
-        bullet, config = self.clear(), self.config
+        bullet, config, conditions = self.clear(), self.config, placement.conditions
+        self._conditions, self._obeyed = conditions, placement.joints
+        # Bullet multiplies a ball's rolling friction by the friction of the surface below it.
+        rolling = config.rolling_friction * conditions.rolling_friction / conditions.friction
         self._build_table(placement)
         self._arms = [
             self._load_arm(base, joints)
@@ -81,8 +88,8 @@ class BulletArms(BulletWorld):
                 ball,
                 -1,
                 lateralFriction=1.0,  # Bullet multiplies it by the other body's
-                rollingFriction=config.rolling_friction,
-                spinningFriction=config.rolling_friction,
+                rollingFriction=rolling,
+                spinningFriction=rolling,
                 linearDamping=0.0,
                 angularDamping=0.0,
             )
@@ -90,6 +97,7 @@ class BulletArms(BulletWorld):
 
     def _build_table(self, placement: Placement) -> None:
         bullet, config = self.client, self.config
+        friction = config.friction * placement.conditions.friction
         half = [*placement.table, config.table_height / 2]
         table = bullet.createMultiBody(
             0.0,
@@ -97,7 +105,7 @@ class BulletArms(BulletWorld):
             self._visual(bullet.GEOM_BOX, halfExtents=half, rgbaColor=WOOD),
             (0.0, 0.0, -half[2]),
         )
-        bullet.changeDynamics(table, -1, lateralFriction=config.friction)
+        bullet.changeDynamics(table, -1, lateralFriction=friction)
         for bowl in placement.bowls:
             sizes, places, turns = bowl_walls(bowl)
             kinds = [bullet.GEOM_BOX] * len(sizes)
@@ -114,7 +122,7 @@ class BulletArms(BulletWorld):
                     rgbaColors=[GREEN] * len(sizes),
                 )
             body = bullet.createMultiBody(0.0, walls, visual, (*bowl.center, 0.0))
-            bullet.changeDynamics(body, -1, lateralFriction=config.friction)
+            bullet.changeDynamics(body, -1, lateralFriction=friction)
             # Balls lie on the table. Without a floor the physics would not be the same to the bit.
             floor = self._visual(bullet.GEOM_CYLINDER, radius=bowl.radius, length=FLOOR, rgbaColor=GREEN)
             bullet.createMultiBody(0.0, NONE, floor, (*bowl.center, 0.0))
@@ -144,15 +152,39 @@ class BulletArms(BulletWorld):
             if link != SPATULA:
                 bullet.setCollisionFilterGroupMask(arm, link, 0, 0)
             bullet.changeDynamics(arm, link, linearDamping=0.0, angularDamping=0.0)
-        bullet.changeDynamics(arm, SPATULA, lateralFriction=config.friction)
+        friction = config.friction * self._conditions.friction
+        bullet.changeDynamics(arm, SPATULA, lateralFriction=friction)
         for joint, angle in enumerate(joints):
             bullet.resetJointState(arm, joint, angle, 0.0)
         return arm
 
     def command(self, joints: Array) -> None:
+        self._commanded = joints
+        if self._late() == 0:
+            self._obey(joints, self.config.substeps)
+
+    def step(self) -> None:
+        late, substeps = self._late(), self.config.substeps
+        if late == 0:
+            super().step()
+            return
+        for joints, count in ((self._obeyed, late), (self._commanded, substeps - late)):
+            if count:
+                span = self.config.control_period * count / substeps
+                self.client.setPhysicsEngineParameter(fixedTimeStep=span, numSubSteps=count)
+                self._obey(joints, count)
+                super().step()
+        self._obeyed = self._commanded
+
+    def _late(self) -> int:
+        return late_substeps(self._conditions.latency, self.config.control_period, self.config.substeps)
+
+    def _obey(self, joints: Array, substeps: int) -> None:
+        """Set the motors for the next `substeps`."""
         bullet, config = self.client, self.config
-        # Bullet limits a motor's impulse per physics step to that of a whole control period.
-        limits = [torque / config.substeps for torque in config.motor_torque]
+        # Bullet limits a motor's impulse per physics step to that of all of them.
+        limits = [torque / substeps for torque in config.motor_torque]
+        gain = config.position_gain * self._conditions.response
         for arm, angles in zip(self._arms, joints, strict=True):
             bullet.setJointMotorControlArray(
                 arm,
@@ -160,7 +192,7 @@ class BulletArms(BulletWorld):
                 bullet.POSITION_CONTROL,
                 targetPositions=angles.tolist(),
                 forces=limits,
-                positionGains=[config.position_gain] * ARM_JOINTS,
+                positionGains=[gain] * ARM_JOINTS,
                 velocityGains=[config.velocity_gain] * ARM_JOINTS,
             )
 

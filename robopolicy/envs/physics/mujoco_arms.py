@@ -13,8 +13,10 @@ from robopolicy.envs.physics.arms import (
     RED,
     THICKNESS,
     WOOD,
+    ArmsConditions,
     Placement,
     bowl_walls,
+    late_substeps,
     roll_pitch_yaw,
 )
 from robopolicy.envs.physics.base import Array
@@ -52,9 +54,12 @@ class MujocoArms(MujocoWorld):
         super().__init__()
         self.config = config or MujocoArmsConfig()
         self._tool = tool
+        self._conditions = ArmsConditions()
+        self._commanded = np.empty((0, ARM_JOINTS))
 
     def reset(self, placement: Placement) -> None:
         self.check_open()
+        self._conditions, self._commanded = placement.conditions, placement.joints
         spec = self._scene(placement)
         for prefix, (x, y, yaw) in zip(ARMS, placement.bases, strict=True):
             frame = spec.worldbody.add_frame(
@@ -74,10 +79,11 @@ class MujocoArms(MujocoWorld):
         inertia = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, data, inertia)
         moved = model.jnt_dofadr[model.actuator_trnid[:, 0]]
-        stiffness = self.config.rate**2 * np.diag(inertia)[moved]
+        rate = self.config.rate * self._conditions.response
+        stiffness = rate**2 * np.diag(inertia)[moved]
         model.actuator_gainprm[:, 0] = stiffness
         model.actuator_biasprm[:, 1] = -stiffness
-        model.actuator_biasprm[:, 2] = -2.0 * stiffness / self.config.rate
+        model.actuator_biasprm[:, 2] = -2.0 * stiffness / rate
 
     def _scene(self, placement: Placement) -> mujoco.MjSpec:
         """Table, bowls, balls and light."""
@@ -86,7 +92,7 @@ class MujocoArms(MujocoWorld):
         set_scene(spec, config, (0.4, 0.25), castshadow=0, **light)
         spec.visual.map.znear = 0.01
         contact = {
-            "friction": [config.friction, config.rolling_friction, config.rolling_friction],
+            "friction": self._friction(),
             "solref": [config.contact_time, 1.0],
             "condim": 6,
         }
@@ -117,6 +123,11 @@ class MujocoArms(MujocoWorld):
             )
         return spec
 
+    def _friction(self) -> list[float]:
+        """Of every contact: sliding, spinning and rolling."""
+        rolling = self.config.rolling_friction * self._conditions.rolling_friction
+        return [self.config.friction * self._conditions.friction, rolling, rolling]
+
     def _arm_spec(self) -> mujoco.MjSpec:
         config = self.config
         spec = mujoco.MjSpec.from_file(str(ARM))
@@ -126,7 +137,7 @@ class MujocoArms(MujocoWorld):
         spatula.pos, spatula.alt.euler = self._tool[:3, 3], roll_pitch_yaw(self._tool)
         for geom in spatula.geoms:
             if geom.contype:
-                geom.friction = [config.friction, config.rolling_friction, config.rolling_friction]
+                geom.friction = self._friction()
                 geom.solref = [config.contact_time, 1.0]
         for joint, torque in zip(spec.joints, config.motor_torque, strict=True):
             motor = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
@@ -137,10 +148,16 @@ class MujocoArms(MujocoWorld):
         return spec
 
     def command(self, joints: Array) -> None:
-        self.data.ctrl[:] = joints.ravel()
+        self._commanded = joints
 
     def step(self) -> None:
-        mujoco.mj_step(self.model, self.data, nstep=self.config.substeps)
+        config = self.config
+        late = late_substeps(self._conditions.latency, config.control_period, config.substeps)
+        if late:
+            mujoco.mj_step(self.model, self.data, nstep=late)
+        self.data.ctrl[:] = self._commanded.ravel()
+        if late < config.substeps:
+            mujoco.mj_step(self.model, self.data, nstep=config.substeps - late)
         mujoco.mj_kinematics(self.model, self.data)
 
     def joints(self) -> Array:

@@ -24,14 +24,15 @@ from robopolicy.envs.simulated import LONGEST_EPISODE, Observation, SimulatedTas
 from robopolicy.envs.sweep import description, drawn, kinematics, mirror
 from robopolicy.envs.sweep.demonstrator import Demonstrator
 from robopolicy.envs.sweep.description import ACTION, ARMS
+from robopolicy.envs.sweep.distractions import CAMERA, NOMINAL, DistractionConfig, drawn_look
+from robopolicy.envs.sweep.randomised import RandomisedConfig, drawn_physics
+from robopolicy.envs.sweep.scatter import scattered, scattered_others
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
 from robopolicy.naming import one_of
 from robopolicy.settings import check_count, check_number
 
 POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
-CAMERA = View(eye=(0.95, 0.0, 0.75), target=(0.02, 0.0, 0.0), field_of_view=45.0)
 FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
-TRIES = 1000  # to find a place for a ball
 PERIOD = 0.1  # s, of control
 LEAD = 0.1  # m, the farthest that a target is ahead of its spatula along each axis
 
@@ -54,7 +55,9 @@ class BimanualSweepConfig:
     largest_turn: float = 0.2
     episode_seconds: float = 40.0
     image_size: int | None = 500  # pixels a side; None for no image
-    ball_positions: bool = False  # whether they are observed
+    ball_positions: bool = False  # whether they are observed, of those to sweep
+    distractions: DistractionConfig = field(default_factory=DistractionConfig)
+    randomised: RandomisedConfig = field(default_factory=RandomisedConfig)
 
     def __post_init__(self) -> None:
         check_count("balls", self.balls, 1, 50)
@@ -74,7 +77,28 @@ class BimanualSweepConfig:
             raise ValueError("bowls is (): there must be one at least")
 
 
-PRESETS = {"paper": BimanualSweepConfig(), "state": BimanualSweepConfig(ball_positions=True)}
+_COLOURS = DistractionConfig(colours=0.2, lamp_turn=20.0, ambient=0.1)
+_MIDDLE = replace(_COLOURS, textures=0.4, camera_turn=5.0, camera_shift=0.02, other_balls=3)
+_DISTRACTIONS = {
+    "distracted": _MIDDLE,
+    "distracted-weak": DistractionConfig(0.1, 10.0, 0.05, 0.2, 2.5, 0.01, 2),
+    "distracted-strong": DistractionConfig(0.3, 40.0, 0.2, 0.8, 10.0, 0.04, 4),
+    # One dimension alone, at the middle strength.
+    "distracted-colours": _COLOURS,
+    "distracted-textures": DistractionConfig(textures=_MIDDLE.textures),
+    "distracted-camera": DistractionConfig(
+        camera_turn=_MIDDLE.camera_turn, camera_shift=_MIDDLE.camera_shift
+    ),
+    "distracted-balls": DistractionConfig(other_balls=_MIDDLE.other_balls),
+}
+PRESETS = {
+    "paper": BimanualSweepConfig(),
+    "state": BimanualSweepConfig(ball_positions=True),
+    **{name: BimanualSweepConfig(distractions=its) for name, its in _DISTRACTIONS.items()},
+    "randomised": BimanualSweepConfig(
+        randomised=RandomisedConfig((0.7, 1.4), (0.5, 1.5), (0.5, 1.5), (0.7, 1.3), (0.0, 0.06))
+    ),
+}
 
 
 class BimanualSweep(SimulatedTask):
@@ -86,12 +110,14 @@ class BimanualSweep(SimulatedTask):
     up to 4 cm along and 0.2 rad about each axis.
 
     The reward of a step is the share of balls in bowls; an episode that ends early earns the rest of its time
-    at once. `info` holds `in_bowls` (a count for each bowl), `fraction_in_bowls`, `spilled` (balls off the
-    table), `out_of_reach` (arms whose target was clipped to their reach), `success` (all in bowls) and
-    `cause`, the reason for the end of the episode ("" while it runs).
+    at once. With other balls, which have to stay on the table, each that has left it takes from the reward
+    what a ball in a bowl adds. `info` holds `in_bowls` (a count for each bowl), `fraction_in_bowls`,
+    `wrong_in_bowls` (other balls in bowls), `spilled` (balls of either kind off the table), `out_of_reach`
+    (arms whose target was clipped to their reach), `success` (all in bowls, and all other balls on the table)
+    and `cause`, the reason for the end of the episode ("" while it runs).
 
-    After a reset, `target` holds the targets of the spatulas, and `joint_targets` [2, 7] (rad) the angles of
-    the arms' joints for them.
+    After a reset, `target` holds the targets of the spatulas, `joint_targets` [2, 7] (rad) the angles of the
+    arms' joints for them, and `look` how the episode looks.
     """
 
     engines = ARM_ENGINES
@@ -101,6 +127,7 @@ class BimanualSweep(SimulatedTask):
     outcomes = (
         Outcome("fraction_in_bowls", "in bowls", "{:7.1%}", "{:.0%} in bowls"),
         Outcome("spilled", "spilled", "{:7.2f} balls", "{:g} spilled"),
+        Outcome("wrong_in_bowls", "wrong", "{:7.2f} balls", "{:g} wrong", before=0.0),
     )
     notes = {"poses": {"about": description.ABOUT_POSES}}  # noqa: RUF012
     presets = tuple(PRESETS)
@@ -113,6 +140,7 @@ class BimanualSweep(SimulatedTask):
     demo_settings = {"balls": 20, "image_size": 500}  # noqa: RUF012
     mirror = Mirror(mirror.mirrored_images, mirror.mirrored_poses, mirror.mirrored_actions)
     _oracle: Demonstrator | None = None
+    look = NOMINAL
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own)
 
     def __init__(
@@ -138,13 +166,20 @@ class BimanualSweep(SimulatedTask):
                 config = replace(config, balls=balls)
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
+        if self.renderer != "software" and config.distractions.needs_software():
+            raise ValueError(
+                f"renderer is {self.renderer!r}: it must be 'software' where colours, light, textures or "
+                "other balls are drawn"
+            )
         self.config = config
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
         self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL, visible=self.renderer == "tiny")
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
-            self.cameras = {"image": description.camera(config.image_size, CAMERA)}
+            self.cameras = {
+                "image": description.camera(config.image_size, CAMERA, config.distractions.moves_camera())
+            }
         bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
         spaces: dict[str, Space[Any]] = {"poses": Box(-bound, bound, dtype=np.float32)}
         if config.image_size is not None:
@@ -165,10 +200,16 @@ class BimanualSweep(SimulatedTask):
         """Scatter the balls. The world is built anew: a seed fixes every bit."""
         super().reset(seed=seed, options=options)
         config = self.config
+        places = self._scattered()
+        physics = drawn_physics(config.randomised, self.np_random)
+        look = drawn_look(config.distractions, self.np_random)
+        if look is not self.look:
+            self.look, self._scene = look, None
         self.target = self.start()
         self.joint_targets = self.workspace.settled(self.target)
-        balls = (self._scattered(), config.ball_radius, config.ball_mass)
-        self.physics.reset(Placement(self.bases, self.joint_targets, *balls, config.bowls, config.table))
+        balls = (places, config.ball_radius, config.ball_mass * physics.ball_mass)
+        world = (config.bowls, config.table, physics.conditions)
+        self.physics.reset(Placement(self.bases, self.joint_targets, *balls, *world))
         self._steps = 0
         self._oracle = None
         self._clipped: list[str] = []
@@ -182,19 +223,13 @@ class BimanualSweep(SimulatedTask):
         return Target(np.array([[x, -y, z], [x, y, z]]), np.zeros((2, 3)))
 
     def _scattered(self) -> NDArray[np.float64]:
-        """Centres of the balls [N, 3], apart from each other."""
-        config = self.config
+        """Centres of all balls [N + M, 3], apart from each other; those that have to stay come last."""
+        config, rng = self.config, self.np_random
         apart = 2 * config.ball_radius + config.spacing
-        places = np.empty((0, 2))
-        for _ in range(TRIES * config.balls):
-            place = self.np_random.uniform(-config.scatter, config.scatter, 2)
-            if not len(places) or np.linalg.norm(places - place, axis=1).min() >= apart:
-                places = np.vstack([places, place])
-            if len(places) == config.balls:
-                return np.column_stack([places, np.full(config.balls, config.ball_radius)])
-        raise ValueError(
-            f"scatter is {config.scatter}: there is no room for {config.balls} balls {apart:g} m apart"
-        )
+        others = scattered_others(config.distractions.other_balls, config.scatter, apart, rng)
+        radius = config.ball_radius
+        places = np.concatenate([scattered(config.balls, config.scatter, apart, others, radius, rng), others])
+        return np.column_stack([places, np.full(len(places), config.ball_radius)])
 
     def step(self, action: NDArray[np.float32]) -> Step:
         """Advance by one control period."""
@@ -208,9 +243,9 @@ class BimanualSweep(SimulatedTask):
         self._steps += 1
         last = round(config.episode_seconds / PERIOD)
         fraction = self._in_bowls.sum() / config.balls
-        left = config.balls - self._in_bowls.sum() - self._spilled
+        left = config.balls - self._in_bowls.sum() - _off_table(self.balls)
         cause = "" if left else ("all balls in bowls" if fraction == 1 else "no ball left on the table")
-        reward = fraction * (1 + (last - self._steps if cause else 0))
+        reward = (fraction - self._others_gone() / config.balls) * (1 + (last - self._steps if cause else 0))
         return self.stepped(reward, cause, self._steps >= last)
 
     def _steer(self, moves: NDArray[np.float64], turns: NDArray[np.float64]) -> None:
@@ -230,22 +265,32 @@ class BimanualSweep(SimulatedTask):
         self.physics.command(self.joint_targets)
 
     def _read(self) -> None:
-        self.balls = self.physics.balls()
-        bowls = np.array([(*bowl.center, bowl.radius, bowl.height) for bowl in self.config.bowls])
-        away = np.linalg.norm(self.balls[:, None, :2] - bowls[:, :2], axis=2)
-        height = self.balls[:, 2, None]
-        self.held = (away < bowls[:, 2]) & (height < bowls[:, 3]) & (height > FALLEN)  # [N, bowls]
+        self.balls, self.others = np.split(self.physics.balls(), [self.config.balls])
+        self.held = self._held(self.balls)  # [N, bowls]
         self._in_bowls = self.held.sum(axis=0)
-        self._spilled = int((self.balls[:, 2] < FALLEN).sum())
+        self._wrong = int(self._held(self.others).sum())
+
+    def _held(self, balls: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether each of `balls` [N, 3] lies in each bowl, [N, bowls]."""
+        bowls = np.array([(*bowl.center, bowl.radius, bowl.height) for bowl in self.config.bowls])
+        away = np.linalg.norm(balls[:, None, :2] - bowls[:, :2], axis=2)
+        height = balls[:, 2, None]
+        held: NDArray[np.bool_] = (away < bowls[:, 2]) & (height < bowls[:, 3]) & (height > FALLEN)
+        return held
+
+    def _others_gone(self) -> int:
+        """How many of the balls that have to stay have left the table."""
+        return self._wrong + _off_table(self.others)
 
     def info(self, cause: str) -> dict[str, Any]:
         fraction = float(self._in_bowls.sum() / self.config.balls)
         return {
             "in_bowls": [int(count) for count in self._in_bowls],
             "fraction_in_bowls": fraction,
-            "spilled": self._spilled,
+            "wrong_in_bowls": self._wrong,
+            "spilled": _off_table(self.balls) + _off_table(self.others),
             "out_of_reach": list(self._clipped),
-            "success": fraction == 1.0,
+            "success": fraction == 1.0 and not self._others_gone(),
             "cause": cause,
         }
 
@@ -256,7 +301,7 @@ class BimanualSweep(SimulatedTask):
             "poses": np.concatenate([positions, quaternions], axis=1).astype(np.float32).ravel()
         }
         if self.config.image_size is not None:
-            out["image"] = self.picture(CAMERA, self.config.image_size, self.config.image_size)
+            out["image"] = self.picture(self.view(), self.config.image_size, self.config.image_size)
         if self.config.ball_positions:
             out["balls"] = np.clip(self.balls, -2.0, 2.0).astype(np.float32)
         return out
@@ -275,8 +320,8 @@ class BimanualSweep(SimulatedTask):
     players = {"oracle": oracle_action}  # noqa: RUF012
 
     def view(self) -> View:
-        """The camera, which stands still."""
-        return CAMERA
+        """The camera, which stands still within an episode."""
+        return self.look.camera
 
     def shapes(self) -> dict[str, Shape]:
         """Table, bowls, balls and arms now, by name."""
@@ -293,3 +338,7 @@ class BimanualSweep(SimulatedTask):
     def robot(self) -> Description:
         """Both arms and their low level."""
         return description.robot(self, LEAD)
+
+
+def _off_table(balls: NDArray[np.float64]) -> int:
+    return int((balls[:, 2] < FALLEN).sum())

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array
-from robopolicy.envs.sweep.workspace import HALF_WIDTH, LIP, Target
+from robopolicy.envs.sweep.stripes import OUTWARD, next_stripe
+from robopolicy.envs.sweep.workspace import LIP, Target
 
 if TYPE_CHECKING:
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
@@ -17,19 +18,12 @@ if TYPE_CHECKING:
 FLOOR = 0.0015  # m, of a spatula that sweeps
 OVER = 0.13  # m, of one that travels above balls and bowls
 DROP = 0.075  # m, of one that opens over a bowl
-CLEAR = 0.01  # m, between a lip that comes down and the nearest ball
-FARTHEST = 0.16  # m, from the table's middle along x, of a stripe
-FRONT = 0.5  # where in half a stripe's width the ball in front lies
-OUTER = 0.25  # m, from the middle line, where a spatula begins to sweep unless balls lie further out
-REACH = 0.30  # m, from the middle line, the farthest that a spatula begins to sweep
 TIP = 0.35  # rad, of spatulas that are emptied
 PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
 NEAR = 0.006  # m and rad
 PATIENCE = 8  # steps of waiting for a spatula whose target has arrived
 LONGEST_WAIT = 40  # steps on the way to any goal
 SWEEP_SPEED = 0.6  # share of the fastest
-
-_OUTWARD = np.array([-1.0, 1.0])  # y of each arm's own side
 
 
 class Demonstrated(NamedTuple):
@@ -85,11 +79,11 @@ class Demonstrator:
     def _work(self) -> Iterator[tuple[Target, float]]:
         """Each next goal, and its share of the fastest speed."""
         while True:
-            loose = self._loose()
-            if not len(loose):
+            stripe = next_stripe(self._loose(), self._others(), self._env.config.ball_radius)
+            if stripe is None:
                 yield self._pose(0.0, 0.0, OVER, self._env.config.start[1]), 1.0
                 continue
-            x, outer = self._stripe(loose)
+            x, outer = stripe
             here = self._env.target.positions
             yield Target(np.column_stack([here[:, :2], [OVER, OVER]]), np.zeros((2, 3))), 1.0
             yield self._pose(x, 0.0, OVER, outer), 1.0
@@ -107,22 +101,11 @@ class Demonstrator:
         """Balls [N, 3] that lie neither in a bowl nor off the table."""
         return self._env.balls[~self._env.held.any(axis=1) & (self._env.balls[:, 2] > 0)]
 
-    def _stripe(self, balls: Array) -> tuple[float, float]:
-        """The x of the next stripe, and the y at which the spatulas come down on either side.
+    def _others(self) -> Array:
+        """Balls [M, 3] on the table that have to stay."""
+        return self._env.others[self._env.others[:, 2] > 0]
 
-        The ball nearest to the camera decides, so that the choice is visible in an image. The stripe with the
-        most balls would save few steps, but images do not show ties between stripes: a policy cloned from
-        such demonstrations swept the same stripes again and again.
-        """
-        radius = self._env.config.ball_radius
-        inner, wide = HALF_WIDTH - radius - 0.004, HALF_WIDTH + radius + 0.004
-        near = balls[np.abs(balls[:, 0]) < FARTHEST + inner]
-        x = float(np.clip((near if len(near) else balls)[:, 0].max() - FRONT * inner, -FARTHEST, FARTHEST))
-        across = np.abs(balls[np.abs(balls[:, 0] - x) < wide][:, 1])
-        needed = across.max(initial=0.0) + radius + CLEAR + LIP
-        return x, float(np.clip(needed, OUTER, REACH))
-
-    def _pose(self, x: float, y: float, z: float, apart: float, tip: float = 0.0) -> Target:
-        """Spatulas `apart` from y on either side, their lips tipped down by `tip`."""
-        positions = np.column_stack([[x, x], y + apart * _OUTWARD, [z, z]])
-        return Target(positions, np.column_stack([tip * _OUTWARD, np.zeros((2, 2))]))
+    def _pose(self, x: float, y: float, z: float, apart: float | Array, tip: float = 0.0) -> Target:
+        """Spatulas `apart` from y on either side, their lips tipped down by `tip`; `apart` may be [2]."""
+        positions = np.column_stack([[x, x], y + apart * OUTWARD, [z, z]])
+        return Target(positions, np.column_stack([tip * OUTWARD, np.zeros((2, 2))]))

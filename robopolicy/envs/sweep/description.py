@@ -55,9 +55,11 @@ def moves(largest_move: float, largest_turn: float) -> tuple[Quantity, ...]:
     return tuple(_command(name, largest_move if "_move_" in name else largest_turn) for name in ACTION)
 
 
-def camera(size: int, view: View) -> Camera:
-    """The camera, of images [size, size, 3]."""
+def camera(size: int, view: View, is_drawn: bool) -> Camera:
+    """The camera, of images [size, size, 3]; `is_drawn` if each episode moves it a little from `view`."""
     about = "red, green and blue of every pixel, first row at the top"
+    if is_drawn:
+        about += "; each episode draws another pose near this one"
     return Camera("1", 0.0, 255.0, about, pinhole=_pinhole(size, view))
 
 

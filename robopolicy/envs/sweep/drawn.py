@@ -10,18 +10,10 @@ from scipy.spatial.transform import Rotation
 from robopolicy.envs.drawing.meshes import ball, box, cylinder
 from robopolicy.envs.drawing.scene import Part, Scene, pose
 from robopolicy.envs.members import Balls, Boxes, Lines, Shape
-from robopolicy.envs.physics.arms import (
-    ARM,
-    FLOOR,
-    GREEN,
-    RED,
-    TABLE_LIGHT,
-    THICKNESS,
-    WOOD,
-    bowl_walls,
-)
+from robopolicy.envs.physics.arms import ARM, FLOOR, THICKNESS, bowl_walls
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.sweep import kinematics
+from robopolicy.envs.sweep.distractions import shifted
 
 if TYPE_CHECKING:
     from robopolicy.envs.drawing.robot import Robot
@@ -47,10 +39,12 @@ def shapes(env: BimanualSweep) -> dict[str, Shape]:
         for base, angles in zip(env.workspace.bases, env.physics.joints(), strict=True)
     ]
     table = np.array([[*env.config.table, THICKNESS / 2]])
+    others = {"other balls": Balls(env.others, env.config.ball_radius)} if len(env.others) else {}
     return {
         "table": Boxes(np.array([[0.0, 0.0, -THICKNESS / 2]]), table, np.eye(3)[None]),
         "bowls": Lines(np.stack(rims), RIM),
         "balls": Balls(env.balls, env.config.ball_radius),
+        **others,
         "robot/arms": Lines(np.stack(arms), LIMB),
         "robot/spatulas": Boxes(positions + rotations @ middle, np.stack([half, half]), rotations),
     }
@@ -58,28 +52,35 @@ def shapes(env: BimanualSweep) -> dict[str, Shape]:
 
 def scene(env: BimanualSweep) -> Scene:
     """Table, bowls and the arms' bases stand still; links, spatulas and balls move."""
-    config, robot = env.config, _robot()
+    config, robot, look = env.config, _robot(), env.look
+    colours = look.colours
     half = (*config.table, THICKNESS / 2)
-    still = [(Part(box(half), WOOD), pose((0.0, 0.0, -THICKNESS / 2)))]
+    still = [(Part(box(half), colours.table, look.table), pose((0.0, 0.0, -THICKNESS / 2)))]
     for bowl in config.bowls:
         x, y = bowl.center
         for size, place, turn in zip(*bowl_walls(bowl), strict=True):
             where = pose((x + place[0], y + place[1], place[2]), Rotation.from_quat(turn).as_matrix())
-            still.append((Part(box(size), GREEN), where))
-        still.append((Part(cylinder(bowl.radius, FLOOR), GREEN), pose((x, y, 0.0))))
+            still.append((Part(box(size), colours.bowls), where))
+        still.append((Part(cylinder(bowl.radius, FLOOR), colours.bowls), pose((x, y, 0.0))))
+    parts = robot.parts
+    if any(colours.arms):
+        parts = [part._replace(colour=shifted(part.colour, colours.arms)) for part in parts]
     for base in env.workspace.bases:
-        placed = zip(robot.parts, robot.poses(kinematics.REST, base), robot.is_moving, strict=True)
+        placed = zip(parts, robot.poses(kinematics.REST, base), robot.is_moving, strict=True)
         still += [(part, where) for part, where, moves in placed if not moves]
-    links = [part for part, moves in zip(robot.parts, robot.is_moving, strict=True) if moves]
-    balls = [Part(ball(config.ball_radius), RED)] * config.balls
-    return Scene(still, [*links, *links, *balls], TABLE_LIGHT)
+    links = [part for part, moves in zip(parts, robot.is_moving, strict=True) if moves]
+    shape = ball(config.ball_radius)
+    balls = [Part(shape, colours.balls)] * config.balls
+    balls += [Part(shape, colours.other_balls)] * config.distractions.other_balls
+    return Scene(still, [*links, *links, *balls], look.lighting, look.background)
 
 
 def poses(env: BimanualSweep) -> Array:
     """Poses of what moves, [M, 4, 4] (to world)."""
     robot = _robot()
-    balls = np.tile(np.eye(4), (env.config.balls, 1, 1))
-    balls[:, :3, :3], balls[:, :3, 3] = env.physics.ball_turns(), env.balls
+    places = np.concatenate([env.balls, env.others])
+    balls = np.tile(np.eye(4), (len(places), 1, 1))
+    balls[:, :3, :3], balls[:, :3, 3] = env.physics.ball_turns(), places
     arms = [
         robot.poses(joints, base)[robot.is_moving]
         for joints, base in zip(env.physics.joints(), env.workspace.bases, strict=True)

@@ -90,8 +90,8 @@ class BimanualSweep(SimulatedTask):
     table), `out_of_reach` (arms whose target was clipped to their reach), `success` (all in bowls) and
     `cause`, the reason for the end of the episode ("" while it runs).
 
-    After a reset, `target` holds the targets of the spatulas, and `joint_targets` [2, 7] (rad) the angles of
-    the arms' joints for them.
+    After a reset, `target` holds the targets of the spatulas, `joint_targets` [2, 7] (rad) the angles of the
+    arms' joints for them, and `clipped` the arms whose last target was out of reach.
     """
 
     engines = ARM_ENGINES
@@ -171,7 +171,7 @@ class BimanualSweep(SimulatedTask):
         self.physics.reset(Placement(self.bases, self.joint_targets, *balls, config.bowls, config.table))
         self._steps = 0
         self._oracle = None
-        self._clipped: list[str] = []
+        self.clipped: list[str] = []
         self._read()
         self._running = True
         return self.observation(), self.info("")
@@ -221,7 +221,7 @@ class BimanualSweep(SimulatedTask):
         wanted = self.workspace.moved(Target(positions + ahead, self.target.turns), moves, turns)
         followed = self.workspace.follow(self.target, wanted, self.joint_targets)
         self.joint_targets, self.target, clipped = followed
-        self._clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
+        self.clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
 
     def halt(self) -> None:
         """The safe stop: both spatulas stay at their present places."""
@@ -244,7 +244,7 @@ class BimanualSweep(SimulatedTask):
             "in_bowls": [int(count) for count in self._in_bowls],
             "fraction_in_bowls": fraction,
             "spilled": self._spilled,
-            "out_of_reach": list(self._clipped),
+            "out_of_reach": list(self.clipped),
             "success": fraction == 1.0,
             "cause": cause,
         }

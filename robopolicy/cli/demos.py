@@ -39,7 +39,7 @@ class Demos:
     seed: int = 0
     """Seed of the first episode."""
     noise: float = 0.0
-    """Standard deviation of noise on the demonstrator's actions. The dataset has executed and intended ones."""
+    """Standard deviation of noise on the demonstrator's actions. The dataset has the intended ones, too."""
     keep_failed: bool = False
     """Keep demonstrations without success. Without this flag, another seed replaces each of them."""
     engine: NewEngine = None

@@ -118,7 +118,7 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
 
 
 def check_alike(datasets: Sequence[Dataset]) -> None:
-    """Raise DatasetError, naming the first difference, unless task and columns of all datasets are the same."""
+    """Raise DatasetError, naming the first difference, unless all datasets have one task and one format."""
     first, *others = datasets
     for other in others:
         for part, one, two in (

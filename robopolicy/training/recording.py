@@ -161,8 +161,9 @@ def _too_few(config: RecordingConfig, played: list[Recorded], count: int) -> str
     unsolved = [one.unsolved for one in played if one.unsolved]
     if unsolved:
         return (
-            f"{count} of {len(played)} episodes are labelled, of {config.episodes} that are wanted: in others "
-            f"the demonstrator has no action, such as: {unsolved[0]}; give a larger --beta or a better policy"
+            f"{count} of {len(played)} episodes are labelled, of {config.episodes} that are wanted: the "
+            f"demonstrator has no action in others, such as: {unsolved[0]}; give a larger "
+            "--beta or a better policy"
         )
     return (
         f"{count} of {len(played)} demonstrations succeeded, of {config.episodes} that are wanted: "

@@ -21,8 +21,9 @@ import numpy as np
 
 from robopolicy.envs.sweep.bimanual_sweep import CAMERA
 from robopolicy.training.datasets import open_dataset
+from robopolicy.training.demonstration import RecordingConfig
 from robopolicy.training.frames import Frames
-from robopolicy.training.recording import RecordingConfig, record
+from robopolicy.training.recording import record
 from robopolicy.training.worker import EnvironmentSpec
 from robopolicy.writing import write_atomically
 

@@ -6,7 +6,9 @@ import json as json_format
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from tyro.conf import arg
 
 from robopolicy.cli.options import Json, NewEngine, Renderer, TrainedTask
 from robopolicy.cli.progress import RecordingProgress
@@ -20,6 +22,7 @@ class Demos:
 
     For example:
         robopolicy demos --episodes 200 --out datasets/sweep-v0
+        robopolicy demos --from runs/clone --seed 1000 --episodes 40 --out datasets/round-1-v0
 
     The dataset appears when it is complete. The same command continues a recording that was interrupted.
     """
@@ -27,20 +30,24 @@ class Demos:
     out: Path
     """Folder of the dataset. Its name must end in a version, as in sweep-v0."""
     task: TrainedTask = "bimanual-sweep"
+    source: Annotated[str | None, arg(aliases=("--from",), metavar="RUN")] = None
+    """Run whose policy acts; the demonstrator labels every step with its own action."""
+    beta: float = 0.0
+    """With --from: probability that the demonstrator acts in a step, and not the policy."""
     episodes: int = 200
     """Episodes to keep."""
     seed: int = 0
     """Seed of the first episode."""
     noise: float = 0.0
-    """Standard deviation of noise on the actions. The dataset has the executed and the intended actions."""
+    """Standard deviation of noise on the demonstrator's actions. The dataset has the intended ones, too."""
     keep_failed: bool = False
-    """Keep episodes without success. Without this flag, another seed replaces each of them."""
+    """Keep demonstrations without success. Without this flag, another seed replaces each of them."""
     preset: str | None = None
     """Variant of the task. Default: the task's first."""
     engine: NewEngine = None
     renderer: Renderer = None
     image_size: int | None = None
-    """Side of the camera's image, in pixels. Default: that of the task; 500 on the bimanual sweep."""
+    """Side of the camera's image, in pixels. Default: that of the run, or of the task; 500 on the sweep."""
     balls: int | None = None
     """Balls on the table of the bimanual sweep. Default: 20."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -52,11 +59,12 @@ class Demos:
         score = score_of(self.task)
         own = {name: getattr(self, name) for name in ("preset", "renderer", "balls", "image_size")}
         settings = {name: value for name, value in own.items() if value is not None}
-        names = ("episodes", "seed", "noise", "keep_failed", "engine", "workers")
+        names = ("beta", "episodes", "seed", "noise", "keep_failed", "engine", "workers")
         with RecordingProgress(self.episodes, self.task, score.phrase) as progress:
             result = record_demonstrations(
                 self.task,
                 self.out,
+                run=self.source,
                 **{name: getattr(self, name) for name in names},
                 settings=settings,
                 on_begin=progress.begin,
@@ -66,7 +74,8 @@ class Demos:
 
 
 def _words(result: dict[str, Any], score: Outcome) -> str:
+    kept_out = f", {len(result['kept_out'])} kept out" if result["kept_out"] else ""
     return (
-        f"{result['dataset']}: {result['episodes']} episodes, {result['steps']} steps, "
+        f"{result['dataset']}: {result['episodes']} episodes{kept_out}, {result['steps']} steps, "
         f"{score.title} {score.cell.format(result[score.mean]).strip()}"
     )

@@ -83,5 +83,5 @@ def command_to_resume(command: Any, name: str) -> str:
             continue
         words.append(f"--{field.name.replace('_', '-')}")
         if value is not True:
-            words.append(str(value))
+            words += map(str, value) if isinstance(value, tuple) else [str(value)]
     return shlex.join(words)

@@ -15,8 +15,8 @@ from robopolicy.experiments.hooks import Hooks
 
 if TYPE_CHECKING:  # these modules import JAX
     from robopolicy.training.bc import BCConfig
+    from robopolicy.training.demonstration import Recorded
     from robopolicy.training.es import ESConfig
-    from robopolicy.training.recording import Recorded
 
 Record = dict[str, Any]
 
@@ -198,6 +198,7 @@ class RecordingProgress(Lines):
         self.say(
             f"{count:4d}/{self._total}  seed {recorded.seed}  {recorded.steps} steps  "
             f"{self._score.format(recorded.score)}  left {_clock(left)}"
+            f"{recorded.unsolved and f'  kept out: {recorded.unsolved}'}"
         )
 
 

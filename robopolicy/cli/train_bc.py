@@ -52,6 +52,7 @@ class TrainBC:
     For example:
         robopolicy demos --episodes 200 --out datasets/sweep-v0
         robopolicy train bc --data datasets/sweep-v0 --out runs/clone --rollouts 10
+        robopolicy train bc --data datasets/sweep-v0 datasets/round-1-v0 --out runs/round-1
         robopolicy train bc --preset tiny --data datasets/small-v0 --out runs/quick --steps 600
 
     Ctrl-C or SIGTERM stops the run after the current step. --resume continues it to the same bits.
@@ -59,8 +60,8 @@ class TrainBC:
 
     out: Path
     """Folder of the run. It must not exist, unless you --resume its run."""
-    data: Path | None = None
-    """Dataset of demonstrations, as robopolicy demos records it. Required for a new run."""
+    data: tuple[Path, ...] = ()
+    """Datasets of demonstrations, as robopolicy demos records them, one or more. Required for a new run."""
     task: TrainedTask = "bimanual-sweep"
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention mechanism, such as softmax or "positive(m=128)", or a control: all reads the whole image
@@ -106,21 +107,21 @@ class TrainBC:
             raise ValueError(f"out is {str(self.out)!r}: its config.json is not of a cloning run")
         where = f"{str(folder.config_path)!r}:"
         data = stored["data"]
-        if not isinstance(data, str | None):
-            raise ValueError(f"{where} data is {data!r}: it must be a path")
+        paths = [data] if isinstance(data, str) else data  # older runs have one dataset
+        if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            raise ValueError(f"{where} data is {data!r}: it must be paths")
         settings = {name: value for name, value in stored.items() if name not in ("data", CACHE)}
         check_types(where, settings, TrainBC)
         check_types(where, settings, BCConfig)
         check_name(self.task)  # imports the module of --env
         check_imported(settings["task"], f"task of the run {str(self.out)!r}")
         training = {f.name: settings.pop(f.name) for f in fields(BCConfig)}
-        path = None if data is None else Path(data)
-        return TrainBC(self.out, path, training=Training(**training), **settings)
+        return TrainBC(self.out, tuple(map(Path, paths)), training=Training(**training), **settings)
 
     def run(self) -> None:
         """Train."""
         check_kind(check_name(self.task), VISION_PERFORMER)
-        if self.data is None:
+        if not self.data:
             raise ValueError("data is missing: it must be a dataset of robopolicy demos")
         iterations = self.iterations
         if iterations is None:
@@ -152,8 +153,5 @@ class TrainBC:
 
     def _stored(self) -> dict[str, Any]:
         """The settings that are stored in the run's config.json."""
-        return {
-            field.name: str(value) if isinstance(value, Path) else value
-            for field, value in settings_of(self)
-            if field.name not in NOT_STORED
-        }
+        stored = {field.name: value for field, value in settings_of(self) if field.name not in NOT_STORED}
+        return {**stored, "data": [str(path) for path in self.data]}

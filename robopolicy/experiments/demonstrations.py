@@ -1,7 +1,8 @@
-"""Demonstrations of a task, recorded as a Minari dataset."""
+"""Demonstrations of a task, and a policy's episodes that a demonstrator labels, as Minari datasets."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -10,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import gymnasium_id, make, task_class, with_defaults
+from robopolicy.envs.registry import check_name, gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import Outcome, task_of
+from robopolicy.experiments import runs
+from robopolicy.experiments.players import check_match, player
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
+from robopolicy.policies.policy import Policy
+from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.datasets import FORMAT
-from robopolicy.training.recording import Recorded, RecordingConfig, check_recording, record
+from robopolicy.training.demonstration import Recorded, RecordingConfig
+from robopolicy.training.recording import check_recording, record
 from robopolicy.training.worker import EnvironmentSpec
 
 SUCCESS = Outcome("success", "success", "{:7.1%}", "{:.0%} success")  # score of a task without outcomes
@@ -31,6 +37,8 @@ def record_demonstrations(
     task: str,
     out: str | Path,
     *,
+    run: str | Path | None = None,
+    beta: float = 0.0,
     episodes: int = 200,
     seed: int = 0,
     noise: float = 0.0,
@@ -43,36 +51,57 @@ def record_demonstrations(
 ) -> dict[str, Any]:
     """Record demonstrations of a task; a recording that was interrupted continues.
 
+    With a run, they are a round of DAgger (Ross, Gordon and Bagnell, AISTATS 2011): the policy of the run
+    acts, and the demonstrator labels every step with its own action. An episode is kept whatever its end,
+    unless the policy comes to a state for which the demonstrator has no action.
+
     Args:
       task: its name; the task has a demonstrator.
       out: folder of the dataset, whose name ends in a version, as in sweep-v0; it appears once complete.
+      run: a run of the task, or a shipped policy; its settings of the environment are the defaults.
+      beta: probability that the demonstrator acts in a step, and not the policy of `run`.
       episodes: number of episodes to keep.
       seed: of the first episode.
-      noise: standard deviation of noise on the actions.
-      keep_failed: keep episodes without success; otherwise another seed replaces each.
+      noise: standard deviation of noise on the demonstrator's actions.
+      keep_failed: keep demonstrations without success; otherwise another seed replaces each.
       engine: physics engine; None for the default.
       settings: further settings of the environment.
       workers: processes; the dataset does not depend on their number. None: one for each core.
       on_begin: called once the input is checked.
       on_episode: called with each episode and the number of recorded episodes.
 
-    Returns the dataset's path, numbers and mean score. Raises ValueError or FileExistsError, in one line, for
-    bad input.
+    Returns the dataset's path, numbers, mean score, and the seeds that were kept out. Raises ValueError,
+    FileNotFoundError or FileExistsError, in one line, for bad input.
     """
     out, workers = Path(out), (os.cpu_count() or 1) if workers is None else workers
     contract = task_class(task)
     if contract.demonstrator is None:
         raise ValueError(f"task is {task!r}: it has no demonstrator")
     outcomes = tuple(outcome.name for outcome in contract.outcomes)
-    config = RecordingConfig(episodes, seed, noise, keep_failed, outcomes)
+    if run is None and beta:
+        raise ValueError(f"beta is {beta}: it needs a run, whose policy acts in the other steps")
+    if run is not None and keep_failed:
+        raise ValueError("keep_failed is True: episodes of a run are kept whatever their end")
+    if run is not None and noise and not beta:
+        raise ValueError(f"noise is {noise}: with beta 0 the demonstrator, which it disturbs, never acts")
+    config = RecordingConfig(
+        episodes, seed, noise, keep_failed or run is not None, outcomes, 1.0 if run is None else beta
+    )
     if engine is not None:
         one_of("engine", engine, ENGINES)
-    engine, _ = with_defaults(task, engine, None, (settings or {}).get("renderer"))
+    policy = None if run is None else runs.load(run)
+    merged = {**contract.demo_settings, **(settings or {})}
+    if policy is not None:
+        shown = contract.settings_for(policy.functions.observation_shapes)
+        merged = {**contract.demo_settings, **_environment(policy, task), **shown, **(settings or {})}
+        engine = engine or runs.engine_of(policy.run)
+    engine, _ = with_defaults(task, engine, None, merged.get("renderer"))
     check_recording(out, workers)
-    merged = {"engine": engine, **contract.demo_settings, **(settings or {})}
+    merged = {"engine": engine, **{n: value for n, value in merged.items() if n != "engine"}}
     merged = {name: value for name, value in merged.items() if value is not None}
     with closing(make(task, **merged)) as env:
         renderer = getattr(task_of(env), "renderer", None)
+        check_match(policy, task_of(env), task)
     environment = EnvironmentSpec(gymnasium_id(task), merged, task)
     about = {
         "task": task,
@@ -80,15 +109,39 @@ def record_demonstrations(
         "environment": {"id": environment.id, **merged},
         "recording": asdict(config),
         "renderer": renderer if isinstance(renderer, str) else task,
+        **({} if policy is None else {"policy": _identity(policy, str(run))}),
         "versions": versions(),
         "git": git_revision(),
     }
     on_begin()
-    recorded = record(config, environment, out, about, workers, on_episode)
+    graph = None if policy is None else player(policy, task).graph
+    recorded = record(config, environment, out, about, workers, on_episode, graph and graph())
     return {
         "dataset": str(out),
-        "episodes": len(recorded),
-        "steps": sum(episode.steps for episode in recorded),
-        score_of(task).mean: sum(episode.score for episode in recorded) / len(recorded),
-        "seeds": [episode.seed for episode in recorded],
+        "episodes": len(recorded.episodes),
+        "steps": sum(episode.steps for episode in recorded.episodes),
+        score_of(task).mean: sum(episode.score for episode in recorded.episodes) / len(recorded.episodes),
+        "seeds": [episode.seed for episode in recorded.episodes],
+        "kept_out": [episode.seed for episode in recorded.kept_out],
     }
+
+
+def _environment(policy: Policy, task: str) -> dict[str, Any]:
+    """The settings of the environment that a policy's run has trained or played on, without its engine.
+
+    Raises ValueError for a run of another task.
+    """
+    trained = runs.task_of(policy.name, policy.run)
+    if trained != check_name(task):
+        raise ValueError(f"task is {task!r}: {policy.name!r} was trained on {trained!r}")
+    settings = dict(policy.run.get("environment") or {})
+    preset = runs.preset_of(policy.run) or settings.get("preset")
+    return {n: v for n, v in settings.items() if n not in ("engine", "presets")} | {"preset": preset}
+
+
+def _identity(policy: Policy, name: str) -> dict[str, Any]:
+    """What tells a policy from others, for the metadata of its episodes."""
+    folder, which = runs.find_run(name)
+    checkpoint = RunFolder(folder).generations()[-1] if which == "last" else which
+    digest = hashlib.sha256(policy.parameters.tobytes()).hexdigest()
+    return {"run": name, "checkpoint": checkpoint, "parameters_sha256": digest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,9 +29,9 @@ from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.vision_performer import Learner, vision_performer
 from robopolicy.policies.vision_performer_config import VisionPerformerConfig
-from robopolicy.training.batches import Mirror, split_by_episode, statistics
+from robopolicy.training.batches import Mirror, Split, split_by_episode, statistics
 from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, train
-from robopolicy.training.datasets import Dataset, open_dataset
+from robopolicy.training.datasets import Dataset, check_alike, open_dataset
 from robopolicy.training.descent import Keys
 from robopolicy.training.frames import Frames
 from robopolicy.training.rollout import HELD_OUT_FROM
@@ -42,7 +42,7 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 
 def train_bc(
     policy: VisionPerformerConfig | str,
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     config: BCConfig | None = None,
     *,
     out: str | Path,
@@ -62,7 +62,8 @@ def train_bc(
     Args:
       policy: spec of a mechanism, for a Vision-Performer of the size `preset`; or the settings of a
         Vision-Performer for the dataset's images, vectors and actions.
-      data: folder of a Minari dataset.
+      data: folder of a Minari dataset, or of several with the same task, images, vectors and actions, such as
+        the rounds of DAgger.
       config: settings of the training. Frames are mirrored only if the task declares its mirror image.
       out: folder of the run. It must not exist, unless `resume` continues its run.
       env: environment of the rollouts. Default: that of the demonstrations.
@@ -89,14 +90,20 @@ def train_bc(
         raise ValueError(f"settings is {settings!r}: the policy has its own, so give one of them")
     one_of("precision", precision, PRECISIONS)
     extra = {} if command is None else {"command": plain("command", command)}
-    path = as_path("data", data)
+    several = data if isinstance(data, Sequence) and not isinstance(data, str) else [data]
+    paths = [as_path("data", path) for path in several]
+    if not paths:
+        raise ValueError("data is (): it must be one dataset or more")
     start = Start.checked(out, resume, resume_from, wandb, hooks)
-    dataset = open_dataset(path, None if env is None else Environment.of(env).task)
-    check_imported(dataset.task, f"task of the dataset {str(path)!r}")
+    task = None if env is None else Environment.of(env).task
+    datasets = [open_dataset(path, task) for path in paths]
+    check_alike(datasets)
+    dataset = datasets[0]
+    check_imported(dataset.task, f"task of the dataset {str(dataset.path)!r}")
     declared = task_class(dataset.task).mirror
     if declared is None:
         config = replace(config, mirror=False)
-    split = split_by_episode(dataset.episode, config.validation, config.seed)
+    split = _split(datasets, config)
     if config.batch > len(split.train):
         raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
     columns = dataset.columns
@@ -119,14 +126,14 @@ def train_bc(
         "flops": price(policy),
         "bc": asdict(config),
         "precision": precision,
-        "data": {name: dataset.about.get(name) for name in ("environment", "recording", "renderer")},
+        "data": _origins(datasets),
         "versions": versions(),
         "git": git_revision(),
     }
     contents = plain("env", contents) | extra
     start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
     hooks, folder = start.hooks, start.folder
-    with Frames(dataset) as frames:
+    with Frames(*datasets) as frames:
         if not resume:
             folder.create(contents)
         mirror = None if declared is None else Mirror(*declared)
@@ -153,6 +160,25 @@ def train_bc(
                 sinks=start.sinks(),
             )
     return Run(folder.path, record)
+
+
+def _split(datasets: Sequence[Dataset], config: BCConfig) -> Split:
+    """The frames of all datasets: each sets the same episodes aside whether or not there are others."""
+    parts, first = [], 0
+    for dataset in datasets:
+        part = split_by_episode(dataset.episode, config.validation, config.seed)
+        parts.append(Split(*(indices + first for indices in part)))
+        first += len(dataset.episode)
+    return Split(*(np.concatenate(indices) for indices in zip(*parts, strict=True)))
+
+
+def _origins(datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """What the datasets' metadata say of their origin: of one alone as it is, of several by their number."""
+    names = ("environment", "recording", "renderer", "policy")
+    origins = [{name: dataset.about.get(name) for name in names} for dataset in datasets]
+    if len(origins) == 1:
+        return origins[0]
+    return {f"dataset {number}": origin for number, origin in enumerate(origins)}
 
 
 def rollout_environment(

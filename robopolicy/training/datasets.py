@@ -6,7 +6,7 @@ Observations are a dictionary of RGB images and float vectors, and actions lie i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,6 +115,26 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
         raise DatasetError(f"{where} is damaged: {error}") from error
     name = about["task"] if task is None else task
     return Dataset(path, name, columns, steps, about, _environment(where, metadata, about, name))
+
+
+def check_alike(datasets: Sequence[Dataset]) -> None:
+    """Raise DatasetError, naming the first difference, unless all datasets have one task and one format."""
+    first, *others = datasets
+    for other in others:
+        for part, one, two in (
+            ("task", first.task, other.task),
+            ("images", first.columns.images, other.columns.images),
+            ("vectors", first.columns.vectors, other.columns.vectors),
+            ("actions", first.columns.actions, other.columns.actions),
+        ):
+            if one != two:
+                raise DatasetError(
+                    f"data is {str(other.path)!r}: it has {part} {two!r}, and {str(first.path)!r} has {one!r}"
+                )
+    paths = [dataset.path.resolve() for dataset in datasets]
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            raise DatasetError(f"data is {str(path)!r} twice: it must be given once")
 
 
 def _expect(holds: bool, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Single frames of a dataset, in any order, read from its own file.
+"""Single frames of datasets, in any order, read from their own files.
 
 Minari decodes whole episodes, of 500 x 500 images more than 100 MB each. Recordings hold one compressed chunk
 per frame, so this reads any frame alone.
@@ -7,6 +7,7 @@ per frame, so this reads any frame alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Self
 
 import h5py
@@ -17,36 +18,41 @@ from robopolicy.training.datasets import DAMAGE, Dataset, DatasetError
 
 
 class Frames:
-    """Every frame of a dataset that has an action, by index. The images stay on the disk.
+    """Every frame with an action of datasets with the same columns, by index. The images stay on the disk.
 
     A forked process must open its own.
 
     Attributes:
       vectors: vectors [F, K] by name.
-      action: [F, A]; of noisy demonstrations, the intended action.
-      episode: of each frame, [F].
+      action: [F, A]; of noisy demonstrations, and of a policy's episodes, the intended action.
+      episode: of each frame, [F]; episodes count through all datasets.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        """Open a dataset. Raises DatasetError if it has changed since it was checked."""
-        self._where = repr(str(dataset.path))
-        self._first = np.cumsum([0, *dataset.steps[:-1]])
-        self._names = tuple(dataset.columns.images)
-        self.episode = dataset.episode
-        try:
-            # No cache of chunks, since each of thousands of arrays would have its own.
-            self._file = h5py.File(dataset.file, rdcc_nbytes=0)
-            episodes = [self._file[f"episode_{number}"] for number in range(len(dataset.steps))]
-            self._images = [
-                {name: episode[f"observations/{name}"] for name in self._names} for episode in episodes
-            ]
-            self.vectors = {
-                name: np.concatenate([e[f"observations/{name}"][: len(e["actions"])] for e in episodes])
-                for name in dataset.columns.vectors
-            }
-            self.action = np.concatenate([_intended(episode) for episode in episodes])
-        except DAMAGE as error:
-            raise DatasetError(f"{self._where} is damaged: {error}") from error
+    def __init__(self, *datasets: Dataset) -> None:
+        """Open datasets, one or more. Raises DatasetError if one has changed since it was checked."""
+        steps = [count for dataset in datasets for count in dataset.steps]
+        self.episode = np.repeat(np.arange(len(steps)), steps)
+        self._first = np.cumsum([0, *steps[:-1]])
+        self._names = tuple(datasets[0].columns.images)
+        self._where = [repr(str(dataset.path)) for dataset in datasets for _ in dataset.steps]
+        self._files = ExitStack()
+        self._images: list[dict[str, Any]] = []
+        vectors: dict[str, list[NDArray[Any]]] = {name: [] for name in datasets[0].columns.vectors}
+        actions = []
+        for dataset in datasets:
+            try:
+                # No cache of chunks, since each of thousands of arrays would have its own.
+                file = self._files.enter_context(h5py.File(dataset.file, rdcc_nbytes=0))
+                for episode in (file[f"episode_{number}"] for number in range(len(dataset.steps))):
+                    self._images.append({name: episode[f"observations/{name}"] for name in self._names})
+                    for name, arrays in vectors.items():
+                        arrays.append(episode[f"observations/{name}"][: len(episode["actions"])])
+                    actions.append(_intended(episode))
+            except DAMAGE as error:
+                self.close()
+                raise DatasetError(f"{str(dataset.path)!r} is damaged: {error}") from error
+        self.vectors = {name: np.concatenate(arrays) for name, arrays in vectors.items()}
+        self.action = np.concatenate(actions)
 
     def __len__(self) -> int:
         return len(self.episode)
@@ -57,7 +63,9 @@ class Frames:
         try:
             return np.asarray(self._images[episode][name][index - self._first[episode]])
         except OSError as error:
-            raise DatasetError(f"{self._where} is damaged at {name} of frame {index}: {error}") from error
+            raise DatasetError(
+                f"{self._where[episode]} is damaged at {name} of frame {index}: {error}"
+            ) from error
 
     def images(self, indices: Sequence[int] | NDArray[np.intp]) -> dict[str, NDArray[np.uint8]]:
         """The images [B, H, W, 3] of these frames by name, in this order."""
@@ -70,8 +78,8 @@ class Frames:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the files."""
+        self._files.close()
 
 
 def _intended(episode: h5py.Group) -> NDArray[Any]:

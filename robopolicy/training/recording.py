@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import itertools
 import json
 import os
@@ -17,19 +16,19 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import h5py
-import numpy as np
 
 from robopolicy.reading_json import read_json
-from robopolicy.settings import check_number
-from robopolicy.training.capacity import check_settings, check_workers
+from robopolicy.runtime.graph import OnnxPolicy
+from robopolicy.training.capacity import check_workers
 from robopolicy.training.datasets import OURS
+from robopolicy.training.demonstration import Recorded, RecordingConfig, play
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError
 from robopolicy.training.pool import Processes
 from robopolicy.training.worker import EnvironmentSpec, answer_all
@@ -38,39 +37,13 @@ from robopolicy.writing import clear_about_full_disks, whole, write_atomically
 CONTINUE = "complete episodes are kept: free some space, and the same command goes on"
 SPARE = 20_000_000  # bytes of a dataset besides its episodes
 MIN_TRIED, TRIED_PER_EPISODE = 20, 10  # seeds, before too few succeed
-LEVEL = 3  # of gzip: higher ones are slower and save nothing on rendered images
 
 
-class Recorded(NamedTuple):
-    """The result of a demonstration; `score` is the first of the task's outcomes, or else its success."""
+class Recording(NamedTuple):
+    """The result of a recording: the episodes of the dataset, and those that were kept out, by seed."""
 
-    seed: int
-    steps: int
-    score: float
-    success: bool
-
-
-@dataclass(frozen=True)
-class RecordingConfig:
-    """Settings of a recording: `episodes` of the seeds from `seed` on.
-
-    Attributes:
-      episodes: number of episodes.
-      seed: the first seed.
-      noise: amplitude of the noise on the demonstrator's actions, from 0 to 1.
-      keep_failed: keep failed episodes, too, in place of another seed for each.
-      outcomes: numbers of `info` to store for every step; the last value of the first one is the score.
-    """
-
-    episodes: int
-    seed: int = 0
-    noise: float = 0.0
-    keep_failed: bool = False
-    outcomes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_settings(self, {"episodes": 1})
-        check_number("noise", self.noise, 0.0, 1.0)
+    episodes: list[Recorded]
+    kept_out: list[Recorded]
 
 
 def check_recording(out: Path, workers: int) -> None:
@@ -102,8 +75,9 @@ def record(
     about: Mapping[str, Any],
     workers: int,
     on_episode: Callable[[Recorded, int], None] | None = None,
-) -> list[Recorded]:
-    """Record a dataset, or continue an interrupted recording; returns the episodes of the dataset, by seed.
+    policy: bytes | None = None,
+) -> Recording:
+    """Record a dataset, or continue an interrupted recording.
 
     The dataset has the same contents for the same config, whatever the number of `workers`.
 
@@ -114,6 +88,8 @@ def record(
       about: metadata of the dataset, besides its seeds and scores.
       workers: number of processes.
       on_episode: called with every new episode, and with the number of episodes so far.
+      policy: ONNX graph of the policy that acts in place of the demonstrator, which labels its episodes; see
+        `RecordingConfig.beta`. `about` says which one it is.
 
     Raises FileExistsError if `out` exists, ValueError if an interrupted recording had another config, and
     EpisodeError if an episode fails three times.
@@ -128,13 +104,16 @@ def record(
     with _locked_folder(partial_folder(out), json.loads(json.dumps(settings))) as folder:
         if out.exists():  # another process has just completed it
             raise FileExistsError(f"{str(out)!r} exists: give another --out")
-        done = _complete_episodes(folder, config.keep_failed)
-        arguments = (environment, folder, config)
+        done = _complete_episodes(folder, config)
+        arguments = (environment, folder, config, policy)
         with closing(Processes(_serve, arguments, min(workers, config.episodes), DEADLINE)) as processes:
             _play_missing(config, done, processes, on_episode)
-        episodes = [done[seed] for seed in sorted(done) if config.keep_failed or done[seed].success]
-        _assemble(folder, out, environment, episodes, about)
-    return episodes
+        played = [done[seed] for seed in sorted(done)]
+        recording = Recording(
+            [one for one in played if config.keeps(one)], [one for one in played if not config.keeps(one)]
+        )
+        _assemble(folder, out, environment, recording, {"algorithm_name": _algorithm(policy)}, about)
+    return recording
 
 
 def _play_missing(
@@ -146,7 +125,7 @@ def _play_missing(
     """Play seeds in turn and add them to `done`, until there are enough episodes."""
 
     def count() -> int:
-        return sum(config.keep_failed or r.success for r in done.values())
+        return sum(map(config.keeps, done.values()))
 
     playing: dict[int, int] = {}
     failures: Counter[int] = Counter()
@@ -155,10 +134,7 @@ def _play_missing(
     most = max(MIN_TRIED, TRIED_PER_EPISODE * config.episodes)
     while playing or count() < config.episodes:
         if len(done) >= most and count() < config.episodes:
-            raise EpisodeError(
-                f"{count()} of {len(done)} demonstrations succeeded, of {config.episodes} that are wanted: "
-                "give less noise, an easier task or --keep-failed"
-            )
+            raise EpisodeError(_too_few(config, list(done.values()), count()))
         for place in processes.free():
             # Never more than are missing, so that the seeds do not depend on the number of workers.
             if count() + len(playing) >= config.episodes:
@@ -180,15 +156,35 @@ def _play_missing(
             again.append(seed)
 
 
+def _too_few(config: RecordingConfig, played: list[Recorded], count: int) -> str:
+    """The message after too many episodes that were kept out."""
+    unsolved = [one.unsolved for one in played if one.unsolved]
+    if unsolved:
+        return (
+            f"{count} of {len(played)} episodes are labelled, of {config.episodes} that are wanted: the "
+            f"demonstrator has no action in others, such as: {unsolved[0]}; give a larger "
+            "--beta or a better policy"
+        )
+    return (
+        f"{count} of {len(played)} demonstrations succeeded, of {config.episodes} that are wanted: "
+        "give less noise, an easier task or --keep-failed"
+    )
+
+
 def _serve(
-    connection: Connection[Any, Any], environment: EnvironmentSpec, folder: Path, config: RecordingConfig
+    connection: Connection[Any, Any],
+    environment: EnvironmentSpec,
+    folder: Path,
+    config: RecordingConfig,
+    graph: bytes | None,
 ) -> None:
     """Answer every seed with Recorded, an OSError of the disk, or an error of the environment in words."""
     envs: list[gymnasium.Env[Any, Any]] = []
+    policy = None if graph is None else OnnxPolicy(graph)
 
     def answer(seed: int) -> Recorded | OSError:
         env = envs.pop() if envs else environment.make()
-        recorded, content = _play(env, seed, config)
+        recorded, content = play(env, seed, config, policy)
         envs.append(env)  # an environment that raises is not used again
         try:
             _save(recorded, content, folder)
@@ -199,40 +195,6 @@ def _serve(
     answer_all(connection, answer)
     for env in envs:
         env.close()
-
-
-def _play(env: gymnasium.Env[Any, Any], seed: int, config: RecordingConfig) -> tuple[Recorded, bytes]:
-    """A demonstration and its HDF5 file, which is empty for a failed episode unless those are kept."""
-    observation, info = env.reset(seed=seed)
-    player: Any = env.get_wrapper_attr("demonstrator")(seed, config.noise)
-    observations, infos, steps = [observation], [info], []
-    ended = cut = False
-    while not (ended or cut):
-        action = player.act()
-        observation, reward, ended, cut, info = env.step(action.executed)
-        steps.append((action.executed, action.intended, reward, ended, cut))
-        observations.append(observation)
-        infos.append(info)
-    score = float(info[config.outcomes[0]] if config.outcomes else info["success"])
-    recorded = Recorded(seed, len(steps), score, bool(info["success"]))
-    if not (recorded.success or config.keep_failed):
-        return recorded, b""
-    executed, intended, rewards, ends, cuts = zip(*steps, strict=True)
-    arrays = {
-        **{f"observations/{n}": np.stack([row[n] for row in observations]) for n in sorted(observation)},
-        "actions": np.stack(executed),
-        "rewards": np.array(rewards),
-        "terminations": np.array(ends),
-        "truncations": np.array(cuts),
-        **{f"infos/{name}": np.array([row[name] for row in infos]) for name in config.outcomes},
-        "infos/intended_action": np.stack(intended),
-    }
-    content = io.BytesIO()
-    with h5py.File(content, "w") as file:
-        for name, array in arrays.items():
-            gzip = {"compression": "gzip", "compression_opts": LEVEL, "chunks": (1, *array.shape[1:])}
-            file.create_dataset(name, data=array, **(gzip if array.ndim == 4 else {}))
-    return recorded, content.getvalue()
 
 
 def _save(recorded: Recorded, content: bytes, folder: Path) -> None:
@@ -290,7 +252,7 @@ def _refuse_changes(path: Path, settings: dict[str, Any]) -> None:
                 )
 
 
-def _complete_episodes(folder: Path, keep_failed: bool) -> dict[int, Recorded]:
+def _complete_episodes(folder: Path, config: RecordingConfig) -> dict[int, Recorded]:
     """The episodes of an interrupted recording, by seed, without those that a power cut has damaged."""
     complete = {}
     for file in folder.glob("*.json"):
@@ -298,7 +260,7 @@ def _complete_episodes(folder: Path, keep_failed: bool) -> dict[int, Recorded]:
             continue
         try:
             recorded = Recorded(**json.loads(file.read_text()))
-            if recorded.success or keep_failed:
+            if config.keeps(recorded):
                 with h5py.File(file.with_suffix(".hdf5")) as episode:
                     lengths = {len(array) for array in episode["observations"].values()}
                     if len(episode["actions"]) != recorded.steps or lengths != {recorded.steps + 1}:
@@ -313,13 +275,15 @@ def _assemble(
     folder: Path,
     out: Path,
     environment: EnvironmentSpec,
-    episodes: list[Recorded],
+    recording: Recording,
+    metadata: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> None:
     """Join the episodes into a dataset, move it to `out` and remove `folder`."""
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
+    episodes = recording.episodes
     dataset = folder.absolute() / "dataset"  # Minari needs an absolute path for the size of a folder
     shutil.rmtree(dataset, ignore_errors=True)
     dataset.mkdir()
@@ -345,7 +309,8 @@ def _assemble(
                 with h5py.File(folder / f"{episode.seed}.hdf5") as source:
                     for part in source:
                         source.copy(part, group)
-        columns = {f"{name}s": [getattr(e, name) for e in episodes] for name in ("seed", "score")}
+        columns: dict[str, Any] = {f"{n}s": [getattr(e, n) for e in episodes] for n in ("seed", "score")}
+        columns["kept_out"] = {str(one.seed): one.unsolved or "no success" for one in recording.kept_out}
         storage.update_metadata(
             {
                 "dataset_id": out.name,
@@ -353,7 +318,7 @@ def _assemble(
                 "total_episodes": len(episodes),
                 "total_steps": sum(episode.steps for episode in episodes),
                 "dataset_size": float(storage.get_size()),
-                "algorithm_name": "scripted demonstrator",
+                **metadata,
                 OURS: {**about, **columns},
             }
         )
@@ -361,6 +326,11 @@ def _assemble(
     # One rename, so that a part of the folder never looks like an interrupted recording.
     os.replace(folder, _removed_folder(out))
     shutil.rmtree(_removed_folder(out), ignore_errors=True)
+
+
+def _algorithm(policy: bytes | None) -> str:
+    """What played and labelled the episodes, for Minari."""
+    return "scripted demonstrator" if policy is None else "policy, labelled by a scripted demonstrator"
 
 
 def _json_spec(spec: Any) -> Any:

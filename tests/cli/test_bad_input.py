@@ -10,7 +10,7 @@ from robopolicy.experiments.default_policies import policy_config
 from robopolicy.experiments.runs import played_on
 from robopolicy.policies.catalogue import describe
 
-SHIPPED = "stepping-stones-softmax"
+SHIPPED, CLONED = "stepping-stones-softmax", "bimanual-sweep-angular"
 # Ray is an extra.
 DEVICE = ("--evaluator", "device")
 NO_CLUSTER = "no Ray cluster answers there" if find_spec("ray") else "it needs Ray"
@@ -84,6 +84,12 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("demos", "--out", "sweep-v0", "--noise", "2"), "noise is 2"),
         (("demos", "--out", "sweep-v0", "--seed", "-1"), "seed is -1"),
         (("demos", "--out", "sweep-v0", "--workers", "0"), "workers is 0"),
+        (("demos", "--out", "sweep-v0", "--beta", "0.5"), "beta is 0.5: it needs a run"),
+        (("demos", "--out", "sweep-v0", "--from", "nowhere"), "run is 'nowhere'"),
+        (("demos", "--out", "sweep-v0", "--from", CLONED, "--noise", "0.1"), "noise is 0.1: with beta 0"),
+        (("demos", "--out", "sweep-v0", "--from", CLONED, "--keep-failed"), "keep_failed is True"),
+        (("demos", "--out", "sweep-v0", "--from", CLONED, "--image-size", "96"), "reads image [500, 500, 3]"),
+        (("demos", "--out", "sweep-v0", "--from", SHIPPED), "was trained on 'stepping-stones'"),
         (("demos", "--out", "sweep-v0", "--engine", "bulet"), "did you mean 'bullet'?"),
         (("demos", "--out", "sweep-v0", "--renderer", "gpu"), "renderer is 'gpu'"),
         (("flops", "--attention", "angular_hybird(m=8, n=8)"), "did you mean 'angular_hybrid'"),

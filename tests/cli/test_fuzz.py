@@ -19,7 +19,8 @@ import robopolicy
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
 from robopolicy.policies.catalogue import blank_policy, restore
-from robopolicy.training.recording import RecordingConfig, record
+from robopolicy.training.demonstration import RecordingConfig
+from robopolicy.training.recording import record
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))

@@ -201,7 +201,7 @@ def test_the_demonstrator_is_deterministic_and_separates_noise_from_intent():
         for _ in range(9):
             env.step(acted[-1].executed)
             acted.append(player.act())
-        return np.array(acted)
+        return np.array([action[:2] for action in acted])
 
     calm = actions(1, 0.0)
     np.testing.assert_array_equal(calm[:, 0], calm[:, 1])
@@ -211,6 +211,60 @@ def test_the_demonstrator_is_deterministic_and_separates_noise_from_intent():
     assert not np.array_equal(noisy, actions(2, 0.1))
     with pytest.raises(ValueError, match=r"noise is 1\.5"):
         env.demonstrator(0, 1.5)
+
+
+def strayed(env, seed, steps):
+    """A demonstrator that labels `steps` of a bad policy; returns it and the last info."""
+    env.reset(seed=seed)
+    player, rng = env.demonstrator(seed), np.random.default_rng(seed)
+    bias = rng.normal(0, 0.3, len(ACTION))
+    for _ in range(steps):
+        noise = bias + 0.3 * rng.standard_normal(len(ACTION))
+        *_, info = env.step(np.clip(0.5 * player.act().intended + noise, -1, 1).astype(np.float32))
+    return player, info
+
+
+def test_a_demonstrator_that_only_labels_says_what_the_acting_one_does():
+    env = gymnasium.make(ID, image_size=None, balls=8).unwrapped
+    env.reset(seed=0)
+    acting, labelling = env.demonstrator(0), env.demonstrator(0)
+    ended = False
+    while not ended:
+        action = acting.act().executed
+        np.testing.assert_array_equal(labelling.act().intended, action)
+        *_, ended, _, _ = env.step(action)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [30, 100])
+def test_a_demonstrator_goes_on_from_where_a_bad_policy_has_come(steps):
+    env = gymnasium.make(ID, image_size=None, episode_seconds=60).unwrapped
+    brought, left = 0, 0
+    for seed in range(4):
+        player, info = strayed(env, seed, steps)
+        before, out, ended = sum(info["in_bowls"]), info["spilled"], False
+        while not ended:
+            action = player.act()
+            *_, ended, cut, info = env.step(action.intended)
+            ended = ended or cut or bool(action.unsolved)
+        brought, left = brought + sum(info["in_bowls"]) - before, left + 20 - before - out
+    assert brought >= 0.95 * left
+
+
+def test_a_demonstrator_says_that_no_ball_is_in_reach():
+    far = replace(BimanualSweepConfig(image_size=None), balls=1, scatter=0.4)
+    env = gymnasium.make(ID, config=far).unwrapped
+    for seed in range(3, 30):
+        env.reset(seed=seed)
+        if abs(env.balls[0, 1]) > 0.3:
+            break
+    player = env.demonstrator()
+    said = []
+    for _ in range(15):
+        said.append(player.act().unsolved)
+        env.step(STILL)
+    assert said[0] == ""
+    assert said[-1] == "no ball is left that both spatulas can take"
 
 
 def test_inverse_kinematics_undo_forward_within_limits_and_jacobians_differentiate():

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict
-from toy_recordings import TASK
+from toy_recordings import TASK, recorded
 
 from robopolicy.training.batches import Batches, statistics
 from robopolicy.training.datasets import DatasetError, open_dataset
@@ -72,6 +72,17 @@ def test_frames_hold_every_image_and_the_intended_action(dataset):
             assert np.abs(episode.actions).max() > 0.05
             assert (frames.episode[at + order] == number).all()
             at += len(episode)
+
+
+def test_frames_of_several_datasets_follow_each_other(dataset, tmp_path):
+    recorded(tmp_path / "more-v0", episodes=2, seed=6)
+    parts = [open_dataset(path, TASK) for path in (dataset, tmp_path / "more-v0")]
+    with Frames(*parts) as both, Frames(parts[0]) as one, Frames(parts[1]) as two:
+        assert len(both) == len(one) + len(two)
+        np.testing.assert_array_equal(both.episode, [*one.episode, *(two.episode + len(parts[0].steps))])
+        np.testing.assert_array_equal(both.vectors["poses"], [*one.vectors["poses"], *two.vectors["poses"]])
+        np.testing.assert_array_equal(both.image(len(one) + 5, "image"), two.image(5, "image"))
+        np.testing.assert_array_equal(both.image(5, "image"), one.image(5, "image"))
 
 
 def test_a_dataset_of_another_program_needs_a_task(foreign):

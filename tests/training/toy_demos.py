@@ -15,6 +15,7 @@ SIZE = 40
 class Action(NamedTuple):
     executed: np.ndarray
     intended: np.ndarray
+    unsolved: str
 
 
 class Demos(gymnasium.Env):
@@ -30,8 +31,11 @@ class Demos(gymnasium.Env):
 
     outcomes = (Outcome("fraction_in_bowls", "in bowls", "{:7.1%}", "{:.0%} in bowls"),)
 
-    def __init__(self, seconds: float = 0.0, raises: int = -1, hopeless: bool = False) -> None:
+    def __init__(
+        self, seconds: float = 0.0, raises: int = -1, hopeless: bool = False, unsolved: int = 0
+    ) -> None:
         self._seconds, self._raises, self._hopeless = seconds, raises, hopeless
+        self._unsolved = unsolved
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -48,11 +52,13 @@ class Demos(gymnasium.Env):
 
     def demonstrator(self, seed, noise):
         rng = np.random.default_rng(seed)
+        unsolved = "all is lost" if self._unsolved and seed % self._unsolved == self._unsolved - 1 else ""
 
         class Player:
             def act(self):
                 intended = np.zeros(12, np.float32)
-                return Action((intended + noise * rng.uniform(-1, 1, 12)).astype(np.float32), intended)
+                executed = (intended + noise * rng.uniform(-1, 1, 12)).astype(np.float32)
+                return Action(executed, intended, unsolved)
 
         return Player()
 

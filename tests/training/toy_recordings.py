@@ -2,7 +2,8 @@
 
 import toy_demos
 
-from robopolicy.training.recording import RecordingConfig, record
+from robopolicy.training.demonstration import RecordingConfig
+from robopolicy.training.recording import record
 from robopolicy.training.worker import EnvironmentSpec
 
 TASK = "toy"

@@ -117,7 +117,8 @@ class BimanualSweep(SimulatedTask):
     and `cause`, the reason for the end of the episode ("" while it runs).
 
     After a reset, `target` holds the targets of the spatulas, `joint_targets` [2, 7] (rad) the angles of the
-    arms' joints for them, and `look` how the episode looks.
+    arms' joints for them, `clipped` the arms whose last target was out of reach, and `look` how the episode
+    looks.
     """
 
     engines = ARM_ENGINES
@@ -212,7 +213,7 @@ class BimanualSweep(SimulatedTask):
         self.physics.reset(Placement(self.bases, self.joint_targets, *balls, *world))
         self._steps = 0
         self._oracle = None
-        self._clipped: list[str] = []
+        self.clipped: list[str] = []
         self._read()
         self._running = True
         return self.observation(), self.info("")
@@ -256,7 +257,7 @@ class BimanualSweep(SimulatedTask):
         wanted = self.workspace.moved(Target(positions + ahead, self.target.turns), moves, turns)
         followed = self.workspace.follow(self.target, wanted, self.joint_targets)
         self.joint_targets, self.target, clipped = followed
-        self._clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
+        self.clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
 
     def halt(self) -> None:
         """The safe stop: both spatulas stay at their present places."""
@@ -289,7 +290,7 @@ class BimanualSweep(SimulatedTask):
             "fraction_in_bowls": fraction,
             "wrong_in_bowls": self._wrong,
             "spilled": _off_table(self.balls) + _off_table(self.others),
-            "out_of_reach": list(self._clipped),
+            "out_of_reach": list(self.clipped),
             "success": fraction == 1.0 and not self._others_gone(),
             "cause": cause,
         }

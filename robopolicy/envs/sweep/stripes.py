@@ -11,7 +11,7 @@ from robopolicy.envs.sweep.workspace import HALF_WIDTH, LIP
 
 CLEAR = 0.01  # m, between a spatula that comes down and the nearest ball
 OUTER = 0.25  # m, from the middle line, where a spatula begins to sweep unless balls lie further out
-REACH = 0.30  # m, from the middle line, the farthest that a spatula begins to sweep
+REACH = 0.285  # m, from the middle line, the farthest that one begins to sweep: above, arms fold no further
 FARTHEST = 0.16  # m, from the table's middle along x, of a stripe
 BESIDE = 0.004  # m, from the end of a spatula to a ball that it holds, or that it passes
 # Where in half a stripe's width the ball in front lies: the first place in which there is room.
@@ -29,7 +29,7 @@ def next_stripe(balls: Array, others: Array, radius: float) -> tuple[float, Arra
     Spatulas come down inside of the `others` [M, 3], which have to stay. If there is no room for that, the
     stripe shifts; if there is none wherever it holds the ball, the next nearest ball decides.
     """
-    near = balls[np.abs(balls[:, 0]) < FARTHEST + _held_within(radius)]
+    near = balls[np.abs(balls[:, 0]) < FARTHEST + held_within(radius)]
     near = near if len(near) else balls
     in_order = near[np.argsort(-near[:, 0])]
     # Without room for all balls that a stripe meets, a spatula may come down on some of them.
@@ -51,7 +51,7 @@ def is_sweepable(place: Array, others: Array, radius: float) -> bool:
     )
 
 
-def _held_within(radius: float) -> float:
+def held_within(radius: float) -> float:
     """How far from a stripe's middle along x the balls are that it holds (m)."""
     return HALF_WIDTH - radius - BESIDE
 
@@ -59,7 +59,7 @@ def _held_within(radius: float) -> float:
 def _stripes(front: float, radius: float) -> Iterator[float]:
     """The x (m) of stripes that hold a ball at `front`, the first one with other balls behind it."""
     for place in PLACES:
-        yield float(np.clip(front - place * _held_within(radius), -FARTHEST, FARTHEST))
+        yield float(np.clip(front - place * held_within(radius), -FARTHEST, FARTHEST))
 
 
 def _needed(balls: Array, x: float, radius: float) -> Array:

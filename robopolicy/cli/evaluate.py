@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Renderer, Seed, Task
+from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed, Task
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
@@ -24,6 +24,7 @@ class Evaluate:
         robopolicy evaluate oracle --episodes 10
         robopolicy evaluate runs/first --episodes 100 --json
         robopolicy evaluate bimanual-sweep-angular --episodes 50
+        robopolicy evaluate oracle --robot go2 --episodes 10
         robopolicy evaluate oracle --task bimanual-sweep --episodes 50
     """
 
@@ -37,6 +38,7 @@ class Evaluate:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    robot: Robot = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     """Processes that play the episodes of a policy. Results do not depend on their number."""
     json: Json = False
@@ -45,7 +47,13 @@ class Evaluate:
         """Play and print."""
         seeds = seeds_from(self.seed, self.episodes)
         environment = played_on(
-            [self.policy], self.task, self.engine, self.preset, self.episode_seconds, self.renderer
+            [self.policy],
+            self.task,
+            self.engine,
+            self.preset,
+            self.episode_seconds,
+            self.renderer,
+            self.robot,
         )
         with CountingProgress("playing", self.episodes, "episodes") as progress:
             evaluation = evaluate(
@@ -66,7 +74,7 @@ def _table(result: dict[str, Any]) -> str:
         f"  {outcome.title:9} {outcome.cell.format(result[outcome.mean])}\n"
         for outcome in task_class(result["task"]).outcomes
     )
-    variant = ", ".join(filter(None, (result["preset"], result["engine"])))
+    variant = ", ".join(filter(None, (result["preset"], result["engine"], result.get("robot"))))
     return (
         f"{result['policy']} on {result['task']}{variant and f' ({variant})'}, "
         f"{result['episodes']} episodes from seed {result['seeds'][0]}\n"

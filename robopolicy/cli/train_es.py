@@ -21,7 +21,7 @@ from robopolicy.envs.registry import check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import IAP, check_kind, new_policy
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
-from robopolicy.experiments.runs import load
+from robopolicy.experiments.runs import load, robot_of
 from robopolicy.experiments.train_es import PARTS, Variants, curriculum_of, train_es, with_curriculum
 from robopolicy.policies.catalogue import restore
 from robopolicy.policies.controls import label
@@ -60,6 +60,8 @@ class ESOptions:
     """Physics engine: jax (many worlds at once, stepping stones alone), mujoco or bullet. Default: jax where
     the task has it and the evaluator is local or device, else bullet if installed, else mujoco."""
     episode_seconds: EpisodeSeconds = None
+    robot: str | None = None
+    """Robot of the stepping stones: laikago (the default) or go2, which the engine jax does not have."""
     search: ESConfig = field(default_factory=ESConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     wandb: Wandb = None
@@ -74,8 +76,9 @@ class ESOptions:
         """The environment that training begins on. Raises ValueError, in one line, for bad options."""
         check_kind(check_name(self.task), IAP)
         first = next(iter(self.presets), None)
+        others = {"robot": self.robot} if self.robot else {}
         return Environment.of(
-            Environment(self.task, self.engine, first, self.episode_seconds),
+            Environment(self.task, self.engine, first, self.episode_seconds, others),
             self.evaluator.engine_for(self.task),
         )
 
@@ -141,6 +144,7 @@ class TrainES(ESOptions):
                 task=task,
                 preset=tuple(environment["presets"]),
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
+                robot=robot_of(stored),
                 **{name: getattr(policy, name) for name in ("attention", "encoder", *POLICY)},
                 search=search,
                 evaluator=evaluator,

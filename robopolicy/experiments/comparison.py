@@ -40,6 +40,7 @@ def compared_on(
     preset: str | None,
     episode_seconds: float | None,
     renderer: str | None = None,
+    robot: str | None = None,
 ) -> Environment:
     """The environment in which runs of one task are compared.
 
@@ -54,7 +55,7 @@ def compared_on(
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
         raise ValueError(f"runs were trained as {trained_on}: all must be of one task")
-    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds, renderer)
+    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds, renderer, robot)
 
 
 def compare(

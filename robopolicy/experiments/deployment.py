@@ -85,10 +85,12 @@ def deploy(
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
     run = manifest.data.get("run")
-    preset = preset or (runs.preset_of(run) if isinstance(run, dict) else None)
+    trained = run if isinstance(run, dict) else {}
+    preset, robot_name = preset or runs.preset_of(trained), runs.robot_of(trained)
     engine, preset = with_defaults(task, engine, preset, renderer)
     shapes = {name: value.shape for name, value in manifest.inputs.items()}
     others = task_class(task).settings_for(shapes) | ({"renderer": renderer} if renderer else {})
+    others |= {"robot": robot_name} if robot_name else {}
     env = make(task, engine=engine, preset=preset, **others)
     _check_observations(env, shapes, f"preset is {preset!r}")
 

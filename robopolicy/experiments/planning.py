@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES
@@ -11,7 +12,7 @@ from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.experiments.runs import load, preset_of, shipped_policy
+from robopolicy.experiments.runs import load, shipped_policy, trained_on
 from robopolicy.naming import one_of
 from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
@@ -74,7 +75,7 @@ def plan(
     check_name(task)
     name = policy or shipped_policy(task, SHIPPED)
     trained = _trained(name, task)
-    environment = Environment.of(Environment(task, engine, preset_of(trained.run)))
+    environment = Environment.of(replace(trained_on(trained), engine=engine))
     offered = list(resolutions(trained.config))
     counts = sorted({resolution.tokens for resolution in offered})
     if tokens is not None and tokens not in counts:

@@ -64,8 +64,9 @@ def played_on(
     preset: str | None = None,
     episode_seconds: float | None = None,
     renderer: str | None = None,
+    robot: str | None = None,
 ) -> Environment:
-    """The environment of runs and baselines: by default the task, engine and last preset of the first run.
+    """The environment of runs and baselines: by default that of the first run, with its last preset.
 
     An engine that is not installed is no default. Baselines alone play the first of all tasks on its default
     engine. Raises ValueError or FileNotFoundError,
@@ -82,14 +83,18 @@ def played_on(
             raise ValueError(f"task is {task!r}: {name!r} was trained on {other!r}")
     engine = next(filter(None, (engine, *map(engine_of, configs.values()))), None)
     preset = next(filter(None, (preset, *map(preset_of, configs.values()))), None)
-    others = {"renderer": renderer} if renderer else {}
+    robot = robot or next(map(robot_of, configs.values()), None)
+    named = {"renderer": renderer, "robot": robot}
+    others = {name: value for name, value in named.items() if value}
     return Environment.of(Environment(task, engine, preset, episode_seconds, others))
 
 
 def trained_on(trained: Policy) -> Environment:
-    """Task, engine and last preset of a policy's training; raises ValueError if its run names no task."""
+    """Task, engine, last preset and robot of a policy's training; raises ValueError if it names no task."""
     task = task_of("policy", trained.run)
-    return Environment.of(Environment(task, engine_of(trained.run), preset_of(trained.run)))
+    robot = robot_of(trained.run)
+    others = {"robot": robot} if robot else {}
+    return Environment.of(Environment(task, engine_of(trained.run), preset_of(trained.run), others=others))
 
 
 def preset_of(config: Mapping[str, Any]) -> str | None:
@@ -98,6 +103,14 @@ def preset_of(config: Mapping[str, Any]) -> str | None:
     presets = environment.get("presets") if isinstance(environment, dict) else None
     last = presets[-1] if isinstance(presets, list) and presets else None
     return last if isinstance(last, str) else None
+
+
+def robot_of(config: Mapping[str, Any]) -> str | None:
+    """The robot that a run was trained on, if it names one."""
+    environment = config.get("environment")
+    others = environment.get("others") if isinstance(environment, dict) else None
+    robot = others.get("robot") if isinstance(others, dict) else None
+    return robot if isinstance(robot, str) else None
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:

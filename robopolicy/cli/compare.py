@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
+from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.experiments.claims import check_claim
 from robopolicy.experiments.comparison import compare, compared_on, runs_in
@@ -41,6 +41,7 @@ class Compare:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    robot: Robot = None
     picture: Path | None = None
     """Picture of return against FLOPs to write: .png or .svg."""
     claim: bool = False
@@ -54,7 +55,9 @@ class Compare:
         seeds = seeds_from(self.seed, self.episodes)
         check_picture("picture", self.picture)
         runs = runs_in(self.runs)
-        environment = compared_on(runs, self.engine, self.preset, self.episode_seconds, self.renderer)
+        environment = compared_on(
+            runs, self.engine, self.preset, self.episode_seconds, self.renderer, self.robot
+        )
         if self.claim:
             check_claim(runs, seeds)
         with CountingProgress("playing", len(runs) * self.episodes, "episodes") as progress:

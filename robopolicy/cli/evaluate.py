@@ -9,7 +9,18 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Cameras, Drift, Engine, EpisodeSeconds, Json, Preset, Renderer, Seed, Task
+from robopolicy.cli.options import (
+    Cameras,
+    Drift,
+    Engine,
+    EpisodeSeconds,
+    Json,
+    Preset,
+    Renderer,
+    Robot,
+    Seed,
+    Task,
+)
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import others_of
@@ -26,6 +37,7 @@ class Evaluate:
         robopolicy evaluate runs/first --episodes 100 --json
         robopolicy evaluate bimanual-sweep-angular --episodes 50
         robopolicy evaluate stepping-stones-memory --drift 0.01
+        robopolicy evaluate oracle --robot go2 --episodes 10
         robopolicy evaluate oracle --task bimanual-sweep --episodes 50
     """
 
@@ -39,6 +51,7 @@ class Evaluate:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    robot: Robot = None
     cameras: Cameras = ()
     drift: Drift = None
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -55,7 +68,7 @@ class Evaluate:
             self.preset,
             self.episode_seconds,
             self.renderer,
-            others_of(self.cameras, self.drift),
+            others_of(self.cameras, self.drift, self.robot),
         )
         with CountingProgress("playing", self.episodes, "episodes") as progress:
             evaluation = evaluate(
@@ -77,7 +90,8 @@ def _table(result: dict[str, Any]) -> str:
         for outcome in task_class(result["task"]).outcomes
     )
     drift = f"drift {result['drift']:g} m a step" if "drift" in result else None
-    variant = ", ".join(filter(None, (result["preset"], result["engine"], *result.get("cameras", ()), drift)))
+    parts = (result["preset"], result["engine"], result.get("robot"), *result.get("cameras", ()), drift)
+    variant = ", ".join(filter(None, parts))
     return (
         f"{result['policy']} on {result['task']}{variant and f' ({variant})'}, "
         f"{result['episodes']} episodes from seed {result['seeds'][0]}\n"

@@ -31,6 +31,10 @@ Preset = Annotated[
     str | None,
     arg(help="Variant of the task. Default: the last one of the first run's training, or the task's first."),
 ]
+Robot = Annotated[
+    str | None,
+    arg(help="Robot of the stepping stones: laikago or go2. Default: that of the first run, or laikago."),
+]
 EpisodeSeconds = Annotated[
     float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")
 ]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Seed
+from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed
 from robopolicy.cli.progress import CountingProgress, Lines
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.reporting import report
@@ -41,6 +41,7 @@ class Report:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    robot: Robot = None
     video: Annotated[bool, arg(help_behavior_hint="(default: False)")] = True
     """Leave out the films, which take most of the time."""
     size: tuple[int, int] = (640, 360)
@@ -49,7 +50,17 @@ class Report:
 
     def run(self) -> None:
         """Play, film, write."""
-        names = ("episodes", "seed", "engine", "preset", "episode_seconds", "renderer", "video", "size")
+        names = (
+            "episodes",
+            "seed",
+            "engine",
+            "preset",
+            "episode_seconds",
+            "renderer",
+            "robot",
+            "video",
+            "size",
+        )
         with CountingProgress("playing", None, "episodes") as progress:
             result = report(
                 self.runs,
@@ -69,7 +80,7 @@ class Report:
         """The command line that makes this page."""
         words = ["robopolicy", "report", *self.runs, "--out", str(self.out)]
         words += [] if engine is None else ["--engine", engine]
-        for name in ("episodes", "seed", "preset", "episode_seconds", "renderer"):
+        for name in ("episodes", "seed", "preset", "episode_seconds", "renderer", "robot"):
             value = getattr(self, name)
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Renderer, Seed, Task
+from robopolicy.cli.options import Engine, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed, Task
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
+from robopolicy.experiments.environments import others_of
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.films import film
 from robopolicy.experiments.runs import played_on
@@ -45,6 +46,7 @@ class Rollout:
     preset: Preset = None
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
+    robot: Robot = None
     size: tuple[int, int] = (960, 540)
     """Width and height of each policy's picture, both even, in pixels."""
     slow: float = 1.0
@@ -54,7 +56,13 @@ class Rollout:
     def run(self) -> None:
         """Play and film."""
         environment = played_on(
-            self.policies, self.task, self.engine, self.preset, self.episode_seconds, self.renderer
+            self.policies,
+            self.task,
+            self.engine,
+            self.preset,
+            self.episode_seconds,
+            self.renderer,
+            others_of(robot=self.robot),
         )
         with CountingProgress(f"filming {', '.join(self.policies)}", None, "steps") as progress:
             episodes = film(

@@ -62,6 +62,8 @@ class ESOptions:
     """Physics engine: jax (many worlds at once, stepping stones alone), mujoco or bullet. Default: jax where
     the task has it and the evaluator is local or device, else bullet if installed, else mujoco."""
     episode_seconds: EpisodeSeconds = None
+    robot: str | None = None
+    """Robot of the stepping stones: laikago (the default) or go2, which the engine jax does not have."""
     cameras: Cameras = ()
     drift: Drift = None
     search: ESConfig = field(default_factory=ESConfig)
@@ -80,7 +82,11 @@ class ESOptions:
         first = next(iter(self.presets), None)
         return Environment.of(
             Environment(
-                self.task, self.engine, first, self.episode_seconds, others_of(self.cameras, self.drift)
+                self.task,
+                self.engine,
+                first,
+                self.episode_seconds,
+                others_of(self.cameras, self.drift, self.robot),
             ),
             self.evaluator.engine_for(self.task),
         )
@@ -151,6 +157,7 @@ class TrainES(ESOptions):
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
                 cameras=tuple(others.get("cameras", ())),
                 drift=others.get("drift"),
+                robot=others.get("robot"),
                 **{name: getattr(policy, name) for name in ("attention", "encoder", *POLICY)},
                 search=search,
                 evaluator=evaluator,

@@ -142,9 +142,7 @@ class Robot:
                 raise ValueError(f"{self} has {name} {', '.join(value)}: each name may occur once")
         for joint, (low, high), torque in zip(self.joints, self.limits, self.torques, strict=True):
             if not low < high:
-                raise ValueError(
-                    f"{self} has limits {low} and {high} of {joint!r}: the first must be smaller"
-                )
+                raise ValueError(f"{self} has limits {low} and {high} of {joint!r}: low must be below high")
             if not torque > 0:
                 raise ValueError(f"{self} has a torque of {torque} for {joint!r}: it must be above 0")
         if not all(turn in (1.0, -1.0) for turn in self.turns):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+from robopolicy.control.gait import SwingConfig
 from robopolicy.control.kinematics import LEGS
 from robopolicy.control.robot import CameraConfig, Robot, Trot, WalkerConfig
 from robopolicy.control.stance import StanceConfig
@@ -39,8 +41,8 @@ LAIKAGO = Robot(
     foot_radius=0.03,
     trunk=(0.25, 0.085, 0.06),
     mass=25.6,
-    center=(-0.0217, 0.0, -0.041),
-    inertia=((0.6, 0.0, 0.0), (0.0, 1.27, 0.0), (0.0, 0.0, 1.34)),
+    center=(-0.0226, 0.0003, -0.0386),
+    inertia=((0.579, 0.0, -0.038), (0.0, 1.255, 0.001), (-0.038, 0.001, 1.347)),
     lowest_base=0.28,
     # The model has neither limits of joints nor any below 100 N m of torques.
     limits=((-math.inf, math.inf),) * 12,
@@ -60,7 +62,53 @@ LAIKAGO = Robot(
     front=CameraConfig(position=(0.25, 0.0, 0.0), tilt=30.0, fields=(75.0, 75.0)),
     belly=CameraConfig(position=(0.0, 0.0, -0.05), tilt=0.0, fields=(90.0, 80.0)),
 )
-ROBOTS = {robot.name: robot for robot in (LAIKAGO,)}
+_LEG = (0.213 + 0.213) / LAIKAGO.leg  # the Go2's leg in units of the Laikago's
+_GO2_WALKER = WalkerConfig(
+    speed=0.6 * _LEG,
+    replan_every=1,  # with 3, the roll of this lighter trunk oscillates
+    height=0.31,
+    swing=SwingConfig(apex=0.10 * _LEG),
+)
+GO2 = Robot(
+    name="go2",
+    title="Go2",
+    source="unitree_go2/go2.xml of mujoco_menagerie",
+    model="go2/go2.xml",
+    urdf="go2/go2.urdf",
+    joints=_of_legs("hip", "thigh", "calf"),
+    toes=tuple(f"{leg}_foot" for leg in LEGS),
+    hips=((0.1934, -0.0465, 0.0), (0.1934, 0.0465, 0.0), (-0.1934, -0.0465, 0.0), (-0.1934, 0.0465, 0.0)),
+    turns=(1.0, 1.0, 1.0, 1.0),
+    lateral=(0.0955,) * 4,
+    thigh=(0.213, 0.0),
+    shank=(0.213, 0.002),
+    foot_radius=0.022,
+    trunk=(0.1881, 0.04675, 0.057),
+    mass=15.206,
+    center=(-0.0015, 0.0, -0.0232),
+    inertia=((0.179, 0.0, -0.017), (0.0, 0.490, 0.0), (-0.017, 0.0, 0.533)),
+    lowest_base=0.2,
+    limits=(
+        *((-1.0472, 1.0472), (-1.5708, 3.4907), (-2.7227, -0.83776)) * 2,
+        *((-1.0472, 1.0472), (-0.5236, 4.5379), (-2.7227, -0.83776)) * 2,
+    ),
+    torques=(23.7, 23.7, 45.43) * 4,
+    held_torque=(23.7, 23.7, 45.43) * 4,
+    stiffness=250.0,
+    damping=3.33,
+    walker=_GO2_WALKER,
+    rugged=replace(_GO2_WALKER, stance=replace(_RUGGED, grip=40.0 * 15.206 / 25.6)),
+    # Of 549 half periods (benchmarks/robot_trot.py); residuals of 3.8 mm, 0.022 m/s and, of the sway, 9 mm.
+    trot=Trot(
+        progress=(0.1048, -0.1590, 0.0951, 0.0557),
+        speed=(0.2198, -0.4964, 0.4769, -0.0287, 0.6982),
+        overshoot=0.007,
+        sway=(-0.3912, -0.7990, -2.1435, 0.0156),
+    ),
+    front=CameraConfig(position=(0.25 * _LEG, 0.0, 0.0), tilt=30.0, fields=(75.0, 75.0)),
+    belly=CameraConfig(position=(0.0, 0.0, -0.05 * _LEG), tilt=0.0, fields=(90.0, 80.0)),
+)
+ROBOTS = {robot.name: robot for robot in (LAIKAGO, GO2)}
 
 
 def robot_of(robot: Any) -> Robot:

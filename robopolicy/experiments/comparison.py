@@ -13,7 +13,7 @@ from scipy.stats import false_discovery_control
 
 from robopolicy.costs.flops import count_step
 from robopolicy.envs.registry import task_class
-from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import find_run, load, played_on, task_of
@@ -41,6 +41,7 @@ def compared_on(
     preset: str | None,
     episode_seconds: float | None,
     renderer: str | None = None,
+    robot: str | None = None,
 ) -> Environment:
     """The environment in which runs of one task are compared.
 
@@ -55,7 +56,8 @@ def compared_on(
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
         raise ValueError(f"runs were trained as {trained_on}: all must be of one task")
-    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds, renderer)
+    others = others_of(robot=robot)
+    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds, renderer, others)
 
 
 def compare(

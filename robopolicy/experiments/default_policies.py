@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from inspect import signature
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from robopolicy.attention import canonical
 from robopolicy.envs.registry import task_class
@@ -36,6 +37,7 @@ OPTIONS = {
     VISION_PERFORMER: ("preset", "encoder", "patch", "head"),
 }
 LAST_SEED = 2**32 - 1
+LEVEL = KINDS[IAP].constants
 
 
 def canonical_spec(attention: str) -> str:
@@ -176,3 +178,20 @@ def new_policy(
         task = task_of(instance)
         name = f"untrained on {Environment.of(env).task}"
         return Policy.create(iap_config(attention, task, **settings), task.reference_images(), seed, name)
+
+
+def transferred(policy: Policy, env: str | gymnasium.Env[Any, Any] | Environment) -> Policy:
+    """A trained policy for the robot of `env`, without training: its parameters with that robot's geometry.
+
+    It keeps what it learned, and looks for footholds by the cameras, feet and reach of the robot. Raises
+    ValueError, in one line, for a policy that does not look at footholds by their geometry.
+    """
+    config = policy.config
+    if not (isinstance(config, IAPConfig) and config.footholds):
+        raise ValueError(f"policy is {policy.name!r}: it holds no geometry of footholds, so train another")
+    with opened(env, None) as instance:
+        task = task_of(instance)
+        own = iap_config(config.attention, task, encoder=config.encoder, patch=config.patch)
+        level = {name: np.asarray(image, np.float32) for name, image in task.reference_images().items()}
+    moved = replace(config, footholds=own.footholds)
+    return replace(policy, config=moved, features={**policy.features, LEVEL: level})

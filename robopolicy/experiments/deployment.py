@@ -89,10 +89,12 @@ def deploy(
     manifest = opened.manifest
     task = runs.task_of(str(bundle), manifest.data, "bundle")
     run = manifest.data.get("run")
-    preset = preset or (runs.preset_of(run) if isinstance(run, dict) else None)
+    trained = run if isinstance(run, dict) else {}
+    preset = preset or runs.preset_of(trained)
     engine, preset = with_defaults(task, engine, preset, renderer)
     shapes = {name: value.shape for name, value in manifest.inputs.items()}
-    others = task_class(task).settings_for(shapes) | ({"renderer": renderer} if renderer else {})
+    others = runs.others_in(trained) | task_class(task).settings_for(shapes)
+    others |= {"renderer": renderer} if renderer else {}
     env = make(task, engine=engine, preset=preset, **others)
     _check_observations(env, shapes, f"preset is {preset!r}")
 

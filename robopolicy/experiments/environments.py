@@ -78,9 +78,15 @@ class Environment:
         return {n: value for n, value in common.items() if value is not None} | dict(self.others)
 
     @property
+    def robot(self) -> str | None:
+        """The name of the robot, if the settings have one."""
+        robot = self.others.get("robot")
+        return robot if robot is None or isinstance(robot, str) else str(robot.name)
+
+    @property
     def title(self) -> str:
-        """Task, preset and engine, for people."""
-        variant = ", ".join(filter(None, (self.preset, self.engine)))
+        """Task, preset, engine and robot, for people."""
+        variant = ", ".join(filter(None, (self.preset, self.engine, self.robot)))
         return f"{self.task} ({variant})" if variant else self.task
 
     def showing(self, shapes: Shapes | None) -> Environment:
@@ -110,9 +116,12 @@ class Environment:
             )
 
 
-def others_of(cameras: Sequence[str], drift: float | None) -> dict[str, Any]:
+def others_of(
+    cameras: Sequence[str] = (), drift: float | None = None, robot: str | None = None
+) -> dict[str, Any]:
     """`Environment.others` with these settings of the stepping stones; no cameras and None are left out."""
-    return {**({"cameras": tuple(cameras)} if cameras else {}), **({} if drift is None else {"drift": drift})}
+    named = {"cameras": tuple(cameras) or None, "drift": drift, "robot": robot}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 @contextmanager

@@ -293,7 +293,7 @@ def batch_of(environment: Environment) -> Callable[[], Worlds]:
         raise ValueError(f"engine is {environment.engine!r}: the evaluator device has {DEVICE_ENGINE!r}")
     environment.spec()  # raises for wrappers
     settings = {n: value for n, value in environment.settings.items() if n not in ("engine", "renderer")}
-    known = ("preset", "episode_seconds", "config", "cameras", "drift")
+    known = ("preset", "episode_seconds", "config", "cameras", "drift", "robot")
     for name, value in settings.items():
         if name not in known:
             raise ValueError(f"{name} is {value!r}: many worlds in one program have {', '.join(known)} alone")

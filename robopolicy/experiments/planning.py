@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES
@@ -12,7 +13,7 @@ from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.memory_plan import memory_plan
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.experiments.runs import load, others_in, preset_of, shipped_policy
+from robopolicy.experiments.runs import load, shipped_policy, trained_on
 from robopolicy.naming import one_of
 from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
@@ -79,9 +80,7 @@ def plan(
     check_name(task)
     name = policy or shipped_policy(task, SHIPPED)
     trained = _trained(name, task)
-    environment = Environment.of(
-        Environment(task, engine, preset_of(trained.run), others=others_in(trained.run))
-    )
+    environment = Environment.of(replace(trained_on(trained), engine=engine))
     if getattr(trained.config, "variant", None) == "memory":
         for argument, value in (("tokens", tokens), ("error", error), ("norm", norm)):
             if value is not None:

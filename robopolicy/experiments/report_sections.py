@@ -73,7 +73,10 @@ def evaluation(
         Row("ended by", [", ".join(f"{cause} {n}" for cause, n in r["causes"].items()) for r in results]),
         Row("episodes", [str(len(r["returns"])) for r in results]),
         Row("seeds", [f"{r['seeds'][0]} to {r['seeds'][-1]}" for r in results]),
-        Row("preset, engine", [", ".join(filter(None, (r["preset"], r["engine"]))) for r in results]),
+        Row(
+            "preset, engine",
+            [", ".join(filter(None, (r["preset"], r["engine"], r.get("robot")))) for r in results],
+        ),
         Row("played", ["earlier" if r.get("kept") else "for this page" for r in results]),
     ]
     tables = [Table(["", *by_run], rows, numbers=True)]

@@ -10,7 +10,7 @@ import cv2
 
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments import report_sections as sections
-from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.experiments.films import check_size, film
 from robopolicy.experiments.flop_table import row, subject
@@ -36,6 +36,7 @@ def report(
     preset: str | None = None,
     episode_seconds: float | None = None,
     renderer: str | None = None,
+    robot: str | None = None,
     video: bool = True,
     size: tuple[int, int] = (640, 360),
     command: Callable[[str | None], str] = lambda engine: "robopolicy.experiments.reporting.report",
@@ -52,8 +53,8 @@ def report(
       episodes: unseen episodes of each run; 0 for none. Default: the evaluation stored beside a run, unless
         other settings are given, or 20.
       seed: seed of the first episode, which is also the one in the film.
-      engine, preset, episode_seconds, renderer: of the episodes; None for those of the first run and its
-        task.
+      engine, preset, episode_seconds, renderer, robot: of the episodes; None for those of the first run and
+        its task.
       video: make films.
       size: width and height of a film, both even, in pixels.
       command: from the engine to the command line that the page shows.
@@ -69,14 +70,13 @@ def report(
     seeds = seeds_from(seed, PLAYED if episodes is None else episodes, fewest=0)
     check_size(size)
     runs = all_logged(names)
-    environment = played_on(names, None, engine, preset, episode_seconds, renderer)
+    environment = played_on(names, None, engine, preset, episode_seconds, renderer, others_of(robot=robot))
     for run in runs:
         load(run.name)
     environment.showing({}).make().close()
     evaluations: list[dict[str, Any] | None] = [None] * len(runs)
     if episodes is None and episode_seconds is None and renderer is None:
-        variant = environment.engine, environment.preset
-        evaluations = [stored_evaluation(run.name, *variant, say) for run in runs]
+        evaluations = [stored_evaluation(run.name, environment, say) for run in runs]
     missing = [place for place, result in enumerate(evaluations) if result is None] if seeds else []
     if missing:
         on_play(len(missing) * len(seeds))

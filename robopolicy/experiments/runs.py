@@ -66,7 +66,7 @@ def played_on(
     renderer: str | None = None,
     others: Mapping[str, Any] | None = None,
 ) -> Environment:
-    """The environment of runs and baselines: by default the task, engine and last preset of the first run.
+    """The environment of runs and baselines: by default that of the first run, with its last preset.
 
     `others` are further settings, in place of those that this run was trained with. An engine that is not
     installed is no default. Baselines alone play the first of all tasks on its default engine. Raises
@@ -90,7 +90,7 @@ def played_on(
 
 
 def trained_on(trained: Policy) -> Environment:
-    """Task, engine and last preset of a policy's training; raises ValueError if its run names no task."""
+    """The environment of a policy's training, with its last preset; raises ValueError if it names no task."""
     task = task_of("policy", trained.run)
     preset, others = preset_of(trained.run), others_in(trained.run)
     return Environment.of(Environment(task, engine_of(trained.run), preset, None, others))

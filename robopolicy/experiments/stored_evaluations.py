@@ -38,9 +38,9 @@ def is_of(result: Mapping[str, Any], name: str, say: Callable[[str], None]) -> b
 
 
 def stored_evaluation(
-    name: str, engine: str | None, preset: str | None, say: Callable[[str], None] = lambda line: None
+    name: str, environment: Environment, say: Callable[[str], None] = lambda line: None
 ) -> Kept | None:
-    """The stored evaluation of a run's policy; None without one for this engine, preset and checkpoint.
+    """The stored evaluation of a run's policy; None without one for its checkpoint in `environment`.
 
     `say` is called with a line about one that is of another checkpoint. Raises ValueError, in one line, if it
     is damaged.
@@ -49,11 +49,11 @@ def stored_evaluation(
     if not path.is_file():
         return None
     results = read_json(path)
-    if isinstance(results, dict) and str(engine) not in results:
+    if isinstance(results, dict) and str(environment.engine) not in results:
         return None
     try:
-        result = results[str(engine)]
-        if result["preset"] != preset:
+        result = results[str(environment.engine)]
+        if (result["preset"], result.get("robot")) != (environment.preset, environment.robot):
             return None
         outcomes = task_class(result["task"]).outcomes
         result = {o.mean: o.before for o in outcomes if o.before is not None} | result
@@ -78,7 +78,7 @@ def evaluation_of_last(run: Path, environment: Environment, seeds: Sequence[int]
 
     Raises ValueError, in one line, if the file is damaged.
     """
-    found = stored_evaluation(str(run), environment.engine, environment.preset)
+    found = stored_evaluation(str(run), environment)
     if found is None or found["seeds"] != list(seeds):
         return None
     return found if CHECKPOINT in found else None

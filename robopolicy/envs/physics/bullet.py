@@ -194,7 +194,8 @@ class BulletPhysics(BulletWorld):
             else:
                 bullet.setCollisionFilterGroupMask(self.robot, link, 0, 0)
             bullet.changeDynamics(self.robot, link, linearDamping=0.0, angularDamping=0.0)
-        self._base_mass = bullet.getDynamicsInfo(self.robot, -1)[0]
+        self._base_mass, _, _, center, axes = bullet.getDynamicsInfo(self.robot, -1)[:5]
+        self._base_center, self._axes = np.array(center), _matrix(axes)
         if conditions.payload:
             inertia = bullet.getDynamicsInfo(self.robot, -1)[2]
             bullet.changeDynamics(
@@ -205,13 +206,16 @@ class BulletPhysics(BulletWorld):
 
     def state(self) -> BodyState:
         bullet = self.client
-        position, quaternion = bullet.getBasePositionAndOrientation(self.robot)
-        linear, angular = bullet.getBaseVelocity(self.robot)
         joints = bullet.getJointStates(self.robot, self.joints)
+        # Bullet gives the pose and the velocity of the base's centre of mass, in principal axes.
+        center, quaternion = bullet.getBasePositionAndOrientation(self.robot)
+        linear, angular = bullet.getBaseVelocity(self.robot)
+        rotation = _matrix(quaternion) @ self._axes.T
+        offset = rotation @ self._base_center
         return BodyState(
-            np.array(position),
-            np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3),
-            np.array(linear),
+            np.array(center) - offset,
+            rotation,
+            np.array(linear) - np.cross(angular, offset),
             np.array(angular),
             np.array([joint[0] for joint in joints]),
             np.array([joint[1] for joint in joints]),
@@ -254,13 +258,12 @@ class BulletPhysics(BulletWorld):
     def mass_properties(self) -> tuple[float, Array, Array]:
         bullet = self.client
         masses, centers, inertias = [], [], []
-        base_position, base_quaternion = bullet.getBasePositionAndOrientation(self.robot)
-        poses = {-1: (base_position, base_quaternion)}
+        poses = {-1: bullet.getBasePositionAndOrientation(self.robot)}
         for link in range(bullet.getNumJoints(self.robot)):
             poses[link] = bullet.getLinkState(self.robot, link, computeForwardKinematics=1)[:2]
         for link, (center, quaternion) in poses.items():
             info = bullet.getDynamicsInfo(self.robot, link)
-            rotation = np.array(bullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3)
+            rotation = _matrix(quaternion)
             masses.append(self._base_mass if link == -1 else info[0])
             centers.append(center)
             inertias.append(rotation @ np.diag(info[2]) @ rotation.T)
@@ -269,5 +272,10 @@ class BulletPhysics(BulletWorld):
         inertia = np.sum(inertias, axis=0)
         for m, r in zip(masses, np.array(centers) - center, strict=True):
             inertia = inertia + m * (r @ r * np.eye(3) - np.outer(r, r))
-        base = np.array(bullet.getMatrixFromQuaternion(base_quaternion)).reshape(3, 3)
-        return mass, base.T @ (center - np.array(base_position)), base.T @ inertia @ base
+        base = self.state()
+        return mass, base.rotation.T @ (center - base.position), base.rotation.T @ inertia @ base.rotation
+
+
+def _matrix(quaternion: tuple[float, ...]) -> Array:
+    """The rotation [3, 3] of Bullet's quaternion (x, y, z, w)."""
+    return np.array(pybullet.getMatrixFromQuaternion(quaternion)).reshape(3, 3)

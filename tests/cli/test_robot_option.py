@@ -1,0 +1,54 @@
+"""`--robot`: which robot a command plays, and where it is recorded."""
+
+import json
+
+import pytest
+from made_runs import PAPER, made_run
+
+from robopolicy.cli import main
+from robopolicy.cli.train_es import TrainES
+from robopolicy.experiments.runs import load, played_on, trained_on
+
+
+def test_evaluate_plays_the_robot_and_records_it(capsys):
+    words = "evaluate blind --robot go2 --engine mujoco --episodes 1 --episode-seconds 0.2 --json".split()
+    assert main(words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["robot"] == "go2"
+    assert main([*words[:2], *words[4:]]) == 0
+    assert "robot" not in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("evaluate oracle --robot spot", "robot is 'spot': it must be one of laikago, go2"),
+        (
+            "evaluate oracle --robot go2 --task bimanual-sweep",
+            "robot is 'go2': bimanual-sweep takes no robot",
+        ),
+        ("evaluate oracle --robot go2 --engine jax", "robot is 'go2': the engine jax has laikago alone"),
+        (
+            "train es --robot go2 --engine jax --out {}/run",
+            "robot is 'go2': the engine jax has laikago alone",
+        ),
+    ],
+)
+def test_a_robot_that_a_command_does_not_have_is_refused(refused, tmp_path, words, line):
+    assert line in refused(*words.format(tmp_path).split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_played_on_its_own_robot(tmp_path):
+    environment = {**PAPER, "others": {"robot": "go2"}}
+    of_go2, of_laikago = made_run(tmp_path / "go2", environment=environment), made_run(tmp_path / "laikago")
+    assert played_on([of_go2, of_laikago], None, None).robot == "go2"
+    assert played_on([of_laikago, of_go2], None, None).robot is None
+    assert played_on([of_go2], None, None, robot="laikago").robot == "laikago"
+    assert trained_on(load(of_go2)).settings["robot"] == "go2"
+    assert played_on([of_go2], None, None).title == "stepping-stones (paper, mujoco, go2)"
+
+
+def test_a_training_records_its_robot():
+    command = TrainES(out="unused", robot="go2", engine="mujoco")
+    assert command.environment.others == {"robot": "go2"}

@@ -69,7 +69,8 @@ class ESConfig:
       strategy: name of the evolution strategy; docs/evolution-strategies.md lists them.
       sigma: standard deviation of the candidates around the mean.
       learning_rate: step size of the mean.
-      decay: factor of sigma and of the learning rate in each generation.
+      decay: factor of sigma and of the learning rate in each generation, for strategies that do not adapt
+        them; snes does.
       elite: share of the directions that a random search (ars, robotics_ars) learns from.
       shaping: transformation of returns: raw, ranks, standardized, normalized, or default (the strategy's).
       weight_decay: cost of a candidate's mean squared parameter, in units of return.

@@ -44,7 +44,7 @@ def test_a_run_is_played_on_its_own_robot(tmp_path):
     of_go2, of_laikago = made_run(tmp_path / "go2", environment=environment), made_run(tmp_path / "laikago")
     assert played_on([of_go2, of_laikago], None, None).robot == "go2"
     assert played_on([of_laikago, of_go2], None, None).robot is None
-    assert played_on([of_go2], None, None, robot="laikago").robot == "laikago"
+    assert played_on([of_go2], None, None, others={"robot": "laikago"}).robot == "laikago"
     assert trained_on(load(of_go2)).settings["robot"] == "go2"
     assert played_on([of_go2], None, None).title == "stepping-stones (paper, mujoco, go2)"
 

@@ -52,7 +52,7 @@ def test_a_control_period_is_mujocos(precision, most):
     with jax.enable_x64(precision == 64):
         dtype = jnp.float64 if precision == 64 else jnp.float32
         rng, robot = np.random.default_rng(0), Robot(PRESETS["paper"])
-        physics = MujocoPhysics()
+        physics = MujocoPhysics(LAIKAGO)
         ground = Box((0.0, 0.0, -0.25), (5.0, 1.0, 0.25))
         boxes = jnp.asarray([[*ground.center, *ground.half, 1.0, 0.0]], dtype)
         period = jax.jit(partial(_period, config=physics.config))

@@ -79,22 +79,18 @@ class Evaluate:
                 on_begin=progress.begin,
                 on_episode=progress.advance,
             )
-        result = evaluation.summary() | others_of(self.cameras, self.drift)
-        print(json_format.dumps(result) if self.json else _table(result))
+        result = evaluation.summary()
+        print(json_format.dumps(result) if self.json else _table(result, evaluation.environment.title))
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: dict[str, Any], title: str) -> str:
     causes = ", ".join(f"{cause} {count}" for cause, count in result["causes"].items())
     outcomes = "".join(
         f"  {outcome.title:9} {outcome.cell.format(result[outcome.mean])}\n"
         for outcome in task_class(result["task"]).outcomes
     )
-    drift = f"drift {result['drift']:g} m a step" if "drift" in result else None
-    parts = (result["preset"], result["engine"], result.get("robot"), *result.get("cameras", ()), drift)
-    variant = ", ".join(filter(None, parts))
     return (
-        f"{result['policy']} on {result['task']}{variant and f' ({variant})'}, "
-        f"{result['episodes']} episodes from seed {result['seeds'][0]}\n"
+        f"{result['policy']} on {title}, {result['episodes']} episodes from seed {result['seeds'][0]}\n"
         f"  success   {result['success_rate']:7.1%}\n"
         f"{outcomes}"
         f"  return    {result['return_mean']:7.2f}  (spread {result['return_std']:.2f})\n"

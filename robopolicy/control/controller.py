@@ -16,7 +16,7 @@ from robopolicy.control.gait import raibert_offset, standing
 from robopolicy.control.reading import read
 from robopolicy.control.robot import Robot, WalkerConfig
 from robopolicy.control.stance import ConvexMPC
-from robopolicy.control.state import Array, BodyState
+from robopolicy.control.state import Array, BodyState, check_finite, check_state
 
 
 class JointCommands(NamedTuple):
@@ -57,9 +57,14 @@ class Controller:
     def step(self, state: BodyState, offsets: Array | None = None) -> JointCommands:
         """The commands for one control period, from the `state` at its beginning.
 
-        `offsets` replace those of the controller. Call `reset` before the first step.
+        `offsets` replace those of the controller. Raises RuntimeError before the first `reset`, and
+        ValueError for arrays of another shape or with numbers that are not finite: stop the robot then.
         """
+        if self.mpc is None:
+            raise RuntimeError("call reset before step")
+        check_state(state)
         if offsets is not None:
+            check_finite("offsets", offsets, (4, 2))
             self.offsets[:] = offsets
         if self._commanded:
             self.observe(state)
@@ -72,7 +77,10 @@ class Controller:
 
         body: mass (kg), centre of mass [3] (m) and inertia about it [3, 3] (kg m^2), in base axes; those of
         the robot by default. Those of the first reset hold for the MPC.
+
+        Raises ValueError for a state as `step` does.
         """
+        check_state(state)
         robot = self.robot
         mass, center, inertia = body or (robot.mass, np.array(robot.center), np.array(robot.inertia))
         self._center = center

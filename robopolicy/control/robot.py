@@ -14,7 +14,7 @@ from robopolicy.control.gait import SwingConfig, TrotConfig
 from robopolicy.control.kinematics import LEGS, Legs, joint_angles
 from robopolicy.control.stance import StanceConfig
 from robopolicy.control.state import Array
-from robopolicy.settings import check_number
+from robopolicy.settings import check_count, check_number
 
 JOINTS = 3 * len(LEGS)
 
@@ -51,6 +51,11 @@ class WalkerConfig:
     gait: TrotConfig = field(default_factory=TrotConfig)
     swing: SwingConfig = field(default_factory=SwingConfig)
     stance: StanceConfig = field(default_factory=StanceConfig)
+
+    def __post_init__(self) -> None:
+        check_number("control_period", self.control_period, 0.002, 0.02)
+        check_number("braking", self.braking, 0.0, 10.0)
+        check_count("replan_every", self.replan_every, 1, 100)
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,9 @@ class Robot:
             value = getattr(self, name)
             if len(value) != count:
                 raise ValueError(f"{self} has {name} for {len(value)}: there must be {count}")
+        for name, shape in (("hips", (4, 3)), ("limits", (JOINTS, 2)), ("inertia", (3, 3))):
+            if np.shape(getattr(self, name)) != shape:
+                raise ValueError(f"{self} has {name} of another shape than {list(shape)}")
         for name in ("joints", "toes"):
             value = getattr(self, name)
             if len(set(value)) < len(value):

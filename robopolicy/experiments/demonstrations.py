@@ -135,8 +135,9 @@ def _environment(policy: Policy, task: str) -> dict[str, Any]:
     if trained != check_name(task):
         raise ValueError(f"task is {task!r}: {policy.name!r} was trained on {trained!r}")
     settings = dict(policy.run.get("environment") or {})
-    preset = runs.preset_of(policy.run) or settings.get("preset")
-    return {n: v for n, v in settings.items() if n not in ("engine", "presets")} | {"preset": preset}
+    return {n: v for n, v in settings.items() if n not in ("engine", "presets")} | {
+        "preset": runs.preset_of(policy.run)
+    }
 
 
 def _identity(policy: Policy, name: str) -> dict[str, Any]:

@@ -81,12 +81,25 @@ class Environment:
     def robot(self) -> str | None:
         """The name of the robot, if the settings have one."""
         robot = self.others.get("robot")
-        return robot if robot is None or isinstance(robot, str) else str(robot.name)
+        name = robot if isinstance(robot, str) else getattr(robot, "name", None)
+        return name if isinstance(name, str) else None
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What evaluations record of the environment, as JSON; see `variant_of`."""
+        cameras, drift = self.others.get("cameras"), self.others.get("drift")
+        given = {
+            "robot": self.robot,
+            "cameras": list(map(str, cameras)) if isinstance(cameras, list | tuple) else None,
+            "drift": drift if isinstance(drift, int | float) else None,
+        }
+        always = {name: getattr(self, name) for name in ("task", "preset", "engine")}
+        return always | {name: value for name, value in given.items() if value is not None}
 
     @property
     def title(self) -> str:
-        """Task, preset, engine and robot, for people."""
-        variant = ", ".join(filter(None, (self.preset, self.engine, self.robot)))
+        """The task and its variant, for people."""
+        variant = variant_of(self.recorded)
         return f"{self.task} ({variant})" if variant else self.task
 
     def showing(self, shapes: Shapes | None) -> Environment:
@@ -122,6 +135,19 @@ def others_of(
     """`Environment.others` with these settings of the stepping stones; no cameras and None are left out."""
     named = {"cameras": tuple(cameras) or None, "drift": drift, "robot": robot}
     return {name: value for name, value in named.items() if value is not None}
+
+
+def variant_of(recorded: Mapping[str, Any]) -> str:
+    """Preset, engine, robot, cameras and drift of what an evaluation records, for people."""
+    drift = f"drift {recorded['drift']:g} m a step" if "drift" in recorded else None
+    names = (
+        recorded["preset"],
+        recorded["engine"],
+        recorded.get("robot"),
+        *recorded.get("cameras", ()),
+        drift,
+    )
+    return ", ".join(filter(None, names))
 
 
 @contextmanager

@@ -87,11 +87,9 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """The evaluation as JSON can hold it."""
         wrappers = {"wrappers": list(self.environment.wrappers)} if self.environment.wrappers else {}
-        robot = {"robot": self.environment.robot} if self.environment.robot else {}
         return {
             "policy": self.player,
-            **{name: getattr(self.environment, name) for name in ("task", "preset", "engine")},
-            **robot,
+            **self.environment.recorded,
             **wrappers,
             "episodes": len(self.seeds),
             "seeds": list(self.seeds),

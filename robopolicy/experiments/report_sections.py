@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 
 from robopolicy.costs.flops import COMPONENTS, OTHER
 from robopolicy.envs.registry import task_class
+from robopolicy.experiments.environments import variant_of
 from robopolicy.experiments.flop_table import Row as Price
 from robopolicy.experiments.flop_table import parts
 from robopolicy.experiments.learning_curves import KINDS, Group, Run, panels
@@ -73,10 +74,7 @@ def evaluation(
         Row("ended by", [", ".join(f"{cause} {n}" for cause, n in r["causes"].items()) for r in results]),
         Row("episodes", [str(len(r["returns"])) for r in results]),
         Row("seeds", [f"{r['seeds'][0]} to {r['seeds'][-1]}" for r in results]),
-        Row(
-            "preset, engine",
-            [", ".join(filter(None, (r["preset"], r["engine"], r.get("robot")))) for r in results],
-        ),
+        Row("preset, engine", [variant_of(r) for r in results]),
         Row("played", ["earlier" if r.get("kept") else "for this page" for r in results]),
     ]
     tables = [Table(["", *by_run], rows, numbers=True)]

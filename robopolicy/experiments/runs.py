@@ -97,18 +97,25 @@ def trained_on(trained: Policy) -> Environment:
 
 
 def preset_of(config: Mapping[str, Any]) -> str | None:
-    """The last preset that a run was trained on; None without presets."""
+    """The last preset that a run was trained on, or that of a cloning's demonstrations; None without."""
     environment = config.get("environment")
-    presets = environment.get("presets") if isinstance(environment, dict) else None
-    last = presets[-1] if isinstance(presets, list) and presets else None
+    if not isinstance(environment, dict):
+        return None
+    presets = environment.get("presets")
+    last = presets[-1] if isinstance(presets, list) and presets else environment.get("preset")
     return last if isinstance(last, str) else None
 
 
 def others_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The further settings of the environment that a run was trained on, such as its cameras."""
+    """The further settings of the environment that a run was trained on, such as its cameras.
+
+    Raises ValueError if they are not settings by name.
+    """
     environment = config.get("environment")
-    others = environment.get("others") if isinstance(environment, dict) else None
-    return dict(others) if isinstance(others, dict) else {}
+    others = environment.get("others", {}) if isinstance(environment, dict) else {}
+    if not isinstance(others, dict):
+        raise ValueError(f"others is {others!r} in the run's config.json: it must be settings by name")
+    return dict(others)
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:

@@ -19,6 +19,8 @@ from robopolicy.writing import write_atomically
 FILE = "evaluation.json"
 CHECKPOINT = "checkpoint"  # the number of the checkpoint that was evaluated; older files have none
 
+OTHERS = ("robot", "cameras", "drift")  # that a result records where they were given
+
 Kept = dict[str, Any]
 
 
@@ -53,7 +55,8 @@ def stored_evaluation(
         return None
     try:
         result = results[str(environment.engine)]
-        if (result["preset"], result.get("robot")) != (environment.preset, environment.robot):
+        wanted = environment.recorded
+        if result["preset"] != wanted["preset"] or any(result.get(n) != wanted.get(n) for n in OTHERS):
             return None
         outcomes = task_class(result["task"]).outcomes
         result = {o.mean: o.before for o in outcomes if o.before is not None} | result

@@ -7,7 +7,10 @@ from made_runs import PAPER, made_run
 
 from robopolicy.cli import main
 from robopolicy.cli.train_es import TrainES
-from robopolicy.experiments.runs import load, played_on, trained_on
+from robopolicy.experiments.environments import Environment, others_of
+from robopolicy.experiments.evaluation import evaluate
+from robopolicy.experiments.runs import load, played_on, preset_of, trained_on
+from robopolicy.experiments.stored_evaluations import FILE, stored_evaluation
 
 
 def test_evaluate_plays_the_robot_and_records_it(capsys):
@@ -44,9 +47,41 @@ def test_a_run_is_played_on_its_own_robot(tmp_path):
     of_go2, of_laikago = made_run(tmp_path / "go2", environment=environment), made_run(tmp_path / "laikago")
     assert played_on([of_go2, of_laikago], None, None).robot == "go2"
     assert played_on([of_laikago, of_go2], None, None).robot is None
-    assert played_on([of_go2], None, None, others={"robot": "laikago"}).robot == "laikago"
+    assert played_on([of_go2], None, None, others=others_of(robot="laikago")).robot == "laikago"
     assert trained_on(load(of_go2)).settings["robot"] == "go2"
     assert played_on([of_go2], None, None).title == "stepping-stones (paper, mujoco, go2)"
+
+
+def test_a_cloning_is_played_on_the_preset_of_its_demonstrations():
+    assert (
+        preset_of({"environment": {"engine": "mujoco", "preset": "distracted", "balls": 5}}) == "distracted"
+    )
+    assert preset_of({"environment": {"engine": "mujoco", "balls": 5}}) is None
+
+
+def test_other_settings_of_a_run_that_are_damaged_are_refused(tmp_path):
+    damaged = made_run(tmp_path / "run", environment={**PAPER, "others": ["go2"]})
+    with pytest.raises(ValueError, match=r"^others is \['go2'\] in the run's config.json"):
+        played_on([damaged], None, None)
+
+
+def test_an_evaluation_records_cameras_and_drift_and_is_kept_for_them_alone(tmp_path):
+    settings = {"cameras": ("front",), "drift": 0.01}
+    environment = Environment("stepping-stones", "mujoco", "paper", 0.2, settings)
+    played = evaluate("blind", environment, [9000]).summary()
+    assert (played["cameras"], played["drift"]) == (["front"], 0.01)
+    assert environment.title == "stepping-stones (paper, mujoco, front, drift 0.01 m a step)"
+    run = made_run(tmp_path / "run")
+    (tmp_path / "run" / FILE).write_text(json.dumps({"mujoco": played}))
+    assert stored_evaluation(run, environment)["returns"] == played["returns"]
+    assert stored_evaluation(run, Environment("stepping-stones", "mujoco", "paper", 0.2)) is None
+
+
+def test_a_camera_is_named_once(refused):
+    line = refused(
+        "evaluate", "blind", "--cameras", "front", "front", "--engine", "mujoco", "--episodes", "1"
+    )
+    assert "cameras is ('front', 'front'): it must name one or more of front, belly, each once" in line
 
 
 def test_a_training_records_its_robot():

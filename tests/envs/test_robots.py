@@ -11,6 +11,7 @@ from installed_engines import EACH_ENGINE
 from robopolicy.control.controller import Controller
 from robopolicy.control.kinematics import foot_positions, jacobians, joint_angles
 from robopolicy.control.robots import GO2, LAIKAGO, ROBOTS, robot_of
+from robopolicy.control.state import BodyState
 from robopolicy.envs.physics import make_physics
 from robopolicy.envs.physics.base import Box, Start
 from robopolicy.envs.quadruped.presets import presets_of
@@ -147,6 +148,7 @@ def test_joints_in_another_order_than_the_models_are_refused():
         ({"turns": (1.0, 1.0, 1.0, 0.5)}, "robot 'go2' has turns (1.0, 1.0, 1.0, 0.5): each must be 1 or -1"),
         ({"mass": -1.0}, "robot 'go2': mass is -1.0: it must be a number"),
         ({"inertia": ((0.0, 0.0, 0.0),) * 3}, "robot 'go2' has the inertia ((0.0, 0.0, 0.0)"),
+        ({"inertia": ((1.0, 0.0), (0.0, 1.0))}, "robot 'go2' has inertia of another shape than [3, 3]"),
         (
             {"walker": replace(GO2.walker, height=0.44)},
             "robot 'go2' stands with 'FR_calf_joint' at ",
@@ -216,6 +218,34 @@ def test_torques_stay_within_the_table():
     torques = controller.step(physics.state()).torques
     assert np.abs(torques).max() == 2.0
     physics.close()
+
+
+def test_the_controller_refuses_what_no_robot_can_follow():
+    state = BodyState(
+        np.array([0.0, 0.0, GO2.walker.height]),
+        np.eye(3),
+        np.zeros(3),
+        np.zeros(3),
+        GO2.standing_joints(GO2.walker.height),
+        np.zeros(12),
+    )
+    controller = Controller(GO2)
+    with pytest.raises(RuntimeError, match=r"^call reset before step$"):
+        controller.step(state)
+    controller.reset(state)
+    with pytest.raises(ValueError, match=r"^position holds a number that is not finite$"):
+        controller.step(state._replace(position=np.array([0.0, np.nan, 0.3])))
+    with pytest.raises(ValueError, match=r"^joint_velocities has the shape \[11\]: it must be \[12\]$"):
+        controller.reset(state._replace(joint_velocities=np.zeros(11)))
+    with pytest.raises(ValueError, match=r"^offsets holds a number that is not finite$"):
+        controller.step(state, np.full((4, 2), np.inf))
+    assert np.isfinite(controller.step(state, np.zeros((4, 2))).torques).all()
+
+
+@pytest.mark.parametrize("wrong", [{"control_period": 0.0}, {"replan_every": 0}, {"braking": float("nan")}])
+def test_a_bad_rate_of_the_low_level_is_refused(wrong):
+    with pytest.raises(ValueError, match=f"^{next(iter(wrong))} is "):
+        replace(GO2.walker, **wrong)
 
 
 @pytest.mark.slow

@@ -63,8 +63,11 @@ class SteppingStonesConfig:
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.15)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
-        if not (self.cameras and set(self.cameras) <= set(PLACES)):
-            raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {', '.join(PLACES)}")
+        if not (self.cameras and set(self.cameras) <= set(PLACES)) or len(set(self.cameras)) < len(
+            self.cameras
+        ):
+            names = ", ".join(PLACES)
+            raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {names}, each once")
 
     @property
     def images(self) -> dict[str, CameraConfig]:

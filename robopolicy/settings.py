@@ -14,7 +14,7 @@ from robopolicy.naming import shown
 
 
 def from_json(where: str, declared: Any, settings: Any) -> Any:
-    """The dataclass `declared` from its JSON object, with the dataclasses in its tuples.
+    """The dataclass `declared` from its JSON object, with the dataclasses and tuples in it.
 
     Raises ValueError, beginning with `where`, for a setting that is missing, unknown or of another type, and
     as the dataclass does.
@@ -25,15 +25,24 @@ def from_json(where: str, declared: Any, settings: Any) -> Any:
     if settings.keys() != known:
         missing, unknown = sorted(known - settings.keys()), sorted(settings.keys() - known)
         raise ValueError(f"{where} lacks the settings {missing} and has unknown ones {unknown}")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    for name, annotation in _types(declared).items():
-        parts = get_args(annotation)
-        if get_origin(annotation) is tuple and is_dataclass(parts[0]) and isinstance(values[name], tuple):
-            values[name] = tuple(
-                from_json(f"{where} {name} {i}", parts[0], one) for i, one in enumerate(values[name])
-            )
+    types = _types(declared)
+    values = {name: _built(f"{where} {name}", types.get(name), value) for name, value in settings.items()}
     check_types(where, values, declared)
     return declared(**values)
+
+
+def _built(where: str, annotation: Any, value: Any) -> Any:
+    """A `value` of JSON with the dataclasses that `annotation` has, and tuples in place of lists."""
+    if is_dataclass(annotation) and not is_dataclass(value):
+        return from_json(where, annotation, value)
+    if not isinstance(value, list | tuple):
+        return value
+    parts = get_args(annotation) if get_origin(annotation) is tuple else ()
+    each = parts[:1] * len(value) if parts[1:] == (...,) else parts
+    each = each if len(each) == len(value) else (None,) * len(value)
+    return tuple(
+        _built(f"{where} {i}", kind, one) for i, (kind, one) in enumerate(zip(each, value, strict=True))
+    )
 
 
 def check_fields(settings: Any) -> None:

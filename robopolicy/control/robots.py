@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from robopolicy.control.kinematics import LEGS
 from robopolicy.control.robot import CameraConfig, Robot, Trot, WalkerConfig
 from robopolicy.control.stance import StanceConfig
 from robopolicy.naming import one_of
+from robopolicy.settings import from_json
 
 # A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.
 _RUGGED = StanceConfig(grip=40.0, pose_weights=(5.0, 5.0, 20.0, 0.0, 0.0, 40.0))
@@ -112,5 +114,11 @@ ROBOTS = {robot.name: robot for robot in (LAIKAGO, GO2)}
 
 
 def robot_of(robot: Any) -> Robot:
-    """A robot by its name in `ROBOTS`, or as it is; raises ValueError, in one line, for anything else."""
+    """A robot by its name in `ROBOTS`, as it is, or from the JSON object that a run holds of it.
+
+    Raises ValueError, in one line, for anything else.
+    """
+    if isinstance(robot, Mapping):
+        table: Robot = from_json("robot:", Robot, robot)
+        return table
     return robot if isinstance(robot, Robot) else ROBOTS[one_of("robot", robot, ROBOTS)]

@@ -14,6 +14,7 @@ from robopolicy.attention import canonical
 from robopolicy.envs.registry import task_class
 from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.environments import Environment, opened
+from robopolicy.experiments.players import check_match
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import KINDS, PolicyConfig
 from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
@@ -184,13 +185,15 @@ def transferred(policy: Policy, env: str | gymnasium.Env[Any, Any] | Environment
     """A trained policy for the robot of `env`, without training: its parameters with that robot's geometry.
 
     It keeps what it learned, and looks for footholds by the cameras, feet and reach of the robot. Raises
-    ValueError, in one line, for a policy that does not look at footholds by their geometry.
+    ValueError, in one line, for a policy that does not look at footholds by their geometry, and for a task
+    with other observations or actions than the policy's.
     """
     config = policy.config
     if not (isinstance(config, IAPConfig) and config.footholds):
         raise ValueError(f"policy is {policy.name!r}: it holds no geometry of footholds, so train another")
     with opened(env, None) as instance:
         task = task_of(instance)
+        check_match(policy, task, Environment.of(env).task)
         own = iap_config(config.attention, task, encoder=config.encoder, patch=config.patch)
         level = {name: np.asarray(image, np.float32) for name, image in task.reference_images().items()}
     moved = replace(config, footholds=own.footholds)

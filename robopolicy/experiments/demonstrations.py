@@ -134,14 +134,14 @@ def _environment(policy: Policy, task: str) -> dict[str, Any]:
     trained = runs.task_of(policy.name, policy.run)
     if trained != check_name(task):
         raise ValueError(f"task is {task!r}: {policy.name!r} was trained on {trained!r}")
-    settings = dict(policy.run.get("environment") or {})
-    return {n: v for n, v in settings.items() if n not in ("engine", "presets")} | {
-        "preset": runs.preset_of(policy.run)
-    }
+    environment = policy.run.get("environment")
+    settings = (environment if isinstance(environment, dict) else {}) | runs.others_in(policy.run)
+    own = {n: v for n, v in settings.items() if n not in ("engine", "presets", "others")}
+    return own | {"preset": runs.preset_of(policy.run)}
 
 
 def _identity(policy: Policy, name: str) -> dict[str, Any]:
-    """What tells a policy from others, for the metadata of its episodes."""
+    """What identifies a policy, for the metadata of its episodes."""
     folder, which = runs.find_run(name)
     checkpoint = RunFolder(folder).generations()[-1] if which == "last" else which
     digest = hashlib.sha256(policy.parameters.tobytes()).hexdigest()

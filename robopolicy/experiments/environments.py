@@ -81,7 +81,8 @@ class Environment:
     def robot(self) -> str | None:
         """The name of the robot, if the settings have one."""
         robot = self.others.get("robot")
-        name = robot if isinstance(robot, str) else getattr(robot, "name", None)
+        table = robot.get("name") if isinstance(robot, Mapping) else getattr(robot, "name", None)
+        name = robot if isinstance(robot, str) else table
         return name if isinstance(name, str) else None
 
     @property

@@ -114,8 +114,11 @@ def memory_plan(
         on_step()
     within = [row for row in rows if row["flops"] <= budget and error_of(row) < math.inf]
     if not within:
+        unknown = sum(row["flops"] <= budget for row in rows)
+        measuring = f"; --verify measures the errors of the {unknown} that it buys" if unknown else ""
         raise ValueError(
             f"budget is {budget}: it buys no memory whose error is known; a step takes {cheapest} at least"
+            f"{measuring}"
         )
     rows.sort(key=lambda row: row["flops"])
     return {

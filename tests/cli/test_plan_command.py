@@ -117,6 +117,15 @@ def test_a_plan_for_a_memory_refuses_options_without_effect(refused, option):
     assert "has a memory, and its plan takes no" in line
 
 
+@pytest.mark.slow
+def test_a_budget_for_memories_of_unknown_error_alone_says_how_to_measure_them(capsys, monkeypatch):
+    monkeypatch.setattr(
+        memory_plan, "specs", lambda: iter([("angular_hybrid(m=8, n=8)", "angular_hybrid", 0)])
+    )
+    assert main(["plan", "--budget", "600000", *MEMORY]) == 2
+    assert capsys.readouterr().err.endswith("--verify measures the errors of the 1 that it buys\n")
+
+
 def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):
     trained = load("stepping-stones-softmax")
     narrow = Policy.create(replace(trained.config, head_dim=1), trained.features["level"])

@@ -25,6 +25,11 @@ def test_a_policy_without_geometry_is_not_transferred():
         transferred(load("bimanual-sweep-angular"), ON_GO2)
 
 
+def test_a_policy_is_not_transferred_to_a_task_with_other_readings():
+    with pytest.raises(ValueError, match=r"^policy 'stepping-stones-memory' reads odometry \[3\]: the task"):
+        transferred(load("stepping-stones-memory"), ON_GO2)
+
+
 @pytest.mark.slow
 def test_a_policy_of_the_laikago_walks_go2_with_its_geometry_and_falls_without():
     trained = load("stepping-stones-hard")

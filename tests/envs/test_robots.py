@@ -1,7 +1,8 @@
 """The tables of robots: their checks, their models in the engines, and the controller without an engine."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,13 @@ def test_a_bad_table_is_refused_in_one_line(wrong, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as refused:
         replace(GO2, **wrong)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("table", [GO2, LAIKAGO], ids=str)
+def test_a_table_comes_back_from_the_json_of_a_run(table):
+    assert robot_of(json.loads(json.dumps(asdict(table)))) == table
+    with pytest.raises(ValueError, match=r"^robot: lacks the settings .*'belly'"):
+        robot_of({"name": "mine"})
 
 
 def test_an_unknown_robot_is_refused():

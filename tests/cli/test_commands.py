@@ -317,7 +317,7 @@ def clone(capsys, tmp_path, data):
     capsys.readouterr()
     for part, value, said in (
         ({"command": {**whole["command"], "batch": "8"}}, "batch is '8'", "of type int"),
-        ({"command": {**whole["command"], "data": 5}}, "data is 5", "it must be a path"),
+        ({"command": {**whole["command"], "data": 5}}, "data is 5", "it must be paths"),
         ({"command": {}}, "out is", "not of a cloning run"),
         ({"bc": {**whole["bc"], "ema": 0.5}}, "ema is 0.999", "the run to resume has 0.5"),
     ):

@@ -63,7 +63,7 @@ def top_k(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> l
         f"        {places.buffer.name}[i * {most} + k] = (int32_t)order[k];\n"
         "    }\n}\n"
     )
-    program.add(code, [one, scratch], [values, places, scratch], ["order_of"])
+    program.add(code, [one, scratch], [values, places, scratch])
     return [values, places]
 
 

@@ -149,7 +149,7 @@ static inline float sqrt_of(float x)
     return ((x == 0.0f) | (x - x != 0.0f)) ? (x < 0.0f ? 0.0f / 0.0f : x) : y;
 }
 
-// sine: bits
+// sines: bits
 /* sin(r + quarters * pi / 2) for r in +-pi/4. */
 static inline float sine(float r, uint32_t quarters)
 {

@@ -30,20 +30,22 @@ def binary(
 
 
 def unary(
-    template: str, needs: Sequence[str], kind: str | None, program: Program, inputs: Inputs, *_: Any
+    template: str, kind: str | None, program: Program, inputs: Inputs, *_: Any
 ) -> list[Tensor]:
     """An operation of one number, as a text with {a}."""
     a = tensor(program, inputs[0])
     out = program.work(a.shape, kind or a.kind)
-    program.map([a], out, lambda x: template.format(a=x), needs)
+    program.map([a], out, lambda x: template.format(a=x))
     return [out]
 
 
-def by_rows(function: str, extra: str, needs: str, program: Program, inputs: Inputs, *_: Any) -> list[Tensor]:
+def by_rows(function: str, extra: str, program: Program, inputs: Inputs, *_: Any) -> list[Tensor]:
     """An elementary function of rows of numbers."""
     a = program.row(tensor(program, inputs[0]))
     out = program.work(a.shape, FLOAT)
-    program.add(f"{function}({out.pointer}, {a.pointer}, {a.size}{extra});\n", [a], [out], [needs])
+    program.add_rows(
+        lambda to, at: f"{function}({to.pointer}, {at.pointer}, {at.size}{extra});\n", [out], [a]
+    )
     return [out]
 
 
@@ -64,7 +66,7 @@ def extreme(
             result, other = other, result
         out = program.work(np.broadcast_shapes(result.shape, other.shape), result.kind)
         if result.kind == FLOAT and other.values is None:
-            program.map([result, other], out, lambda x, y: f"{function}({x}, {y})", [function])
+            program.map([result, other], out, lambda x, y: f"{function}({x}, {y})")
         else:
             # A limit that is a number comes first: a comparison with none is false, and keeps it.
             program.map([result, other], out, lambda x, y: f"{y} {sign} {x} ? {y} : {x}")
@@ -93,27 +95,27 @@ def power(program: Program, inputs: Inputs, attributes: Attributes, count: int) 
         raise UnsupportedError("operation Pow with exponents that differ has no C source")
     number = float(np.ravel(exponent)[0])
     if number == 0.5:
-        return by_rows("sqrts", "", "sqrts", program, inputs)
+        return by_rows("sqrts", "", program, inputs)
     if number != int(number) or not 1 <= abs(number) <= 8:
         raise UnsupportedError(f"operation Pow with the exponent {number:g} has no C source")
     text = " * ".join(["{a}"] * int(abs(number)))
-    return unary(text if number > 0 else f"1.0f / ({text})", (), None, program, inputs)
+    return unary(text if number > 0 else f"1.0f / ({text})", None, program, inputs)
 
 
 def cast(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
     """Cast between float32, integers and truths."""
     a, to = tensor(program, inputs[0]), attributes["to"]
     if to == TensorProto.FLOAT:
-        return [a] if a.kind == FLOAT else unary("(float){a}", (), FLOAT, program, inputs)
+        return [a] if a.kind == FLOAT else unary("(float){a}", FLOAT, program, inputs)
     if to == TensorProto.BOOL:
-        return unary("{a} != 0", (), INTEGER, program, inputs)
+        return unary("{a} != 0", INTEGER, program, inputs)
     if to not in INTEGERS:
         raise UnsupportedError(f"operation Cast to {TensorProto.DataType.Name(to)} has no C source")
     if a.kind == INTEGER:
         return [a]
     if a.kind == FLOAT:
-        return unary("to_integer({a})", ("to_integer",), INTEGER, program, inputs)
-    return unary("(int32_t){a}", (), INTEGER, program, inputs)
+        return unary("to_integer({a})", INTEGER, program, inputs)
+    return unary("(int32_t){a}", INTEGER, program, inputs)
 
 
 def cast_like(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
@@ -136,7 +138,7 @@ def is_infinite(program: Program, inputs: Inputs, attributes: Attributes, _: int
     most = literal(np.finfo(np.float32).max, FLOAT)
     signs = {"detect_positive": f"{{a}} > {most}", "detect_negative": f"{{a}} < -{most}"}
     parts = [text for name, text in signs.items() if attributes.get(name, 1)]
-    return unary(" || ".join(parts) or "0", (), INTEGER, program, inputs)
+    return unary(" || ".join(parts) or "0", INTEGER, program, inputs)
 
 
 def modulo(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
@@ -148,7 +150,7 @@ def modulo(program: Program, inputs: Inputs, attributes: Attributes, count: int)
         )
     function = "rest_of" if a.kind == FLOAT else "modulo"
     out = program.work(np.broadcast_shapes(a.shape, b.shape), a.kind)
-    program.map([a, b], out, lambda x, y: f"{function}({x}, {y})", [function])
+    program.map([a, b], out, lambda x, y: f"{function}({x}, {y})")
     return [out]
 
 
@@ -161,7 +163,7 @@ def softmax(program: Program, inputs: Inputs, attributes: Attributes, count: int
     keep = {"keepdims": 1}
     (most,) = reduce("Max", program, [a, axes], keep, 1)
     shifted = binary("{a} - {b}", program, [a, most], {}, 1)
-    (powers,) = by_rows("exps", "", "exps", program, shifted)
+    (powers,) = by_rows("exps", "", program, shifted)
     (total,) = reduce("Sum", program, [powers, axes], keep, 1)
     return binary("{a} / {b}", program, [powers, total], {}, 1)
 
@@ -176,25 +178,25 @@ SIGNS = {
     "Or": "|",
     "Xor": "^",
 }
-UNARY: dict[str, tuple[str, tuple[str, ...], str | None]] = {
-    "Abs": ("{a} < 0 ? -{a} : {a}", (), None),
-    "Ceil": ("-downward(-{a})", ("downward",), None),
-    "Floor": ("downward({a})", ("downward",), None),
-    "IsNaN": ("{a} != {a}", (), INTEGER),
-    "Neg": ("-{a}", (), None),
-    "Not": ("!{a}", (), INTEGER),
-    "Reciprocal": ("1.0f / {a}", (), None),
-    "Round": ("nearest({a})", ("nearest",), None),
-    "Sign": ("{a} > 0 ? 1 : {a} < 0 ? -1 : {a}", (), None),
+UNARY: dict[str, tuple[str, str | None]] = {
+    "Abs": ("{a} < 0 ? -{a} : {a}", None),
+    "Ceil": ("-downward(-{a})", None),
+    "Floor": ("downward({a})", None),
+    "IsNaN": ("{a} != {a}", INTEGER),
+    "Neg": ("-{a}", None),
+    "Not": ("!{a}", INTEGER),
+    "Reciprocal": ("1.0f / {a}", None),
+    "Round": ("nearest({a})", None),
+    "Sign": ("{a} > 0 ? 1 : {a} < 0 ? -1 : {a}", None),
 }
 ROWS = {
-    "Cos": ("sines", ", 1", "sine"),
-    "Exp": ("exps", "", "exps"),
-    "Log": ("logs", "", "logs"),
-    "Sigmoid": ("sigmoids", "", "sigmoids"),
-    "Sin": ("sines", ", 0", "sine"),
-    "Sqrt": ("sqrts", "", "sqrts"),
-    "Tanh": ("tanhs", "", "tanhs"),
+    "Cos": ("sines", ", 1"),
+    "Exp": ("exps", ""),
+    "Log": ("logs", ""),
+    "Sigmoid": ("sigmoids", ""),
+    "Sin": ("sines", ", 0"),
+    "Sqrt": ("sqrts", ""),
+    "Tanh": ("tanhs", ""),
 }
 OPERATIONS: dict[str, Callable[..., list[Tensor]]] = {
     **{name: partial(binary, f"{{a}} {sign} {{b}}", kind=INTEGER) for name, sign in SIGNS.items()},

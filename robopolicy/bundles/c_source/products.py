@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from robopolicy.bundles.c_source.layout import pad
-from robopolicy.bundles.c_source.loops import around, index, loops
+from robopolicy.bundles.c_source.loops import Nest, around, index, loops
 from robopolicy.bundles.c_source.operands import tensor
 from robopolicy.bundles.c_source.program import Program
 from robopolicy.bundles.c_source.reductions import reduce
@@ -165,39 +166,42 @@ def _sides(a: Tensor, labels_a: str, b: Tensor, labels_b: str, out: str) -> _Sid
 
 
 def _product(program: Program, sides: _Sides) -> Tensor:
-    start, across, depth = len(sides.both), sides.size("across"), sides.size("summed")
+    start = len(sides.both)
     shape = [*sides.a.shape[: start + len(sides.rows)], *sides.b.shape[start + len(sides.summed) :]]
     out = program.work(shape, FLOAT)
-    if sides.in_dots:
-        a = sides.a.at((Ellipsis, *(0,) * len(sides.summed), *(np.newaxis,) * len(sides.across)))
-        b = sides.b.at((slice(None),) * start + (0,) * len(sides.summed) + (Ellipsis,))
-        b = b.at((slice(None),) * start + (np.newaxis,) * len(sides.rows) + (Ellipsis,))
-        a_first, b_first = (one.seen_as(np.broadcast_to(one.view, shape)) for one in (a, b))
-        nest = loops([out, a_first, b_first])
-        at, x, y = (
-            f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"
-            for one, steps in zip((out, a_first, b_first), nest.strides, strict=True)
-        )
-        program.add(nest.around(f"*({at}) = dot({x}, {y}, {depth});\n"), [sides.a, sides.b], [out], ["dot"])
-        return out
-    if not sides.in_rows:
+    if not sides.in_dots and not sides.in_rows:
         sides = sides._replace(b=program.row(sides.b))
         if not sides.in_rows:
             sides = sides._replace(a=program.row(sides.a))
-    step, width = sides.steps
-    rows = sides.a.at((Ellipsis, *(0,) * len(sides.summed)))
-    b = sides.b.at((slice(None),) * start + (0,) * (len(sides.summed) + len(sides.across)) + (Ellipsis,))
-    b = b.at((Ellipsis, *(np.newaxis,) * len(sides.rows)))
+    render = partial(_dots if sides.in_dots else _by_columns, sides)
+    if all(size == 1 for size in shape[:start]):
+        program.add_rows(render, [out], [sides.a], [sides.b])
+    else:  # each row needs another part of b
+        program.add(render(out, sides.a), [sides.a, sides.b], [out])
+    return out
+
+
+def _dots(sides: _Sides, out: Tensor, a: Tensor) -> str:
+    """Each number of a product by itself."""
+    start, summed = len(sides.both), (0,) * len(sides.summed)
+    rows = a.at((Ellipsis, *summed, *(np.newaxis,) * len(sides.across)))
+    b = sides.b.at((slice(None),) * start + summed + (Ellipsis,))
+    parts = [out, rows, _along(b, start, len(sides.rows))]
+    at, x, y, nest = _in_nest(parts, out.shape)
+    return nest.around(f"*({at}) = dot({x}, {y}, {sides.size('summed')});\n")
+
+
+def _by_columns(sides: _Sides, out: Tensor, a: Tensor) -> str:
+    """Some columns of a row of a product at once, and those of several rows if it is large."""
+    start, across, depth = len(sides.both), sides.size("across"), sides.size("summed")
     first = out.at((Ellipsis, *(0,) * len(sides.across)))
-    parts = [first, rows, b.seen_as(np.broadcast_to(b.view, rows.shape))]
-    nest = loops(parts)
-    at, x, y = (
-        f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"
-        for one, steps in zip(parts, nest.strides, strict=True)
-    )
-    done, needs = 0, list[str]()
-    work = sides.size("rows") * across * depth
-    if work >= LARGE and across >= WIDTHS[0] and nest.sizes[-1] % ROWS == 0 and nest.strides[2][-1] == 0:
+    rows = a.at((Ellipsis, *(0,) * len(sides.summed)))
+    b = sides.b.at((slice(None),) * start + (0,) * (len(sides.summed) + len(sides.across)) + (Ellipsis,))
+    at, x, y, nest = _in_nest([first, rows, _along(b, start, len(sides.rows))], first.shape)
+    step, width = sides.steps
+    done, code = 0, ""
+    is_large = sides.size("rows") * across * depth >= LARGE and across >= WIDTHS[0]
+    if is_large and nest.sizes[-1] % ROWS == 0 and nest.strides[2][-1] == 0:
         done, last = across - across % WIDTHS[0], nest.names[-1]
         code = (
             f"for (size_t {last} = 0; {last} < {nest.sizes[-1]}; {last} += {ROWS})\n"
@@ -205,22 +209,36 @@ def _product(program: Program, sides: _Sides) -> Tensor:
             f"        tile({at} + j, {x}, {y} + j, {depth}, {step}, {width}, {nest.strides[0][-1]}, "
             f"{nest.strides[1][-1]});\n"
         )
-        program.add(around(nest.sizes[:-1], nest.names[:-1], code), [sides.a, sides.b], [out], ["tile"])
+        code = around(nest.sizes[:-1], nest.names[:-1], code)
     body = ""
     for size in WIDTHS:
         times = (across - done) // size
-        if times:
-            call = f"columns_{size}({at} + {{j}}, {x}, {y} + {{j}}, {depth}, {step}, {width});\n"
-            if times == 1:
-                body += call.format(j=done)
-            else:
-                loop = f"for (size_t j = {done}; j < {done + times * size}; j += {size})\n    "
-                body += loop + call.format(j="j")
-            done += times * size
-            needs.append(f"columns_{size}")
-    if body:
-        program.add(nest.around(body), [sides.a, sides.b], [out], needs)
-    return out
+        call = f"columns_{size}({at} + {{j}}, {x}, {y} + {{j}}, {depth}, {step}, {width});\n"
+        if times == 1:
+            body += call.format(j=done)
+        elif times:
+            loop = f"for (size_t j = {done}; j < {done + times * size}; j += {size})\n    "
+            body += loop + call.format(j="j")
+        done += times * size
+    return code + (nest.around(body) if body else "")
+
+
+def _along(b: Tensor, both: int, rows: int) -> Tensor:
+    """A part of `b` with axes for the rows after its first axes, or without those if they have one place each."""
+    if all(size == 1 for size in b.shape[:both]):
+        return b.seen_as(b.view.reshape(b.shape[both:]))
+    return b.at((slice(None),) * both + (np.newaxis,) * rows + (Ellipsis,))
+
+
+def _in_nest(parts: Sequence[Tensor], shape: Sequence[int]) -> tuple[str, str, str, Nest]:
+    """Loops over three tensors that are broadcast to `shape`, and the addresses of their elements."""
+    spread = [one.seen_as(np.broadcast_to(one.view, tuple(shape))) for one in parts]
+    nest = loops(spread)
+    at, x, y = (
+        f"{one.buffer.name} + {index(one.offset, steps, nest.names)}"
+        for one, steps in zip(spread, nest.strides, strict=True)
+    )
+    return at, x, y, nest
 
 
 def gemm(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +22,37 @@ from robopolicy.bundles.c_source.tensors import (
 )
 
 
+class Rows(NamedTuple):
+    """What computes any rows of a statement: the parts of `writes` and `reads` with these places on the first axis.
+
+    Attributes:
+      render: the code for such parts, in this order.
+      writes, reads: tensors with the same size along the first axis.
+      whole: buffers that every row reads.
+    """
+
+    render: Callable[..., str]
+    writes: Sequence[Tensor]
+    reads: Sequence[Tensor]
+    whole: Sequence[Buffer]
+
+
 @dataclass(eq=False)
 class Statement:
     """C code that reads buffers and fills others.
 
-    `needs` names the functions of elementary.c that it calls.
+    Attributes:
+      code: in C.
+      reads, writes: buffers.
+      rows: how it is computed by rows, if it can be.
+      function: definition of a function of its own that it calls.
     """
 
     code: str
     reads: Sequence[Buffer]
     writes: Sequence[Buffer]
-    needs: frozenset[str] = frozenset()
+    rows: Rows | None = None
+    function: str = ""
 
 
 @dataclass(eq=False)
@@ -73,13 +94,27 @@ class Program:
             return plain.seen_as(np.broadcast_to(plain.view.reshape(()), shape))
         return plain.seen_as(plain.view.reshape(shape))
 
-    def add(
-        self, code: str, reads: Sequence[Tensor], writes: Sequence[Tensor], needs: Sequence[str] = ()
-    ) -> None:
+    def add(self, code: str, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> None:
         """Add a statement."""
-        self.statements.append(
-            Statement(code, [t.buffer for t in reads], [t.buffer for t in writes], frozenset(needs))
-        )
+        self.statements.append(Statement(code, [t.buffer for t in reads], [t.buffer for t in writes]))
+
+    def add_rows(
+        self,
+        render: Callable[..., str],
+        writes: Sequence[Tensor],
+        reads: Sequence[Tensor],
+        whole: Sequence[Tensor] = (),
+    ) -> None:
+        """Add a statement whose rows can be computed one by one, unless `reads` have another first axis."""
+        self.add(render(*writes, *reads), [*reads, *whole], writes)
+        tensors = [*writes, *reads]
+        while all(one.shape[:1] == (1,) for one in tensors):
+            tensors = [one.at((0, Ellipsis)) for one in tensors]
+        if len({one.shape[:1] for one in tensors} | {()}) == 2:
+            count = len(writes)
+            self.statements[-1].rows = Rows(
+                render, tensors[:count], tensors[count:], [one.buffer for one in whole]
+            )
 
     def row(self, tensor: Tensor) -> Tensor:
         """The tensor with its elements in a row: itself, or a copy."""
@@ -100,29 +135,31 @@ class Program:
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Fill `target`, which may be a part of a buffer, with the elements of `source`."""
-        nest = loops([target, source])
-        if source.kind != target.kind or not nest.sizes or nest.sizes[-1] < 8:
-            return self.map([source], target, lambda one: one)
-        if any(steps[-1] != 1 for steps in nest.strides):
-            return self.map([source], target, lambda one: one)
-        to, at = (
-            f"{one.buffer.name} + {index(one.offset, steps[:-1], nest.names[:-1])}"
-            for one, steps in zip((target, source), nest.strides, strict=True)
-        )
-        code = f"memcpy({to}, {at}, {nest.sizes[-1]} * sizeof({source.kind}));\n"
-        self.add(around(nest.sizes[:-1], nest.names[:-1], code), [source], [target])
+        self.add_rows(_copied, [target], [source])
 
-    def map(
-        self,
-        operands: Sequence[Tensor],
-        out: Tensor,
-        expression: Callable[..., str],
-        needs: Sequence[str] = (),
-    ) -> None:
+    def map(self, operands: Sequence[Tensor], out: Tensor, expression: Callable[..., str]) -> None:
         """Fill each element of `out` with `expression` of those of `operands`, which are broadcast."""
         spread = [one.seen_as(np.broadcast_to(one.view, out.shape)) for one in operands]
-        nest = loops([out, *spread])
-        target, *names = (
-            element(tensor, strides) for tensor, strides in zip([out, *spread], nest.strides, strict=True)
-        )
-        self.add(nest.around(f"{target} = {expression(*names)};\n"), spread, [out], needs)
+        self.add_rows(partial(_mapped, expression), [out], spread)
+
+
+def _copied(target: Tensor, source: Tensor) -> str:
+    nest = loops([target, source])
+    if source.kind != target.kind or not nest.sizes or nest.sizes[-1] < 8:
+        return _mapped(str, target, source)
+    if any(steps[-1] != 1 for steps in nest.strides):
+        return _mapped(str, target, source)
+    to, at = (
+        f"{one.buffer.name} + {index(one.offset, steps[:-1], nest.names[:-1])}"
+        for one, steps in zip((target, source), nest.strides, strict=True)
+    )
+    code = f"memcpy({to}, {at}, {nest.sizes[-1]} * sizeof({source.kind}));\n"
+    return around(nest.sizes[:-1], nest.names[:-1], code)
+
+
+def _mapped(expression: Callable[..., str], out: Tensor, *operands: Tensor) -> str:
+    nest = loops([out, *operands])
+    target, *names = (
+        element(tensor, strides) for tensor, strides in zip([out, *operands], nest.strides, strict=True)
+    )
+    return nest.around(f"{target} = {expression(*names)};\n")

@@ -39,9 +39,7 @@ def reduce(
     out = program.work(shape, FLOAT)
     target = out.seen_as(np.squeeze(out.view, tuple(axes)))
     moved = one.seen_as(one.view.transpose(*kept, *axes))
-    code = _code(kind, moved, target, len(kept))
-    needs = {"Max": ["larger"], "Min": ["smaller"]}.get(kind, [])
-    program.add(code, [moved], [out], needs)
+    program.add_rows(partial(_code, kind), [target], [moved])
     return [out if attributes.get("keepdims", 1) else target]
 
 
@@ -52,8 +50,9 @@ def _axes(kind: str, one: Tensor, inputs: Sequence[Any], attributes: Mapping[str
     return sorted(axis_of(axis, len(one.shape)) for axis in axes)
 
 
-def _code(kind: str, moved: Tensor, target: Tensor, kept: int) -> str:
+def _code(kind: str, target: Tensor, moved: Tensor) -> str:
     """Loops over the kept axes of `moved`, which come first, with the reduction of the others inside."""
+    kept = len(target.shape)
     count = int(np.prod(moved.shape[kept:], dtype=int))
     first = moved.at((slice(None),) * kept + (0,) * (len(moved.shape) - kept) + (Ellipsis,))
     outer = loops([target, first])

@@ -22,6 +22,7 @@ OPERATIONS = {
     **products.OPERATIONS,
     **choices.OPERATIONS,
 }
+CALL = re.compile(r"\b(\w+)\(")
 PART = re.compile(r"^// (\w+):(.*)\n", re.MULTILINE)
 START = """\
 #include <float.h>
@@ -106,8 +107,7 @@ def c_source(model: bytes) -> Source:
         f"static int graph({', '.join([*arguments, 'float *numbers', 'int32_t *indices'])})\n"
         f"{{\n{pointers}    int wrong = 0;\n{unused}{code}    return wrong;\n}}\n"
     )
-    needs = frozenset().union(*(one.needs for one in statements))
-    text = "\n".join([START, *elementary(needs), *map(_definition, named), body])
+    text = "\n".join([START, *elementary(code), *map(_definition, named), body])
     return Source(text, lowered, max(1, arena.sizes[FLOAT]), max(1, arena.sizes[INTEGER]))
 
 
@@ -119,8 +119,8 @@ def _block(statement: Statement) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in code.splitlines()) + "}\n"
 
 
-def elementary(needs: frozenset[str]) -> list[str]:
-    """The functions `needs`, and those that they need: products, then those of elementary.c in its order."""
+def elementary(code: str) -> list[str]:
+    """The functions that `code` calls, and those that they need: products, then those of elementary.c in its order."""
     text = files(__package__).joinpath("elementary.c").read_text()
     _, *parts = PART.split(text)
     functions: dict[str, tuple[list[str], str]] = {
@@ -129,7 +129,7 @@ def elementary(needs: frozenset[str]) -> list[str]:
     }
     functions.update({f"columns_{size}": ([], products.columns(size)) for size in products.WIDTHS[:-1]})
     functions["tile"] = ([], products.tile())
-    wanted, waiting = set[str](), list(needs)
+    wanted, waiting = set[str](), [name for name in CALL.findall(code) if name in functions]
     while waiting:
         name = waiting.pop()
         if name not in wanted:

@@ -24,7 +24,9 @@ SPECIAL = np.array(
 @pytest.fixture(scope="module")
 def functions():
     """Every function of rows by name, and `sin`, `cos`, `floor` and `fmod`."""
-    text = START + "\n".join(elementary(" ".join(f"{name}()" for name in (*ROWS, "sines", "downward", "nearest", "rest_of"))))
+    text = START + "\n".join(
+        elementary(" ".join(f"{name}()" for name in (*ROWS, "sines", "downward", "nearest", "rest_of")))
+    )
     for name in ROWS:
         text += f"void call_{name}(float *y, const float *x, size_t n) {{ {name}(y, x, n); }}\n"
     for name, quarters in (("sin", 0), ("cos", 1)):

@@ -279,6 +279,49 @@ def looped(rounds=3, ends=False):
     return model(nodes, inputs, ("action", "scores"), constants), inputs
 
 
+# What lies between two tables of 256 x 256: rows that need their own row, or other rows as well.
+BETWEEN = {
+    "a sum of each row": [("ReduceSum", ["p", "one"], "s"), ("Div", ["p", "s"], "z")],
+    "a sum of each column": [("ReduceSum", ["p", "zero"], "s"), ("Div", ["p", "s"], "z")],
+    "the other side": [("Transpose", ["p"], "s"), ("Sub", ["p", "s"], "z")],
+    "the rows in turn": [("Slice", ["p", "end", "start", "zero", "back"], "s"), ("Add", ["p", "s"], "z")],
+    "halves": [
+        ("Slice", ["p", "zero", "half", "one"], "a"),
+        ("Slice", ["p", "half", "all", "one"], "b"),
+        ("Concat", ["b", "a"], "s"),
+        ("Mul", ["p", "s"], "z"),
+    ],
+    "a product of the table": [("MatMul", ["p", "p"], "s"), ("Add", ["p", "s"], "z")],
+    "rows of two tables": [("Neg", ["t"], "n"), ("Exp", ["n"], "s"), ("Add", ["p", "s"], "z")],
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("between", BETWEEN)
+def test_tables_that_are_computed_some_rows_at_a_time(between):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["t"]),
+        helper.make_node("Exp", ["t"], ["p"]),
+        *(
+            helper.make_node(name, inputs, [out], **({"axis": 1} if name == "Concat" else {}))
+            for name, inputs, out in BETWEEN[between]
+        ),
+        helper.make_node("MatMul", ["z", "v"], ["action_"]),
+        helper.make_node("ReduceMax", ["z", "one"], ["scores_"]),
+    ]
+    places = {"zero": 0, "one": 1, "half": 128, "all": 256, "end": 255, "start": -999, "back": -1}
+    read = {name for node in nodes for name in node.input}
+    constants = {name: np.array([place], INT) for name, place in places.items() if name in read}
+    constants |= {"w": 0.3 * reals(8, 256), "v": reals(256, 8)}
+    inputs = {"x": 0.3 * reals(256, 8)}
+    graph = model(nodes, inputs, ("action", "scores"), constants)
+    wanted, found = both(graph, inputs)
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-4)
+    if between == "a sum of each row":  # no table is ever whole
+        assert c_graph(graph).numbers < 256 * 256 / 4
+
+
 @needs_compiler
 def test_a_loop_is_unrolled():
     wanted, found = both(*looped())

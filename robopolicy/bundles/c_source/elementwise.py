@@ -29,9 +29,7 @@ def binary(
     return [out]
 
 
-def unary(
-    template: str, kind: str | None, program: Program, inputs: Inputs, *_: Any
-) -> list[Tensor]:
+def unary(template: str, kind: str | None, program: Program, inputs: Inputs, *_: Any) -> list[Tensor]:
     """An operation of one number, as a text with {a}."""
     a = tensor(program, inputs[0])
     out = program.work(a.shape, kind or a.kind)

@@ -224,7 +224,7 @@ def _by_columns(sides: _Sides, out: Tensor, a: Tensor) -> str:
 
 
 def _along(b: Tensor, both: int, rows: int) -> Tensor:
-    """A part of `b` with axes for the rows after its first axes, or without those if they have one place each."""
+    """A part of `b` with axes for rows after its axes of both; without these if they have one place each."""
     if all(size == 1 for size in b.shape[:both]):
         return b.seen_as(b.view.reshape(b.shape[both:]))
     return b.at((slice(None),) * both + (np.newaxis,) * rows + (Ellipsis,))

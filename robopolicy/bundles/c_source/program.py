@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +24,10 @@ from robopolicy.bundles.c_source.tensors import (
 
 
 class Rows(NamedTuple):
-    """What computes any rows of a statement: the parts of `writes` and `reads` with these places on the first axis.
+    """How any rows of a statement are computed: from parts of its tensors along the first axis.
 
     Attributes:
-      render: the code for such parts, in this order.
+      render: the code for parts of `writes` and `reads`, in this order.
       writes, reads: tensors with the same size along the first axis.
       whole: buffers that every row reads.
     """
@@ -110,7 +111,8 @@ class Program:
         tensors = [*writes, *reads]
         while all(one.shape[:1] == (1,) for one in tensors):
             tensors = [one.at((0, Ellipsis)) for one in tensors]
-        if len({one.shape[:1] for one in tensors} | {()}) == 2:
+        firsts = {one.shape[:1] for one in tensors}
+        if len(firsts) == 1 and () not in firsts:
             count = len(writes)
             self.statements[-1].rows = Rows(
                 render, tensors[:count], tensors[count:], [one.buffer for one in whole]
@@ -163,3 +165,10 @@ def _mapped(expression: Callable[..., str], out: Tensor, *operands: Tensor) -> s
         element(tensor, strides) for tensor, strides in zip([out, *operands], nest.strides, strict=True)
     )
     return nest.around(f"{target} = {expression(*names)};\n")
+
+
+def block(code: str) -> str:
+    """The code of a statement; code that declares variables becomes a block."""
+    if not re.match(r"(const )?(float|int32_t|uint8_t|size_t|uint32_t) ", code):
+        return code
+    return "{\n" + "".join(f"    {line}\n" for line in code.splitlines()) + "}\n"

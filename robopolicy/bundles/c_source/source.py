@@ -10,9 +10,10 @@ import numpy as np
 
 from robopolicy.bundles.c_source import choices, elementwise, layout, products, reductions
 from robopolicy.bundles.c_source.arena import arrange, needed
+from robopolicy.bundles.c_source.joining import joined
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.lowering import Lowered, lower
-from robopolicy.bundles.c_source.program import Statement
+from robopolicy.bundles.c_source.program import block
 from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, INTEGER, Buffer
 
 OPERATIONS = {
@@ -83,12 +84,13 @@ def c_source(model: bytes) -> Source:
         goal = Buffer(f"out{place}", FLOAT, max(1, result.size), is_argument=True)
         goals.append(goal)
         program.copy(result, goal.plain.seen_as(goal.plain.view[: result.size].reshape(result.shape)))
-    statements = needed(program.statements, goals)
+    statements = joined(needed(program.statements, goals))
     arena = arrange(statements, ())
     used = {buffer for statement in statements for buffer in statement.reads}
     constants = [one for one in program.constants.values() if one in used]
-    code = "".join(f"    {line}\n" for one in statements for line in _block(one).splitlines())
-    named = [one for one in constants if re.search(rf"\b{one.name}\b", code)]
+    code = "".join(f"    {line}\n" for one in statements for line in block(one.code).splitlines())
+    functions = "\n".join(one.function for one in statements if one.function)
+    named = [one for one in constants if re.search(rf"\b{one.name}\b", functions + code)]
     starts = {FLOAT: "numbers", INTEGER: "indices"}
     pointers = "".join(
         f"    {one.kind} *const {one.name} = {starts[one.kind]} + {place};\n"
@@ -107,20 +109,12 @@ def c_source(model: bytes) -> Source:
         f"static int graph({', '.join([*arguments, 'float *numbers', 'int32_t *indices'])})\n"
         f"{{\n{pointers}    int wrong = 0;\n{unused}{code}    return wrong;\n}}\n"
     )
-    text = "\n".join([START, *elementary(code), *map(_definition, named), body])
+    text = "\n".join([START, *elementary(functions + code), *map(_definition, named), functions, body])
     return Source(text, lowered, max(1, arena.sizes[FLOAT]), max(1, arena.sizes[INTEGER]))
 
 
-def _block(statement: Statement) -> str:
-    """A statement; one that declares variables becomes a block."""
-    code = statement.code
-    if not re.match(r"(const )?(float|int32_t|uint8_t|size_t|uint32_t) ", code):
-        return code
-    return "{\n" + "".join(f"    {line}\n" for line in code.splitlines()) + "}\n"
-
-
 def elementary(code: str) -> list[str]:
-    """The functions that `code` calls, and those that they need: products, then those of elementary.c in its order."""
+    """The functions that `code` calls and those that they need: products, then those of elementary.c."""
     text = files(__package__).joinpath("elementary.c").read_text()
     _, *parts = PART.split(text)
     functions: dict[str, tuple[list[str], str]] = {

@@ -201,7 +201,7 @@ def _by_columns(sides: _Sides, out: Tensor, a: Tensor) -> str:
     step, width = sides.steps
     done, code = 0, ""
     is_large = sides.size("rows") * across * depth >= LARGE and across >= WIDTHS[0]
-    if is_large and nest.sizes[-1] % ROWS == 0 and nest.strides[2][-1] == 0:
+    if is_large and nest.sizes and nest.sizes[-1] % ROWS == 0 and nest.strides[2][-1] == 0:
         done, last = across - across % WIDTHS[0], nest.names[-1]
         code = (
             f"for (size_t {last} = 0; {last} < {nest.sizes[-1]}; {last} += {ROWS})\n"

@@ -36,8 +36,7 @@ def times(name: str, rate: int, seconds: float) -> np.ndarray:
     """
     robot = ROBOTS[name]
     config = replace(robot.walker, control_period=1 / rate, replan_every=round(PLANS * rate))
-    engine = replace(MujocoConfig.of(robot), control_period=1 / rate, substeps=round(500 / rate))
-    physics, controller = MujocoPhysics(robot, engine), Controller(robot, config)
+    physics, controller = MujocoPhysics(robot, MujocoConfig.of(robot, 1 / rate)), Controller(robot, config)
     start = np.array([0.0, 0.0, config.height])
     physics.reset(Start([GROUND], start, robot.standing_joints(config.height)))
     sensors = BodySensors(BodySensorConfig(), 1 / rate, np.random.default_rng(1))

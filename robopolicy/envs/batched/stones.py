@@ -131,7 +131,7 @@ class SteppingStonesBatch:
         self.config = config = config.seen_by(cameras, drift)
         self.dtype = dtype
         self.actions = len(LEGS) * (1 + bool(config.largest_aside))
-        self.engine = MujocoConfig()
+        self.engine = MujocoConfig.of(config.robot, config.walker.control_period)
         self.ticks = round(config.policy_period / config.walker.control_period)
         self.last = int(np.ceil(config.episode_seconds / config.policy_period - 1e-9))
         # One row more for the observation after the last step.

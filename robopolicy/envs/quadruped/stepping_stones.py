@@ -92,7 +92,12 @@ class SteppingStones(SimulatedTask):
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         self.config = config = config.seen_by(cameras, drift)
-        self.physics: Physics = make_physics(self.engine, config.robot, visible=self.renderer == "tiny")
+        self.physics: Physics = make_physics(
+            self.engine,
+            config.robot,
+            visible=self.renderer == "tiny",
+            control_period=config.walker.control_period,
+        )
         self.walker = Walker(config.robot, config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset, config.largest_aside)

@@ -29,9 +29,15 @@ pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
 SEEDS = range(3)
 FAULTY = ("hard", "extreme")  # presets whose cameras have noise
 # The dust differs from `paper` in the images alone: the legs here, its noise and spots below.
-CONFIGS = {name: PRESETS[name] for name in PRESETS if name not in ("dust", "dust-thick", "sparse-dirty")}
+ELSEWHERE = ("dust", "dust-thick", "sparse-dirty", "sensors")
+CONFIGS = {name: PRESETS[name] for name in PRESETS if name not in ELSEWHERE}
 CONFIGS["front"] = replace(PRESETS["front"], odometry=OdometryConfig(drift=0.0))
 CONFIGS["legs"] = replace(PRESETS["paper"], sensors=SensorConfig(legs=True))
+
+
+def test_worlds_that_know_their_true_states_refuse_sensors():
+    with pytest.raises(ValueError, match=r"^body_sensors are set, as in the preset sensors: many worlds"):
+        SteppingStonesBatch("sensors")
 
 
 def state_of(data):

@@ -8,6 +8,7 @@ import pytest
 from installed_engines import EACH_OF_QUADRUPEDS
 
 from robopolicy.control.kinematics import LIMB_RADIUS
+from robopolicy.envs.quadruped.body_sensors import BodySensorConfig
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
@@ -190,6 +191,12 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: DisturbanceConfig(push=float("inf")), "push is inf"),
         (lambda: SensorConfig(dropout=1.5), "dropout is 1.5"),
         (lambda: SensorConfig(latency=-0.1), "latency is -0.1"),
+        (lambda: BodySensorConfig(gyroscope_bias=-0.1), "gyroscope_bias is -0.1"),
+        (lambda: BodySensorConfig(rate_noise=float("nan")), "rate_noise is nan"),
+        (
+            lambda: SteppingStonesConfig(body_sensors=BodySensorConfig(delay=0.02)),
+            "delay is 0.02: it must be a number from 0 to 0.01",
+        ),
         (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
         (lambda: SteppingStonesConfig(largest_aside=3.0), "largest_aside is 3.0"),

@@ -256,6 +256,23 @@ def test_a_bad_rate_of_the_low_level_is_refused(wrong):
         replace(GO2.walker, **wrong)
 
 
+@pytest.mark.parametrize("engine", EACH_ENGINE)
+def test_at_500_hz_the_world_moves_no_faster(engine):
+    paper, ways = presets_of(GO2)["paper"], []
+    for walker in (GO2.walker, replace(GO2.walker, control_period=0.002, replan_every=5)):
+        env = SteppingStones(engine=engine, config=replace(paper, walker=walker))
+        env.reset(seed=0)
+        for _ in range(16):
+            *_, info = env.step(env.oracle_action())
+        assert env.walker.time == pytest.approx(0.8)
+        ways.append(info["distance"])
+        env.close()
+    assert ways[1] == pytest.approx(ways[0], rel=0.1)
+    assert ways[0] > 0.2
+    with pytest.raises(ValueError, match=r"^control_period is 0.005: engines need a multiple of 0.002$"):
+        SteppingStones(engine=engine, config=replace(paper, walker=replace(GO2.walker, control_period=0.005)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", EACH_ENGINE)
 def test_the_oracle_walks_go2_over_stones_where_a_blind_robot_falls(engine):

@@ -28,10 +28,12 @@ class JaxPhysics:
     MuJoCo compiles the model and supplies its numbers. Toes collide with one box at a time.
     """
 
+    settings = staticmethod(MujocoConfig.of)
+
     def __init__(self, robot: Robot, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
         """`visible` has no effect: this engine draws nothing. Raises ValueError for another robot."""
         check_robot(robot)
-        self.config = config or MujocoConfig()
+        self.config = config or MujocoConfig.of(robot)
         self._source = MujocoPhysics(robot, self.config)
         self._state: State | None = None
 

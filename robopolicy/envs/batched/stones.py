@@ -123,10 +123,15 @@ class SteppingStonesBatch:
                 f"episode_seconds is {config.episode_seconds}: many worlds in one program play at most "
                 f"{LONGEST:.0f}; the engine mujoco plays longer episodes"
             )
+        if config.body_sensors is not None:
+            raise ValueError(
+                "body_sensors are set, as in the preset sensors: many worlds in one program know their true "
+                "states; the engines mujoco and bullet have sensors"
+            )
         self.config = config = config.seen_by(cameras, drift)
         self.dtype = dtype
         self.actions = len(LEGS) * (1 + bool(config.largest_aside))
-        self.engine = MujocoConfig()
+        self.engine = MujocoConfig.of(config.robot, config.walker.control_period)
         self.ticks = round(config.policy_period / config.walker.control_period)
         self.last = int(np.ceil(config.episode_seconds / config.policy_period - 1e-9))
         # One row more for the observation after the last step.

@@ -54,14 +54,16 @@ def check_renderer(renderer: str, engine: str) -> str:
     return renderer
 
 
-def make_physics(engine: str, robot: Robot, *, visible: bool) -> Physics:
-    """A quadruped in one of `ENGINES`. Rendering needs `visible`.
+def make_physics(engine: str, robot: Robot, *, visible: bool, control_period: float = 0.01) -> Physics:
+    """A quadruped in one of `ENGINES`. Rendering needs `visible`; `control_period` in seconds.
 
     Raises ModuleNotFoundError, in one line, if the engine is not installed, RuntimeError if it does not load,
-    and ValueError for a robot that the engine does not have, or whose table does not fit its model.
+    and ValueError for a robot that the engine does not have, or whose table does not fit its model, and for a
+    control period that is no multiple of a physics step.
     """
     module, name = _QUADRUPEDS[engine]
-    physics: Physics = getattr(loaded(engine, module), name)(robot, visible=visible)
+    kind = getattr(loaded(engine, module), name)
+    physics: Physics = kind(robot, kind.settings(robot, control_period), visible=visible)
     return physics
 
 

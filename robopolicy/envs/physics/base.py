@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from robopolicy.control.state import Array as Array
 from robopolicy.control.state import BodyState as BodyState
 
+STEP = 0.002  # s, a physics step of the quadrupeds
 NEAR = 0.05  # m along the view, where a picture begins
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)  # the identity quaternion (w, x, y, z)
 
@@ -39,6 +40,17 @@ class Conditions:
     friction: float = 0.8
     payload: float = 0.0
     motor_strength: float = 1.0
+
+
+def substeps(control_period: float) -> int:
+    """Physics steps of a quadruped in a control period (s).
+
+    Raises ValueError for a period that is no multiple of `STEP`.
+    """
+    count = round(control_period / STEP)
+    if count < 1 or abs(count * STEP - control_period) > 1e-9:
+        raise ValueError(f"control_period is {control_period}: engines need a multiple of {STEP}")
+    return count
 
 
 class View(NamedTuple):

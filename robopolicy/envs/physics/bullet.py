@@ -26,6 +26,7 @@ from robopolicy.envs.physics.base import (
     Lighting,
     Start,
     View,
+    substeps,
 )
 
 
@@ -65,6 +66,15 @@ class BulletConfig:
     motor_torque: float | tuple[float, ...] = LAIKAGO.held_torque  # N m, limit of such a joint, one or [12]
     position_gain: float = 0.15  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 0.8
+
+    @classmethod
+    def of(cls, robot: Robot, control_period: float = 0.01) -> BulletConfig:
+        """The settings for `robot` and a control period (s)."""
+        return cls(
+            control_period=control_period,
+            substeps=substeps(control_period),
+            motor_torque=robot.held_torque,
+        )
 
 
 class BulletWorld:
@@ -128,13 +138,15 @@ class BulletPhysics(BulletWorld):
     touch anything.
     """
 
+    settings = staticmethod(BulletConfig.of)
+
     def __init__(self, robot: Robot, config: BulletConfig | None = None, *, visible: bool = False) -> None:
         """`visible` loads the visual shapes for rendering, which takes 80 ms per reset.
 
         Raises ValueError, in one line, for a model that is no URDF, or lacks a joint or a toe of `robot`.
         """
         super().__init__()
-        self.config = config or BulletConfig(motor_torque=robot.held_torque)
+        self.config = config or BulletConfig.of(robot)
         self._torques = np.broadcast_to(self.config.motor_torque, 12)
         self._visible = visible
         self.client.setAdditionalSearchPath(pybullet_data.getDataPath())

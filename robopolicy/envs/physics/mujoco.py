@@ -19,7 +19,7 @@ import mujoco
 
 from robopolicy.control.robot import Robot
 from robopolicy.control.robots import LAIKAGO
-from robopolicy.envs.physics.base import Array, BodyState, Box, Start, View
+from robopolicy.envs.physics.base import Array, BodyState, Box, Start, View, substeps
 from robopolicy.naming import one_line
 
 BASE = 1  # body; 0 is the world
@@ -41,9 +41,15 @@ class MujocoConfig:
     contact_impedance: float = 0.9  # with 0.99 a standing robot vibrates and creeps
 
     @classmethod
-    def of(cls, robot: Robot) -> MujocoConfig:
-        """The settings for `robot`."""
-        return cls(stiffness=robot.stiffness, damping=robot.damping, motor_torque=robot.held_torque)
+    def of(cls, robot: Robot, control_period: float = 0.01) -> MujocoConfig:
+        """The settings for `robot` and a control period (s)."""
+        return cls(
+            control_period=control_period,
+            substeps=substeps(control_period),
+            stiffness=robot.stiffness,
+            damping=robot.damping,
+            motor_torque=robot.held_torque,
+        )
 
 
 _first_drawn_in: int | None = None  # process id; in a forked process OpenGL would hang
@@ -141,6 +147,8 @@ class MujocoPhysics(MujocoWorld):
     Only the toes collide, as in Bullet. The model is compiled once for a number of boxes; each reset writes
     all boxes and conditions.
     """
+
+    settings = staticmethod(MujocoConfig.of)
 
     def __init__(self, robot: Robot, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
         """`visible` has no effect: rendering costs nothing here until a picture is drawn.

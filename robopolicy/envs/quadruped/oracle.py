@@ -82,6 +82,13 @@ def foothold_offsets(
     return offsets
 
 
+def shifted(stones: Array, ahead: float, left: float) -> Array:
+    """The `stones` [S, 5] of `foothold_offsets`, moved (m): where they seem to be by a misplaced base."""
+    start, end, slope, right, side = stones.T
+    ahead = ahead + slope * left
+    return np.stack([start + ahead, end + ahead, slope, right + left, side + left], axis=1)
+
+
 @numba.njit(cache=True)
 def _plan(
     place: float,

@@ -12,6 +12,7 @@ from robopolicy.control.robot import CameraConfig, Robot, WalkerConfig
 from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.members import Description
 from robopolicy.envs.quadruped import description
+from robopolicy.envs.quadruped.body_sensors import BodySensorConfig
 from robopolicy.envs.quadruped.cameras import PLACES, cameras_of
 from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
@@ -52,6 +53,7 @@ class SteppingStonesConfig:
     widest_drift: float = 0.25  # of the base from the middle
     cameras: tuple[str, ...] = PLACES
     odometry: OdometryConfig | None = None  # None for an observation without it
+    body_sensors: BodySensorConfig | None = None  # None for a low level that knows the true state
 
     def __post_init__(self) -> None:
         period = self.walker.control_period
@@ -60,6 +62,8 @@ class SteppingStonesConfig:
             raise ValueError(
                 f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
             )
+        if self.body_sensors is not None:
+            check_number("delay", self.body_sensors.delay, 0.0, period)
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.15)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
@@ -155,6 +159,7 @@ def presets_of(robot: Robot) -> dict[str, SteppingStonesConfig]:
             walker=robot.rugged,
         ),
         "front": replace(paper, cameras=("front",), odometry=OdometryConfig()),
+        "sensors": replace(paper, body_sensors=BodySensorConfig()),
         "sparse": sparse,
         "sparse-dirty": replace(sparse, sensors=replace(dirty, mount_tilt=4.0)),
     }

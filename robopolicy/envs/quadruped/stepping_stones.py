@@ -22,9 +22,10 @@ from robopolicy.envs.members import Curriculum, Description, Outcome, Shape
 from robopolicy.envs.physics import loaded, make_physics
 from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
+from robopolicy.envs.quadruped.body_sensors import BodySensors, SensedState, TrueState
 from robopolicy.envs.quadruped.cameras import NO_BALLS, DepthCamera, Ground
 from robopolicy.envs.quadruped.description import ODOMETRY
-from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets
+from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets, shifted
 from robopolicy.envs.quadruped.presets import (
     PRESETS,
     SteppingStonesConfig,
@@ -91,7 +92,12 @@ class SteppingStones(SimulatedTask):
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         self.config = config = config.seen_by(cameras, drift)
-        self.physics: Physics = make_physics(self.engine, config.robot, visible=self.renderer == "tiny")
+        self.physics: Physics = make_physics(
+            self.engine,
+            config.robot,
+            visible=self.renderer == "tiny",
+            control_period=config.walker.control_period,
+        )
         self.walker = Walker(config.robot, config.walker)
         self.rate = 1 / config.policy_period
         self.actions = description.footholds(config.largest_offset, config.largest_aside)
@@ -149,7 +155,7 @@ class SteppingStones(SimulatedTask):
         self._lowest_foot = float(self.terrain.tops.min()) - config.deepest_foot
         joints = config.robot.standing_joints(config.walker.height)
         self.physics.reset(Start(self.terrain.solids(), start, joints, self._disturbances.conditions))
-        self.walker.begin(self.physics)
+        self.walker.begin(self.physics, self._knowledge())
         self._look()
         self._odometry = Odometry(config.robot.legs, self.walker.reading)
         self._previous = np.zeros(len(self.actions), np.float32)
@@ -162,7 +168,7 @@ class SteppingStones(SimulatedTask):
         self.check_running("step")
         action = self.checked(action)
         config, walker = self.config, self.walker
-        before = walker.reading.position[0]
+        before = walker.truth.position[0]
         walker.offsets[:, 0] = config.largest_offset * action[: len(LEGS)].astype(float)
         if config.largest_aside:
             walker.offsets[:, 1] = config.largest_aside * action[len(LEGS) :].astype(float)
@@ -180,7 +186,7 @@ class SteppingStones(SimulatedTask):
             if self.on_tick is not None:
                 self.on_tick()
             if touched.any():
-                margins = self.terrain.margin(walker.reading.feet_world[touched])
+                margins = self.terrain.margin(walker.truth.feet_world[touched])
                 shortfalls = (config.reward.edge_margin - margins) / config.reward.edge_margin
                 reward -= config.reward.edge * float(np.clip(shortfalls, 0.0, 1.0).sum())
             cause = self._end()
@@ -190,18 +196,26 @@ class SteppingStones(SimulatedTask):
             self._odometry.place += config.odometry.drift * self.np_random.standard_normal(2)
         self._previous = action
         self._steps += 1
-        reward += config.reward.progress * float(walker.reading.position[0] - before)
+        reward += config.reward.progress * float(walker.truth.position[0] - before)
         if cause and cause != "goal":
             reward -= config.reward.fall
         return self.stepped(
             reward, cause, self._steps * config.policy_period >= config.episode_seconds - 1e-9
         )
 
+    def _knowledge(self) -> TrueState:
+        config = self.config
+        if config.body_sensors is None:
+            return TrueState()
+        period = config.walker.control_period
+        sensors = BodySensors(config.body_sensors, period, self.np_random)
+        return SensedState(config.robot, sensors, period)
+
     def _end(self) -> str:
-        config, reading = self.config, self.walker.reading
+        config, reading = self.config, self.walker.truth
         x, y, z = reading.position.tolist()
         # After a divergence of the engine, comparisons with NaN are false: the robot has fallen, too.
-        upright = z - self.walker.ground >= config.lowest_base and reading.tilt <= config.largest_tilt
+        upright = z - self.walker.true_ground >= config.lowest_base and reading.tilt <= config.largest_tilt
         if not upright:
             return "fall"
         if reading.lowest_foot - config.robot.foot_radius < self._lowest_foot:
@@ -212,7 +226,7 @@ class SteppingStones(SimulatedTask):
 
     def info(self, cause: str) -> dict[str, Any]:
         return {
-            "distance": float(self.walker.reading.position[0]),
+            "distance": float(self.walker.truth.position[0]),
             "success": cause == "goal",
             "cause": cause,
         }
@@ -240,7 +254,7 @@ class SteppingStones(SimulatedTask):
         return seen
 
     def _look(self) -> None:
-        reading, balls = self.walker.reading, NO_BALLS
+        reading, balls = self.walker.truth, NO_BALLS
         if self.config.sensors.legs:
             in_yaw = leg_balls(self.config.robot.legs, reading.joints) @ reading.base_to_yaw.T
             balls = reading.position + in_yaw @ reading.to_yaw
@@ -249,7 +263,8 @@ class SteppingStones(SimulatedTask):
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4]."""
         largest, aside = self.config.largest_offset, self.config.largest_aside
-        offsets = foothold_offsets(self.walker, self.terrain.rows(), largest, aside, OracleConfig())
+        rows = shifted(self.terrain.rows(), *self.walker.misplaced[:2])
+        offsets = foothold_offsets(self.walker, rows, largest, aside, OracleConfig())
         parts = [offsets[:, 0] / largest] + ([offsets[:, 1] / aside] if aside else [])
         return np.concatenate(parts).astype(np.float32)
 
@@ -261,12 +276,12 @@ class SteppingStones(SimulatedTask):
 
     def view(self) -> View:
         """The camera that follows the robot."""
-        x, _, _ = self.walker.reading.position
+        x, _, _ = self.walker.truth.position
         return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
 
     def marks(self) -> NDArray[np.float64]:
         """Landing points of the feet in the air, [N, 3] (m, world)."""
-        return self.walker.landings[self.walker.swinging]
+        return self.walker.landings[self.walker.swinging] - self.walker.misplaced
 
     def shapes(self) -> dict[str, Shape]:
         """Stones, robot and footholds now, by name."""

@@ -6,20 +6,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.control.controller import Controller
-from robopolicy.envs.physics.base import Physics
+from robopolicy.control.reading import read
+from robopolicy.envs.physics.base import Array, BodyState, Physics
+from robopolicy.envs.quadruped.body_sensors import TrueState
 
 
 class Walker(Controller):
-    """Runs the gait of a simulated robot."""
+    """Runs the gait of a simulated robot.
 
-    def begin(self, physics: Physics) -> None:
-        """Start at time 0 from the pose that `physics` is in."""
-        self.reset(physics.state(), physics.mass_properties())
-        self.physics = physics
+    `reading` is what the low level knows, `truth` what is true. `true_ground` is the height (m) of the
+    ground below the standing feet.
+    """
+
+    def begin(self, physics: Physics, knowledge: TrueState | None = None) -> None:
+        """Start at time 0 from the pose that `physics` is in, with the true state unless told otherwise."""
+        self.physics, self._knowledge = physics, knowledge or TrueState()
+        state = physics.state()
+        known = self._knowledge.begin(state)
+        self.reset(known, physics.mass_properties())
+        self._compare(known, state)
+        self.true_ground = self.ground
 
     def advance(self) -> NDArray[np.bool_]:
         """Advance by one control period. Returns which feet touched down by schedule in it, [4]."""
-        self.physics.command(*self.command())
+        positions, torques, held = self.command()
+        self.true_ground = self.ground
+        if self.truth is not self.reading:
+            standing = self.truth.feet_world[~self.swinging, 2]
+            self.true_ground = float(standing.mean()) - self.robot.foot_radius
+        self.physics.command(self._knowledge.targets(positions), torques, held)
         self.physics.step()
-        self.observe(self.physics.state())
+        state = self.physics.state()
+        known = self._knowledge.follow(state, ~self.swinging)
+        self.observe(known)
+        self._compare(known, state)
         return np.asarray(self.touched)
+
+    @property
+    def misplaced(self) -> Array:
+        """How far the known place of the base is from the true one, [3] (m, world)."""
+        return self.reading.position - self.truth.position
+
+    def _compare(self, known: BodyState, state: BodyState) -> None:
+        self.truth = self.reading if known is state else read(state, self._legs)

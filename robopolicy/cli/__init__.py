@@ -40,7 +40,12 @@ BAD_INPUT_ERRORS = (
 )
 OF_ES = ("--preset", "--advance-at", "--episodes")
 # Options of several values.
-LISTS = {"train es": OF_ES, "grid": (*OF_ES, "--attention", "--seeds", "--test-engines")}
+LISTS = {
+    "train es": OF_ES,
+    "convert": ("--cameras",),
+    "train bc": ("--cameras",),
+    "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
+}
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 

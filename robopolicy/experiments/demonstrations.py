@@ -101,7 +101,6 @@ def record_demonstrations(
         merged = {**contract.demo_settings, **_environment(policy, task), **shown, **(settings or {})}
         engine = engine or runs.engine_of(policy.run)
     engine, _ = with_defaults(task, engine, None, merged.get("renderer"))
-    check_recording(out, workers)
     finish: Callable[[Path], Path] | None = None
     if format == "lerobot":
         from robopolicy.experiments.conversion import as_lerobot  # pyarrow is an optional package
@@ -109,6 +108,7 @@ def record_demonstrations(
         finish = as_lerobot
     else:
         check_dataset_name(out)
+    check_recording(out, workers)
     merged = {"engine": engine, **{n: value for n, value in merged.items() if n != "engine"}}
     merged = {name: value for name, value in merged.items() if value is not None}
     with closing(make(task, **merged)) as env:

@@ -65,7 +65,6 @@ class Recorded(Task):
             }
         )
         self.action_space = Box(-1.0, 1.0, features[ACTION].shape, np.float32)
-        self.players = {"oracle": Recorded._recorded, "mean": Recorded._mean}
 
     @property
     def _count(self) -> int:
@@ -110,6 +109,8 @@ class Recorded(Task):
 
     def _mean(self) -> NDArray[np.float32]:
         return self._means.astype(np.float32)
+
+    players = {"oracle": _recorded, "mean": _mean}  # noqa: RUF012
 
     def robot(self) -> Description:
         """The robot that the dataset names."""

@@ -91,9 +91,9 @@ def record(
     Raises FileExistsError if `out` exists, ValueError for a bad name of a Minari dataset and for another
     config than that of an interrupted recording, and EpisodeError if an episode fails three times.
     """
-    check_recording(out, workers)
     if finish is None:
         check_dataset_name(out)
+    check_recording(out, workers)
     settings = {
         "config": vars(config),
         "environment": {"id": environment.id, **environment.settings},

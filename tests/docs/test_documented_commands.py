@@ -55,6 +55,7 @@ SMALL = {
         "--balls": "2",
         "--workers": "1",
     },
+    "convert": {"--out": "datasets/new-v0"},
     "evaluate": EPISODE,
     "evaluate --env": {"--episodes": "1"},
     "rollout": {"--video": "film.mp4", "--episode-seconds": "0.3", "--size": "320 240"},
@@ -83,7 +84,7 @@ FEWER = {"grid": {"--attention": ["all", "none"], "--seeds": ["0"]}}
 # Commands that another test runs.
 ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 # Words that need optional packages.
-EXTRAS = {"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
+EXTRAS = {"convert": "pyarrow", "lerobot": "pyarrow", "ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
 NOT_OF_SPOT = ("--episode-seconds", "--patch")
 # Commands that fail on a busy machine.
 MAY_FAIL = ("verify",)
@@ -236,7 +237,7 @@ def test_every_command_is_documented():
     ],
 )
 def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
-    for word in EXTRAS.keys() & set(words):
+    for word in EXTRAS.keys() & {name, *words}:
         pytest.importorskip(EXTRAS[word])
     for option, folder in pairwise(words):
         if option == "--out" and "--resume" not in words:  # what a command makes must not exist

@@ -38,7 +38,7 @@ ClonedTask = Annotated[
     arg(
         aliases=("--env",),
         help="Task: bimanual-sweep, recorded (the robot of a LeRobot dataset), or module:Name-v0. "
-        "Default: recorded for a LeRobot dataset of another program, else bimanual-sweep.",
+        "Default: recorded for a dataset of another program's LeRobot, else bimanual-sweep.",
     ),
 ]
 ROUNDS, LANGEVIN_STEPS = 3, 100  # of a search for an action

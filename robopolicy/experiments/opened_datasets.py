@@ -8,14 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from robopolicy.envs.registry import RECORDED
-from robopolicy.training.datasets import Dataset, open_dataset
+from robopolicy.reading_json import read_object
+from robopolicy.training.datasets import METADATA, OURS, Dataset, open_dataset
 from robopolicy.training.lerobot import is_foreign, is_lerobot
 from robopolicy.writing import scratch
 
 
 def task_of_data(path: Path) -> str | None:
-    """The task `recorded` for a LeRobot dataset of another program; None for all others."""
-    return RECORDED if is_foreign(path) else None
+    """The task `recorded` for a LeRobot dataset of another program, or a copy of it; None for all others."""
+    if not (path / METADATA).is_file():
+        return RECORDED if is_foreign(path) else None
+    about = read_object(path / METADATA).get(OURS)
+    return RECORDED if isinstance(about, dict) and about.get("task") == RECORDED else None
 
 
 @contextmanager

@@ -84,8 +84,12 @@ FEWER = {"grid": {"--attention": ["all", "none"], "--seeds": ["0"]}}
 # Commands that another test runs.
 ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 # Words that need optional packages.
-EXTRAS = {"convert": "pyarrow", "lerobot": "pyarrow", "ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
+EXTRAS = {
+    **dict.fromkeys(("convert", "lerobot", "datasets/arm", "datasets/arm-v0", "runs/arm"), "pyarrow"),
+    **{"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"},
+}
 NOT_OF_SPOT = ("--episode-seconds", "--patch")
+NOT_OF_ARM = ("--episode-seconds",)
 # Commands that fail on a busy machine.
 MAY_FAIL = ("verify",)
 
@@ -106,6 +110,8 @@ def small(name: str, words: list[str]) -> dict[str, str]:
         which = "plan --task bimanual-sweep"
     if any(word.startswith("spot:") for word in words):  # a task without these settings
         return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_SPOT}
+    if any(word in ("runs/arm", "datasets/arm", "datasets/arm-v0") for word in words):
+        return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_ARM}
     return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
 
 

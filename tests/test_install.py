@@ -86,7 +86,8 @@ def test_the_runtime_imports_nothing_heavy_there(empty, tmp_path):
 @pytest.mark.parametrize("python", ["3.11", "3.14"])
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_there_are_wheels_for_the_processors_of_robots(empty, tmp_path, machine, python):
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["robot"]]
     platforms = [f"--platform=manylinux_{version}_{machine}" for version in ("2_27", "2_28", "2_17")]
     words = [
         "install",
@@ -104,3 +105,4 @@ def test_there_are_wheels_for_the_processors_of_robots(empty, tmp_path, machine,
     files = [package["download_info"]["url"].rpartition("/")[2] for package in found]
     assert any(file.startswith("onnxruntime-") and machine in file for file in files)
     assert any(file.startswith("numpy-") and machine in file for file in files)
+    assert not any(file.startswith("jax") for file in files)

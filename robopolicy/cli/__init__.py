@@ -40,7 +40,12 @@ BAD_INPUT_ERRORS = (
 )
 OF_ES = ("--preset", "--advance-at", "--episodes")
 # Options of several values.
-LISTS = {"train es": OF_ES, "grid": (*OF_ES, "--attention", "--seeds", "--test-engines")}
+LISTS = {
+    "train es": OF_ES,
+    "convert": ("--cameras",),
+    "train bc": ("--cameras",),
+    "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
+}
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
@@ -57,7 +62,8 @@ COMMANDS = {
     "train es": Entry("train_es", "TrainES", "Train a policy by evolution strategies."),
     "train bc": Entry("train_bc", "TrainBC", "Clone the behaviour of demonstrations."),
     "grid": Entry("grid", "Grid", "Train a grid of mechanisms and seeds, and compare them."),
-    "demos": Entry("demos", "Demos", "Record demonstrations of a task into a Minari dataset."),
+    "demos": Entry("demos", "Demos", "Record demonstrations of a task into a dataset."),
+    "convert": Entry("convert", "Convert", "Convert a dataset from Minari to LeRobot, or the other way."),
     "evaluate": Entry("evaluate", "Evaluate", "Play unseen episodes and print the results."),
     "rollout": Entry("rollout", "Rollout", "Film an episode of one policy or of several side by side."),
     "flops": Entry("flops", "Flops", "Print the FLOPs of one policy step, part by part."),

@@ -18,17 +18,18 @@ from robopolicy.experiments.demonstrations import record_demonstrations, score_o
 
 @dataclass(frozen=True)
 class Demos:
-    """Record demonstrations of a task into a Minari dataset.
+    """Record demonstrations of a task into a dataset of Minari or LeRobot.
 
     For example:
         robopolicy demos --episodes 200 --out datasets/sweep-v0
         robopolicy demos --from runs/clone --seed 1000 --episodes 40 --out datasets/round-1-v0
+        robopolicy demos --episodes 200 --format lerobot --out datasets/sweep-lerobot
 
     The dataset appears when it is complete. The same command continues a recording that was interrupted.
     """
 
     out: Path
-    """Folder of the dataset. Its name must end in a version, as in sweep-v0."""
+    """Folder of the dataset. The name of a Minari dataset must end in a version, as in sweep-v0."""
     task: TrainedTask = "bimanual-sweep"
     source: Annotated[str | None, arg(aliases=("--from",), metavar="RUN")] = None
     """Run whose policy acts; the demonstrator labels every step with its own action."""
@@ -40,6 +41,8 @@ class Demos:
     """Seed of the first episode."""
     noise: float = 0.0
     """Standard deviation of noise on the demonstrator's actions. The dataset has the intended ones, too."""
+    format: str = "minari"
+    """Format of the dataset: minari, or lerobot (v3.0)."""
     keep_failed: bool = False
     """Keep demonstrations without success. Without this flag, another seed replaces each of them."""
     preset: str | None = None
@@ -59,7 +62,7 @@ class Demos:
         score = score_of(self.task)
         own = {name: getattr(self, name) for name in ("preset", "renderer", "balls", "image_size")}
         settings = {name: value for name, value in own.items() if value is not None}
-        names = ("beta", "episodes", "seed", "noise", "keep_failed", "engine", "workers")
+        names = ("beta", "episodes", "seed", "noise", "keep_failed", "format", "engine", "workers")
         with RecordingProgress(self.episodes, self.task, score.phrase) as progress:
             result = record_demonstrations(
                 self.task,

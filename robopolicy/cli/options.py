@@ -45,6 +45,10 @@ Cameras = Annotated[
         "preset."
     ),
 ]
+DatasetCameras = Annotated[
+    tuple[str, ...],
+    arg(help="Cameras of a LeRobot dataset that are read, by name. Default: the only one."),
+]
 Drift = Annotated[
     float | None,
     arg(

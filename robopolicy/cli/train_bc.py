@@ -11,13 +11,13 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from robopolicy.cli.options import (
+    DatasetCameras,
     EpisodeSeconds,
     Json,
     NewEngine,
     Renderer,
     Resume,
     ResumeFrom,
-    TrainedTask,
     Wandb,
     command_to_resume,
     settings_of,
@@ -26,12 +26,21 @@ from robopolicy.cli.progress import CloningProgress
 from robopolicy.envs.registry import check_imported, check_name
 from robopolicy.experiments.default_policies import VISION_PERFORMER, check_kind
 from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.opened_datasets import task_of_data
 from robopolicy.experiments.train_bc import train_bc
 from robopolicy.policies.controls import label
 from robopolicy.settings import check_types
 from robopolicy.training.bc import BCConfig
 from robopolicy.training.checkpoint import RunFolder
 
+ClonedTask = Annotated[
+    str | None,
+    arg(
+        aliases=("--env",),
+        help="Task: bimanual-sweep, recorded (the robot of a LeRobot dataset), or module:Name-v0. "
+        "Default: recorded for a dataset of another program's LeRobot, else bimanual-sweep.",
+    ),
+]
 ROUNDS, LANGEVIN_STEPS = 3, 100  # of a search for an action
 CACHE = "cache"  # a setting of earlier versions, without effect
 NOT_STORED = ("out", "resume", "resume_from", "json", "workers", "wandb")  # may differ in a resumed run
@@ -61,8 +70,9 @@ class TrainBC:
     out: Path
     """Folder of the run. It must not exist, unless you --resume its run."""
     data: tuple[Path, ...] = ()
-    """Datasets of demonstrations, as robopolicy demos records them, one or more. Required for a new run."""
-    task: TrainedTask = "bimanual-sweep"
+    """Datasets of demonstrations of Minari or LeRobot, one or more. Required for a new run."""
+    cameras: DatasetCameras = ()
+    task: ClonedTask = None
     attention: str = "angular_hybrid(m=8, n=8)"
     """Attention mechanism, such as softmax or "positive(m=128)", or a control: all reads the whole image
     without attention, none reads no image."""
@@ -101,7 +111,11 @@ class TrainBC:
         """
         folder = RunFolder(self.out)
         stored = folder.config().get("command")
-        once = {"renderer": None, "encoder": self.encoder}  # settings that older runs do not have
+        once: dict[str, Any] = {
+            "renderer": None,
+            "encoder": self.encoder,
+            "cameras": [],
+        }  # settings that older runs do not have
         stored = {**once, **stored} if isinstance(stored, dict) else {}
         if stored.keys() - {CACHE} != self._stored().keys():
             raise ValueError(f"out is {str(self.out)!r}: its config.json is not of a cloning run")
@@ -113,30 +127,34 @@ class TrainBC:
         settings = {name: value for name, value in stored.items() if name not in ("data", CACHE)}
         check_types(where, settings, TrainBC)
         check_types(where, settings, BCConfig)
-        check_name(self.task)  # imports the module of --env
-        check_imported(settings["task"], f"task of the run {str(self.out)!r}")
+        if self.task is not None:
+            check_name(self.task)  # imports the module of --env
+        if settings["task"] is not None:
+            check_imported(settings["task"], f"task of the run {str(self.out)!r}")
         training = {f.name: settings.pop(f.name) for f in fields(BCConfig)}
+        settings["cameras"] = tuple(settings["cameras"])
         return TrainBC(self.out, tuple(map(Path, paths)), training=Training(**training), **settings)
 
     def run(self) -> None:
         """Train."""
-        check_kind(check_name(self.task), VISION_PERFORMER)
+        if self.task is not None:
+            check_kind(check_name(self.task), VISION_PERFORMER)
         if not self.data:
             raise ValueError("data is missing: it must be a dataset of robopolicy demos")
+        task = self.task or task_of_data(self.data[0]) or "bimanual-sweep"
         iterations = self.iterations
         if iterations is None:
             iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS
         others = {"renderer": self.renderer} if self.renderer else {}
         settings = {name: getattr(self, name) for name in ("encoder", "patch", "qk_norm", "head", "samples")}
-        with CloningProgress(
-            self.training, f"{label(self.attention, self.encoder)} on {self.task}"
-        ) as progress:
+        with CloningProgress(self.training, f"{label(self.attention, self.encoder)} on {task}") as progress:
             run = train_bc(
                 self.attention,
                 self.data,
                 self.training,
                 out=self.out,
-                env=Environment(self.task, self.engine, None, self.episode_seconds, others),
+                env=Environment(task, self.engine, None, self.episode_seconds, others),
+                cameras=self.cameras,
                 preset=self.preset,
                 settings={**settings, "iterations": iterations},
                 precision=self.precision,

@@ -19,12 +19,14 @@ TASKS = {
     "stepping-stones": "robopolicy:robopolicy/SteppingStones-v0",
     "bimanual-sweep": "robopolicy:robopolicy/BimanualSweep-v0",
 }
+RECORDED = "recorded"  # the robot of a LeRobot dataset, without a simulator
+RECORDED_ID = "robopolicy.experiments.recorded:robopolicy/Recorded-v0"
 ID = "module:Name-v0"  # the module that registers an environment, and the id there
 
 
 def gymnasium_id(name: str) -> str:
     """The id with which gymnasium makes the task `name`."""
-    return TASKS.get(name, name)
+    return RECORDED_ID if name == RECORDED else TASKS.get(name, name)
 
 
 def check_spelling(name: Any, argument: str = "task") -> str:
@@ -32,7 +34,7 @@ def check_spelling(name: Any, argument: str = "task") -> str:
 
     Otherwise raise ValueError, in one line, which begins with `argument`.
     """
-    if isinstance(name, str) and (name in gymnasium.registry or _has_module(name)):
+    if isinstance(name, str) and (name == RECORDED or name in gymnasium.registry or _has_module(name)):
         return name
     return one_of(argument, name, (*TASKS, ID))
 
@@ -49,7 +51,7 @@ def check_imported(name: Any, argument: str) -> str:
     A file must not decide which modules are imported.
     """
     module = gymnasium_id(check_spelling(name, argument)).rpartition(":")[0]
-    if module and module not in sys.modules:
+    if module and module not in sys.modules and name != RECORDED:
         raise ValueError(f"{argument} is {name!r}: import {module} first, or give --env {name}")
     return str(name)
 

@@ -12,18 +12,19 @@ from typing import Any
 
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import check_name, gymnasium_id, make, task_class, with_defaults
-from robopolicy.envs.task import Outcome, task_of
+from robopolicy.envs.task import Outcome, Task, task_of
 from robopolicy.experiments import runs
 from robopolicy.experiments.players import check_match, player
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
 from robopolicy.policies.policy import Policy
 from robopolicy.training.checkpoint import RunFolder
-from robopolicy.training.datasets import FORMAT
+from robopolicy.training.datasets import FORMAT, check_dataset_name
 from robopolicy.training.demonstration import Recorded, RecordingConfig
 from robopolicy.training.recording import check_recording, record
 from robopolicy.training.worker import EnvironmentSpec
 
+FORMATS = ("minari", "lerobot")
 SUCCESS = Outcome("success", "success", "{:7.1%}", "{:.0%} success")  # score of a task without outcomes
 
 
@@ -43,6 +44,7 @@ def record_demonstrations(
     seed: int = 0,
     noise: float = 0.0,
     keep_failed: bool = False,
+    format: str = FORMATS[0],
     engine: str | None = None,
     settings: Mapping[str, Any] | None = None,
     workers: int | None = None,
@@ -57,13 +59,15 @@ def record_demonstrations(
 
     Args:
       task: its name; the task has a demonstrator.
-      out: folder of the dataset, whose name ends in a version, as in sweep-v0; it appears once complete.
+      out: folder of the dataset, which appears once complete. The name of a Minari dataset ends in a
+        version, as in sweep-v0.
       run: a run of the task, or a shipped policy; its settings of the environment are the defaults.
       beta: probability that the demonstrator acts in a step, and not the policy of `run`.
       episodes: number of episodes to keep.
       seed: of the first episode.
       noise: standard deviation of noise on the demonstrator's actions.
       keep_failed: keep demonstrations without success; otherwise another seed replaces each.
+      format: minari or lerobot, of the dataset.
       engine: physics engine; None for the default.
       settings: further settings of the environment.
       workers: processes; the dataset does not depend on their number. None: one for each core.
@@ -74,6 +78,7 @@ def record_demonstrations(
     FileNotFoundError or FileExistsError, in one line, for bad input.
     """
     out, workers = Path(out), (os.cpu_count() or 1) if workers is None else workers
+    one_of("format", format, FORMATS)
     contract = task_class(task)
     if contract.demonstrator is None:
         raise ValueError(f"task is {task!r}: it has no demonstrator")
@@ -96,12 +101,20 @@ def record_demonstrations(
         merged = {**contract.demo_settings, **_environment(policy, task), **shown, **(settings or {})}
         engine = engine or runs.engine_of(policy.run)
     engine, _ = with_defaults(task, engine, None, merged.get("renderer"))
+    finish: Callable[[Path], Path] | None = None
+    if format == "lerobot":
+        from robopolicy.experiments.conversion import as_lerobot  # pyarrow is an optional package
+
+        finish = as_lerobot
+    else:
+        check_dataset_name(out)
     check_recording(out, workers)
     merged = {"engine": engine, **{n: value for n, value in merged.items() if n != "engine"}}
     merged = {name: value for name, value in merged.items() if value is not None}
     with closing(make(task, **merged)) as env:
         renderer = getattr(task_of(env), "renderer", None)
         check_match(policy, task_of(env), task)
+        shared = _described(task_of(env))
     environment = EnvironmentSpec(gymnasium_id(task), merged, task)
     about = {
         "task": task,
@@ -110,12 +123,13 @@ def record_demonstrations(
         "recording": asdict(config),
         "renderer": renderer if isinstance(renderer, str) else task,
         **({} if policy is None else {"policy": _identity(policy, str(run))}),
+        **shared,
         "versions": versions(),
         "git": git_revision(),
     }
     on_begin()
     graph = None if policy is None else player(policy, task).graph
-    recorded = record(config, environment, out, about, workers, on_episode, graph and graph())
+    recorded = record(config, environment, out, about, workers, on_episode, graph and graph(), finish)
     return {
         "dataset": str(out),
         "episodes": len(recorded.episodes),
@@ -123,6 +137,16 @@ def record_demonstrations(
         score_of(task).mean: sum(episode.score for episode in recorded.episodes) / len(recorded.episodes),
         "seeds": [episode.seed for episode in recorded.episodes],
         "kept_out": [episode.seed for episode in recorded.kept_out],
+    }
+
+
+def _described(task: Task) -> dict[str, Any]:
+    """What a recording stores of its task for other formats: rate, robot, and names of numbers."""
+    vectors = {name: [q.name for q in quantities] for name, quantities in task.vectors.items()}
+    return {
+        "rate": task.rate,
+        "robot": task.robot()["name"],
+        "names": {**vectors, "action": [q.name for q in task.actions]},
     }
 
 

@@ -10,7 +10,15 @@ from typing import Any
 import gymnasium
 
 from robopolicy.envs.physics import RENDERERS
-from robopolicy.envs.registry import TASKS, check_name, gymnasium_id, make, task_class, with_defaults
+from robopolicy.envs.registry import (
+    RECORDED,
+    TASKS,
+    check_name,
+    gymnasium_id,
+    make,
+    task_class,
+    with_defaults,
+)
 from robopolicy.envs.task import task_of
 from robopolicy.training.worker import EnvironmentSpec
 
@@ -57,7 +65,7 @@ class Environment:
             if env.spec is None:
                 name = type(env).__name__
                 raise ValueError(f"env is a {name} without a spec: make it with gymnasium.make")
-            names = {gymnasium_id(name).rpartition(":")[2]: name for name in TASKS}
+            names = {gymnasium_id(name).rpartition(":")[2]: name for name in (*TASKS, RECORDED)}
             settings = {n: value for n, value in env.spec.kwargs.items() if n not in PICTURES}
             common = {n: settings.pop(n, None) for n in ("engine", "preset", "episode_seconds")}
             # Other processes import the module of the environment's class, which registers the id.

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics import ENGINES, RENDERERS, is_installed
-from robopolicy.envs.registry import check_imported, check_name, task_class
+from robopolicy.envs.registry import RECORDED, check_imported, check_name, task_class
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
+from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import as_path
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
@@ -31,7 +32,7 @@ from robopolicy.policies.vision_performer import Learner, vision_performer
 from robopolicy.policies.vision_performer_config import VisionPerformerConfig
 from robopolicy.training.batches import Mirror, Split, split_by_episode, statistics
 from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, train
-from robopolicy.training.datasets import Dataset, check_alike, open_dataset
+from robopolicy.training.datasets import Dataset, check_alike
 from robopolicy.training.descent import Keys
 from robopolicy.training.frames import Frames
 from robopolicy.training.rollout import HELD_OUT_FROM
@@ -47,6 +48,7 @@ def train_bc(
     *,
     out: str | Path,
     env: str | gymnasium.Env[Any, Any] | Environment | None = None,
+    cameras: Sequence[str] = (),
     preset: str = "small",
     settings: Mapping[str, Any] | None = None,
     precision: str = "auto",
@@ -62,11 +64,12 @@ def train_bc(
     Args:
       policy: spec of a mechanism, for a Vision-Performer of the size `preset`; or the settings of a
         Vision-Performer for the dataset's images, vectors and actions.
-      data: folder of a Minari dataset, or of several with the same task, images, vectors and actions, such as
-        the rounds of DAgger.
+      data: folder of a dataset of Minari or LeRobot, or of several with the same task, images, vectors and
+        actions, such as the rounds of DAgger.
       config: settings of the training. Frames are mirrored only if the task declares its mirror image.
       out: folder of the run. It must not exist, unless `resume` continues its run.
       env: environment of the rollouts. Default: that of the demonstrations.
+      cameras: of a LeRobot dataset, those that the policy reads; () for the only one.
       preset: size of the policy: tiny, small or base.
       settings: further settings of the Vision-Performer, by name, if `policy` is a spec.
       precision: precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator).
@@ -96,70 +99,76 @@ def train_bc(
         raise ValueError("data is (): it must be one dataset or more")
     start = Start.checked(out, resume, resume_from, wandb, hooks)
     task = None if env is None else Environment.of(env).task
-    datasets = [open_dataset(path, task) for path in paths]
-    check_alike(datasets)
-    dataset = datasets[0]
-    check_imported(dataset.task, f"task of the dataset {str(dataset.path)!r}")
-    declared = task_class(dataset.task).mirror
-    if declared is None:
-        config = replace(config, mirror=False)
-    split = _split(datasets, config)
-    if config.batch > len(split.train):
-        raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
-    columns = dataset.columns
-    if isinstance(policy, str):
-        images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
-        policy = vision_performer_config(
-            policy, images, columns.vectors, columns.actions, **{"preset": preset, **(settings or {})}
-        )
-    _check_columns(policy, dataset)
-    environment = rollout_environment(dataset, env)
-    if config.rollouts or isinstance(env, gymnasium.Env) or (isinstance(env, Environment) and env.settings):
-        environment.make().close()  # raises for bad settings
-    evaluator = checked_evaluator(None, workers, wandb)
-    if precision == "auto":
-        precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    contents = {
-        "task": dataset.task,
-        "environment": environment.settings,
-        "policy": describe(policy),
-        "flops": price(policy),
-        "bc": asdict(config),
-        "precision": precision,
-        "data": _origins(datasets),
-        "versions": versions(),
-        "git": git_revision(),
-    }
-    contents = plain("env", contents) | extra
-    start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
-    hooks, folder = start.hooks, start.folder
-    with Frames(*datasets) as frames:
-        if not resume:
-            folder.create(contents)
-        mirror = None if declared is None else Mirror(*declared)
-        scales = statistics(frames, split.train, mirror if config.mirror else None)
-        learner = vision_performer(policy, scales, precision)
-        features = learner.policy.init_features(Keys.of(config.seed).features)
-        hooks.on_begin(
-            f"{parameter_count(learner.policy)} parameters, {policy.tokens} tokens; "
-            f"{len(split.train)} frames, and {len(split.validation)} set aside"
-        )
-        with _rollouts(config, policy, learner, features, environment, evaluator) as rollout:
-            record = train(
-                config,
-                run=folder,
-                learner=learner,
-                features=features,
-                frames=frames,
-                split=split,
-                mirror=mirror,
-                rollout=rollout,
-                resume=resume,
-                on_record=hooks.on_record,
-                on_step=hooks.on_step,
-                sinks=start.sinks(),
+    with opened_datasets(paths, task, cameras) as datasets:
+        check_alike(datasets)
+        dataset = datasets[0]
+        check_imported(dataset.task, f"task of the dataset {str(dataset.path)!r}")
+        declared = task_class(dataset.task).mirror
+        if declared is None:
+            config = replace(config, mirror=False)
+        split = _split(datasets, config)
+        if config.batch > len(split.train):
+            raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
+        columns = dataset.columns
+        if isinstance(policy, str):
+            images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
+            policy = vision_performer_config(
+                policy, images, columns.vectors, columns.actions, **{"preset": preset, **(settings or {})}
             )
-    return Run(folder.path, record)
+        _check_columns(policy, dataset)
+        environment = rollout_environment(dataset, env)
+        if (
+            config.rollouts
+            or isinstance(env, gymnasium.Env)
+            or (isinstance(env, Environment) and env.settings)
+        ):
+            environment.make().close()  # raises for bad settings
+        evaluator = checked_evaluator(None, workers, wandb)
+        if precision == "auto":
+            precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        contents = {
+            "task": dataset.task,
+            # A recording is no environment without its dataset.
+            "environment": environment.settings
+            | ({"others": dict(environment.others)} if dataset.task == RECORDED else {}),
+            "policy": describe(policy),
+            "flops": price(policy),
+            "bc": asdict(config),
+            "precision": precision,
+            "data": _origins(datasets),
+            "versions": versions(),
+            "git": git_revision(),
+        }
+        contents = plain("env", contents) | extra
+        start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
+        hooks, folder = start.hooks, start.folder
+        with Frames(*datasets) as frames:
+            if not resume:
+                folder.create(contents)
+            mirror = None if declared is None else Mirror(*declared)
+            scales = statistics(frames, split.train, mirror if config.mirror else None)
+            learner = vision_performer(policy, scales, precision)
+            features = learner.policy.init_features(Keys.of(config.seed).features)
+            hooks.on_begin(
+                f"{parameter_count(learner.policy)} parameters, {policy.tokens} tokens; "
+                f"{len(split.train)} frames, and {len(split.validation)} set aside"
+            )
+            with _rollouts(config, policy, learner, features, environment, evaluator) as rollout:
+                record = train(
+                    config,
+                    run=folder,
+                    learner=learner,
+                    features=features,
+                    frames=frames,
+                    split=split,
+                    mirror=mirror,
+                    rollout=rollout,
+                    resume=resume,
+                    on_record=hooks.on_record,
+                    on_step=hooks.on_step,
+                    sinks=start.sinks(),
+                )
+        return Run(folder.path, record)
 
 
 def _split(datasets: Sequence[Dataset], config: BCConfig) -> Split:

@@ -6,6 +6,7 @@ Observations are a dictionary of RGB images and float vectors, and actions lie i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ class Dataset:
         program recorded it.
       environment: the environment of the recording, from its metadata or else Minari's `env_spec`; None
         without both.
+      file: the HDF5 file, with a group `episode_N` for each episode.
     """
 
     path: Path
@@ -60,16 +62,12 @@ class Dataset:
     steps: tuple[int, ...]
     about: Mapping[str, Any]
     environment: EnvironmentSpec | None
+    file: Path
 
     @property
     def episode(self) -> NDArray[np.intp]:
         """The episode of each frame with an action, [F]."""
         return np.repeat(np.arange(len(self.steps)), self.steps)
-
-    @property
-    def file(self) -> Path:
-        """The HDF5 file, with a group `episode_N` for each episode."""
-        return self.path / CONTENT
 
 
 def open_dataset(path: Path, task: str | None) -> Dataset:
@@ -114,7 +112,16 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
     except DAMAGE as error:
         raise DatasetError(f"{where} is damaged: {error}") from error
     name = about["task"] if task is None else task
-    return Dataset(path, name, columns, steps, about, _environment(where, metadata, about, name))
+    environment = _environment(where, metadata, about, name)
+    return Dataset(path, name, columns, steps, about, environment, path / CONTENT)
+
+
+def check_dataset_name(out: Path) -> None:
+    """Raise ValueError unless the name of a Minari dataset ends in a version."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+-v\d+", out.name):
+        raise ValueError(
+            f"out is {str(out)!r}: Minari wants a name and a version, such as {out.name or 'sweep'}-v0"
+        )
 
 
 def check_alike(datasets: Sequence[Dataset]) -> None:

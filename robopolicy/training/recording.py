@@ -11,7 +11,6 @@ import fcntl
 import itertools
 import json
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ import h5py
 from robopolicy.reading_json import read_json
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.capacity import check_workers
-from robopolicy.training.datasets import OURS
+from robopolicy.training.datasets import OURS, check_dataset_name
 from robopolicy.training.demonstration import Recorded, RecordingConfig, play
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError
 from robopolicy.training.pool import Processes
@@ -47,12 +46,8 @@ class Recording(NamedTuple):
 
 
 def check_recording(out: Path, workers: int) -> None:
-    """Raise ValueError for a bad name or number of workers, FileExistsError if `out` exists."""
+    """Raise ValueError for a bad number of workers, FileExistsError if `out` exists."""
     check_workers(workers)
-    if not re.fullmatch(r"[A-Za-z0-9_-]+-v\d+", out.name):
-        raise ValueError(
-            f"out is {str(out)!r}: Minari wants a name and a version, such as {out.name or 'sweep'}-v0"
-        )
     shutil.rmtree(_removed_folder(out), ignore_errors=True)  # from a killed recorder
     if out.exists():
         raise FileExistsError(f"{str(out)!r} exists: give another --out")
@@ -76,6 +71,7 @@ def record(
     workers: int,
     on_episode: Callable[[Recorded, int], None] | None = None,
     policy: bytes | None = None,
+    finish: Callable[[Path], Path] | None = None,
 ) -> Recording:
     """Record a dataset, or continue an interrupted recording.
 
@@ -90,10 +86,13 @@ def record(
       on_episode: called with every new episode, and with the number of episodes so far.
       policy: ONNX graph of the policy that acts in place of the demonstrator, which labels its episodes; see
         `RecordingConfig.beta`. `about` says which one it is.
+      finish: makes of the complete Minari dataset, in a folder beside it, what moves to `out` in its place.
 
-    Raises FileExistsError if `out` exists, ValueError if an interrupted recording had another config, and
-    EpisodeError if an episode fails three times.
+    Raises FileExistsError if `out` exists, ValueError for a bad name of a Minari dataset and for another
+    config than that of an interrupted recording, and EpisodeError if an episode fails three times.
     """
+    if finish is None:
+        check_dataset_name(out)
     check_recording(out, workers)
     settings = {
         "config": vars(config),
@@ -112,7 +111,7 @@ def record(
         recording = Recording(
             [one for one in played if config.keeps(one)], [one for one in played if not config.keeps(one)]
         )
-        _assemble(folder, out, environment, recording, {"algorithm_name": _algorithm(policy)}, about)
+        _assemble(folder, out, environment, recording, {"algorithm_name": _algorithm(policy)}, about, finish)
     return recording
 
 
@@ -278,6 +277,7 @@ def _assemble(
     recording: Recording,
     metadata: Mapping[str, Any],
     about: Mapping[str, Any],
+    finish: Callable[[Path], Path] | None,
 ) -> None:
     """Join the episodes into a dataset, move it to `out` and remove `folder`."""
     import minari
@@ -322,7 +322,8 @@ def _assemble(
                 OURS: {**about, **columns},
             }
         )
-    os.replace(dataset, out)
+        finished = dataset if finish is None else finish(dataset)
+    os.replace(finished, out)
     # One rename, so that a part of the folder never looks like an interrupted recording.
     os.replace(folder, _removed_folder(out))
     shutil.rmtree(_removed_folder(out), ignore_errors=True)

@@ -3,14 +3,17 @@
 import json
 import shutil
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import documented
 import jax
+import numpy as np
 import pytest
 
 from robopolicy.attention import projections
 from robopolicy.cli import main
+from robopolicy.training.lerobot import OURS
 
 ES = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2"
 DEMOS = "--episodes 2 --image-size 64 --balls 2 --workers 1"
@@ -60,6 +63,27 @@ def here(world, tmp_path, monkeypatch):
         yield copy
 
 
+def _record_arm(folder):
+    """A LeRobot dataset of another program: an arm whose camera shows its first joint."""
+    from robopolicy.training.lerobot.writing import Column, Episode, write_lerobot
+
+    joints = [f"joint_{number}.pos" for number in range(6)]
+    columns = {
+        "observation.images.front": Column("image", (64, 64, 3), ("height", "width", "channels")),
+        "observation.state": Column("float32", (6,), joints),
+        "action": Column("float32", (6,), joints),
+    }
+
+    def episode(number):
+        state = np.random.default_rng(number).uniform(-90, 90, (8, 6)).astype(np.float32)
+        images = [np.full((64, 64, 3), level, np.uint8) for level in state[:, 0] + 100]
+        arrays = (images, state, -state)
+        return Episode("reach", dict(zip(columns, arrays, strict=True)))
+
+    write_lerobot(folder, columns, map(episode, range(2)), 30, "so101_follower", {})
+    (folder / OURS).unlink()
+
+
 def _make():
     def do(words):
         assert main(words.split()) == 0, words
@@ -70,6 +94,9 @@ def _make():
     do(f"demos --out datasets/sweep-v0 {DEMOS}")
     do(f"train bc --data datasets/sweep-v0 --out runs/clone {BC}")
     do("export runs/mine --out bundle --observations 5")
+    if find_spec("pyarrow"):
+        _record_arm(Path("datasets/arm"))
+        do(f"train bc --data datasets/arm --out runs/arm {BC}")
     for seed, (name, cloned) in enumerate(documented.runs().items(), 1):
         if not Path("runs", name).exists():
             shutil.copytree(Path("runs", "clone" if cloned else "mine"), Path("runs", name))

@@ -55,6 +55,7 @@ SMALL = {
         "--balls": "2",
         "--workers": "1",
     },
+    "convert": {"--out": "datasets/new-v0"},
     "evaluate": EPISODE,
     "evaluate --env": {"--episodes": "1"},
     "rollout": {"--video": "film.mp4", "--episode-seconds": "0.3", "--size": "320 240"},
@@ -83,8 +84,12 @@ FEWER = {"grid": {"--attention": ["all", "none"], "--seeds": ["0"]}}
 # Commands that another test runs.
 ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 # Words that need optional packages.
-EXTRAS = {"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"}
+EXTRAS = {
+    **dict.fromkeys(("convert", "lerobot", "datasets/arm", "datasets/arm-v0", "runs/arm"), "pyarrow"),
+    **{"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"},
+}
 NOT_OF_SPOT = ("--episode-seconds", "--patch")
+NOT_OF_ARM = ("--episode-seconds",)
 # Commands that fail on a busy machine.
 MAY_FAIL = ("verify",)
 
@@ -105,6 +110,8 @@ def small(name: str, words: list[str]) -> dict[str, str]:
         which = "plan --task bimanual-sweep"
     if any(word.startswith("spot:") for word in words):  # a task without these settings
         return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_SPOT}
+    if any(word in ("runs/arm", "datasets/arm", "datasets/arm-v0") for word in words):
+        return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_ARM}
     return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
 
 
@@ -236,7 +243,7 @@ def test_every_command_is_documented():
     ],
 )
 def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
-    for word in EXTRAS.keys() & set(words):
+    for word in EXTRAS.keys() & {name, *words}:
         pytest.importorskip(EXTRAS[word])
     for option, folder in pairwise(words):
         if option == "--out" and "--resume" not in words:  # what a command makes must not exist

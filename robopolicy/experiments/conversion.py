@@ -1,0 +1,96 @@
+"""Conversion of datasets of demonstrations between Minari and LeRobot; needs pyarrow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from robopolicy.envs.registry import RECORDED, check_imported, gymnasium_id, task_class
+from robopolicy.experiments.output_files import as_path, new_folder
+from robopolicy.training.datasets import FORMAT, Dataset, check_dataset_name, open_dataset
+from robopolicy.training.lerobot import is_lerobot
+from robopolicy.training.lerobot.conversion import action_scale, to_lerobot, to_minari
+from robopolicy.training.lerobot.metadata import ACTION, LeRobot, choose, open_lerobot
+from robopolicy.writing import whole
+
+
+def convert(source: str | Path, out: str | Path, *, cameras: Sequence[str] = ()) -> dict[str, Any]:
+    """Convert a Minari dataset to a LeRobot dataset, or the other way, into the new folder `out`.
+
+    Args:
+      source: the folder of the dataset, whose format decides on the other.
+      out: folder to write, which appears once it is complete. A Minari dataset has a name and a version, as
+        in arm-v0.
+      cameras: of a LeRobot dataset, those to take; () for the only one, or for all of a dataset that this
+        library has written.
+
+    Returns the dataset's path, format and numbers. Raises ValueError, FileNotFoundError or FileExistsError,
+    in one line, for bad input.
+    """
+    source, out = as_path("source", source), new_folder("out", out)
+    if out.exists():
+        raise FileExistsError(f"out is {str(out)!r}: it exists, and nothing is overwritten")
+    if is_lerobot(source):
+        check_dataset_name(out)
+        opened = open_lerobot(source)
+        choose(opened, cameras)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with whole(out) as partial:
+            to_minari(opened, partial, out.name, cameras, about_of(opened, source, cameras))
+            steps = open_dataset(partial, None).steps
+        return {"dataset": str(out), "format": "minari", "episodes": len(steps), "steps": sum(steps)}
+    if cameras:
+        raise ValueError(
+            f"cameras is {tuple(cameras)}: {str(source)!r} is no LeRobot dataset, so it has them all"
+        )
+    dataset = open_dataset(source, None)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole(out) as partial:
+        write_lerobot_of(dataset, partial)
+    return {
+        "dataset": str(out),
+        "format": "lerobot",
+        "episodes": len(dataset.steps),
+        "steps": sum(dataset.steps),
+    }
+
+
+def about_of(source: LeRobot, path: Path, cameras: Sequence[str]) -> dict[str, Any]:
+    """The metadata of a LeRobot dataset of another program, as this library's recordings have them."""
+    settings = {"dataset": str(path), "cameras": list(cameras)}
+    tasks = [" ".join(row.tasks) for row in source.episodes]
+    choice = choose(source, cameras)
+    names = {name: list(source.features[key].names) for name, key in choice.vectors.items()}
+    return {
+        "task": RECORDED,
+        "format": FORMAT,
+        "environment": {"id": gymnasium_id(RECORDED), **settings},
+        "recording": {},
+        "renderer": RECORDED,
+        "rate": source.rate,
+        "robot": source.robot,
+        "names": {**names, ACTION: list(source.features[ACTION].names)},
+        "lerobot": {"scale": action_scale(source).tolist(), "tasks": tasks},
+    }
+
+
+def write_lerobot_of(dataset: Dataset, folder: Path) -> None:
+    """Write a Minari dataset as a LeRobot dataset to the new folder `folder`.
+
+    Its rate is that of its metadata, or of its task. Raises ValueError if the task is not imported.
+    """
+    rate, names = dataset.about.get("rate"), dataset.about.get("names", {})
+    if rate is None:  # recordings of earlier versions
+        check_imported(dataset.task, f"task of the dataset {str(dataset.path)!r}")
+        rate = task_class(dataset.task).rate
+    to_lerobot(dataset, folder, float(rate), str(dataset.about.get("robot", "")), names)
+
+
+def as_lerobot(dataset: Path) -> Path:
+    """The LeRobot dataset of a Minari dataset, in a folder beside it."""
+    folder = dataset.with_name("lerobot")
+    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted recording
+    write_lerobot_of(open_dataset(dataset, None), folder)
+    return folder

@@ -1,0 +1,56 @@
+"""Datasets of demonstrations, opened for training, in either format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from robopolicy.envs.registry import RECORDED
+from robopolicy.reading_json import read_object
+from robopolicy.training.datasets import METADATA, OURS, Dataset, open_dataset
+from robopolicy.training.lerobot import is_foreign, is_lerobot
+from robopolicy.writing import scratch
+
+
+def task_of_data(path: Path) -> str | None:
+    """The task `recorded` for a LeRobot dataset of another program, or a copy of it; None for all others."""
+    if not (path / METADATA).is_file():
+        return RECORDED if is_foreign(path) else None
+    about = read_object(path / METADATA).get(OURS)
+    return RECORDED if isinstance(about, dict) and about.get("task") == RECORDED else None
+
+
+@contextmanager
+def opened_datasets(
+    paths: Sequence[Path], task: str | None, cameras: Sequence[str]
+) -> Iterator[list[Dataset]]:
+    """Checked datasets in either format.
+
+    A LeRobot dataset is read through a copy in a temporary folder, since videos and large row groups give no
+    single frame quickly. Raises what `open_dataset`, `open_lerobot` and `choose` raise, and ValueError for
+    cameras without a LeRobot dataset.
+    """
+    if cameras and not any(map(is_lerobot, paths)):
+        raise ValueError(
+            f"cameras is {tuple(cameras)}: no LeRobot dataset is given, and others have them all"
+        )
+    with ExitStack() as stack:
+        yield [
+            _copied(path, stack.enter_context(scratch()) / path.name, task, cameras)
+            if is_lerobot(path)
+            else open_dataset(path, task)
+            for path in paths
+        ]
+
+
+def _copied(path: Path, folder: Path, task: str | None, cameras: Sequence[str]) -> Dataset:
+    """A LeRobot dataset as the Minari dataset `folder`, with its own path."""
+    from robopolicy.experiments.conversion import about_of  # pyarrow is an optional package
+    from robopolicy.training.lerobot.conversion import to_minari
+    from robopolicy.training.lerobot.metadata import open_lerobot
+
+    source = open_lerobot(path)
+    to_minari(source, folder, path.name, cameras, about_of(source, path, cameras))
+    return replace(open_dataset(folder, task), path=path)

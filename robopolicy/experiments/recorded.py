@@ -1,0 +1,138 @@
+"""A LeRobot dataset as a task: a robot without a simulator, whose episodes are those that were recorded.
+
+An environment shows the frames of an episode in order, whatever the actions. That is enough to clone a
+policy, to measure its actions against the recorded ones, and to export it with golden vectors from the robot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict
+from numpy.typing import NDArray
+
+from robopolicy.envs.members import Description, Outcome, Quantity
+from robopolicy.envs.task import Task
+from robopolicy.training.lerobot.conversion import action_scale
+from robopolicy.training.lerobot.metadata import ACTION, LeRobot, choose, open_lerobot
+from robopolicy.training.lerobot.reading import numbers, pictures
+
+UNIT = "1"  # LeRobot has no units
+SPARE = 1.0  # of a reading's range, by which a sound value may leave it on either side
+NARROWEST = 1e-3  # range of a reading that never changes
+
+
+class Recorded(Task):
+    """Plays a LeRobot dataset: the seed chooses the episode, and actions change nothing.
+
+    The reward is minus the mean difference between an action and the recorded one, in shares of the largest
+    action of the dataset.
+    """
+
+    rate = 30.0  # of most datasets; an environment has that of its own
+    outcomes = (Outcome("action_error", "action error", "{:12.4f}", "action error {:.4f}"),)
+
+    def __init__(self, dataset: str | None = None, cameras: Sequence[str] = ()) -> None:
+        """Open a dataset.
+
+        Args:
+          dataset: its folder.
+          cameras: those that are observed, by name or key; () for the only one.
+
+        Raises ValueError without a dataset, and what `open_lerobot` and `choose` raise.
+        """
+        if not isinstance(dataset, str):
+            raise ValueError(f"dataset is {dataset!r}: it must be the folder of a LeRobot dataset")
+        self._source = open_lerobot(Path(dataset))
+        self._choice = choose(self._source, cameras)
+        features, choice = self._source.features, self._choice
+        self.rate = self._source.rate
+        self._scale = action_scale(self._source)
+        self._means = np.mean([self._actions(n).mean(axis=0) for n in range(self._count)], axis=0)
+        self.actions = tuple(
+            Quantity(name, UNIT, -float(size), float(size))
+            for name, size in zip(features[ACTION].names, self._scale, strict=True)
+        )
+        self.vectors = {name: _quantities(self._source, key) for name, key in choice.vectors.items()}
+        self.observation_space = Dict(
+            {
+                **{n: Box(0, 255, features[key].image, np.uint8) for n, key in choice.images.items()},
+                **{n: Box(*_limits(q), dtype=np.float32) for n, q in self.vectors.items()},
+            }
+        )
+        self.action_space = Box(-1.0, 1.0, features[ACTION].shape, np.float32)
+
+    @property
+    def _count(self) -> int:
+        return len(self._source.episodes)
+
+    def _actions(self, number: int) -> NDArray[np.float32]:
+        """The actions of an episode, in [-1, 1]."""
+        return (numbers(self._source, number, ACTION)[ACTION] / self._scale).astype(np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Begin the episode of the seed, modulo their number."""
+        super().reset(seed=seed)
+        number = int(self.np_random.integers(self._count)) if seed is None else seed % self._count
+        self._step, self._error = 0, 0.0
+        self._wanted = self._actions(number)
+        seen = numbers(self._source, number, *self._choice.vectors.values())
+        self._seen = {n: seen[key].astype(np.float32) for n, key in self._choice.vectors.items()}
+        self._shown = {n: pictures(self._source, number, key) for n, key in self._choice.images.items()}
+        self._now = self._next()
+        return self._now, {"action_error": 0.0}
+
+    def step(self, action: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], float, bool, bool, dict[str, Any]]:
+        """Compare an action with the recorded one, and go on to the next frame."""
+        error = float(np.abs(np.asarray(action) - self._wanted[self._step]).mean())
+        self._step, self._error = self._step + 1, self._error + error
+        over = self._step == len(self._wanted)
+        if not over:
+            self._now = self._next()
+        info: dict[str, Any] = {"action_error": self._error / self._step}
+        if over:
+            info |= {"success": False, "cause": "the recording has ended"}
+        return self._now, -error, False, over, info
+
+    def _next(self) -> dict[str, NDArray[Any]]:
+        images = {name: next(frames) for name, frames in self._shown.items()}
+        return {**images, **{name: array[self._step] for name, array in self._seen.items()}}
+
+    def _recorded(self) -> NDArray[np.float32]:
+        return self._wanted[min(self._step, len(self._wanted) - 1)]
+
+    def _mean(self) -> NDArray[np.float32]:
+        return self._means.astype(np.float32)
+
+    players = {"oracle": _recorded, "mean": _mean}  # noqa: RUF012
+
+    def robot(self) -> Description:
+        """The robot that the dataset names."""
+        return {**super().robot(), "name": self._source.robot or "unknown"}
+
+
+def _quantities(source: LeRobot, key: str) -> tuple[Quantity, ...]:
+    """The numbers of a vector, with limits from the data: a reading far beyond them is none of this robot."""
+    rows = [numbers(source, number, key)[key] for number in range(len(source.episodes))]
+    low, high = np.min([r.min(axis=0) for r in rows], axis=0), np.max([r.max(axis=0) for r in rows], axis=0)
+    spare = SPARE * np.maximum(high - low, NARROWEST)
+    names = source.features[key].names
+    return tuple(
+        Quantity(n, UNIT, float(a), float(b))
+        for n, a, b in zip(names, low - spare, high + spare, strict=True)
+    )
+
+
+def _limits(quantities: Sequence[Quantity]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    ends = ([getattr(q, end) for q in quantities] for end in ("low", "high"))
+    low, high = (np.array(end, np.float32) for end in ends)
+    return low, high
+
+
+gymnasium.register(id="robopolicy/Recorded-v0", entry_point=f"{__name__}:Recorded")

@@ -1,0 +1,257 @@
+"""Datasets of LeRobot: both ways without loss, read from other programs, and refused if they are wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import h5py
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+import robopolicy
+from robopolicy.cli import main
+from robopolicy.experiments.conversion import as_lerobot, convert
+from robopolicy.training.datasets import open_dataset
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+FILE = "chunk-000/file-000"
+JOINTS = ["shoulder_pan.pos", "gripper.pos"]
+LENGTHS, SIDES, RATE = (4, 6), (16, 32), 30
+
+
+def picture(episode, step):
+    """Grey, brighter from step to step: a video changes it little."""
+    return np.full((*SIDES, 3), 100 * episode + 15 * step, np.uint8)
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """A dataset as LeRobot's own recorder lays it out: two cameras, of which one is a video."""
+    folder = tmp_path / "arm"
+    rows = [(e, t) for e, length in enumerate(LENGTHS) for t in range(length)]
+    episodes = np.array([e for e, _ in rows])
+    state = np.array([[10 * e, t] for e, t in rows], np.float32)
+    encoded = [cv2.imencode(".png", picture(*row))[1].tobytes() for row in rows]
+    data = {
+        "observation.images.wrist": pa.array([{"bytes": e, "path": "x.png"} for e in encoded]),
+        "observation.state": pa.FixedSizeListArray.from_arrays(pa.array(state.ravel()), 2),
+        "action": pa.FixedSizeListArray.from_arrays(pa.array((state * -2).ravel()), 2),
+        "episode_index": pa.array(episodes),
+    }
+    described = [
+        {
+            "episode_index": e,
+            "tasks": ["pick"],
+            "length": length,
+            **{f"{part}/{n}_index": 0 for part in ("data", VIDEO) for n in ("chunk", "file")},
+            f"{VIDEO}/from_timestamp": sum(LENGTHS[:e]) / RATE,
+        }
+        for e, length in enumerate(LENGTHS)
+    ]
+    for name, table in (("data", pa.table(data)), ("meta/episodes", pa.Table.from_pylist(described))):
+        path = folder / name / f"{FILE}.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(table, path)
+    film = folder / VIDEO / f"{FILE}.mp4"
+    film.parent.mkdir(parents=True)
+    writer = imageio_ffmpeg.write_frames(str(film), SIDES[::-1], fps=RATE, macro_block_size=1)
+    writer.send(None)
+    for row in rows:
+        writer.send(picture(*row).tobytes())
+    writer.close()
+    pictured = {"shape": [*SIDES, 3], "names": ["height", "width", "channels"]}
+    vector = {"dtype": "float32", "shape": [2], "names": JOINTS}
+    info = {
+        "codebase_version": "v3.0",
+        "robot_type": "so101_follower",
+        "total_episodes": len(LENGTHS),
+        "fps": RATE,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+        "features": {
+            "observation.images.front": {"dtype": "video", **pictured},
+            "observation.images.wrist": {"dtype": "image", **pictured},
+            "observation.state": vector,
+            "action": vector,
+            "episode_index": {"dtype": "int64", "shape": [1], "names": None},
+        },
+    }
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    return folder
+
+
+VIDEO = "videos/observation.images.front"
+
+
+def change(folder, function):
+    path = folder / "meta/info.json"
+    info = json.loads(path.read_text())
+    function(info)
+    path.write_text(json.dumps(info))
+
+
+def arrays(folder):
+    found = {}
+    with h5py.File(folder / "data/main_data.hdf5") as file:
+        file.visititems(lambda name, a: found.update({name: a[()]} if isinstance(a, h5py.Dataset) else {}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def written(dataset, tmp_path_factory):
+    """The toy's dataset as one of LeRobot."""
+    folder = tmp_path_factory.mktemp("lerobot")
+    copy = Path(shutil.copytree(dataset, folder / "toy-v0"))
+    path = copy / "data/metadata.json"
+    metadata = json.loads(path.read_text())
+    metadata["robopolicy"] |= {"rate": 10, "robot": "toy", "names": {"action": [f"a{n}" for n in range(12)]}}
+    path.write_text(json.dumps(metadata))
+    return copy, as_lerobot(copy)
+
+
+def test_both_ways_keep_every_bit_but_an_episodes_last_observation(written, tmp_path):
+    minari, lerobot = written
+    convert(lerobot, tmp_path / "back-v0")
+    before, after = arrays(minari), arrays(tmp_path / "back-v0")
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        assert array.dtype == after[name].dtype, name
+        if "/observations/" in name:
+            np.testing.assert_array_equal(after[name][:-1], array[:-1], name)
+            np.testing.assert_array_equal(after[name][-1], array[-2], name)
+        elif "/infos/" in name and "intended" not in name:
+            np.testing.assert_array_equal(after[name][1:], array[1:], name)
+        else:
+            np.testing.assert_array_equal(after[name], array, name)
+    about = open_dataset(tmp_path / "back-v0", "toy").about
+    assert about == open_dataset(minari, "toy").about
+    again = convert(tmp_path / "back-v0", tmp_path / "again")
+    assert again["format"] == "lerobot"
+    for file in (f"data/{FILE}.parquet", "meta/stats.json", "meta/info.json", "meta/tasks.parquet"):
+        assert (tmp_path / "again" / file).read_bytes() == (lerobot / file).read_bytes(), file
+
+
+def test_metadata_and_statistics_are_those_of_the_data(written):
+    minari, lerobot = written
+    info, stats = (json.loads((lerobot / f"meta/{name}.json").read_text()) for name in ("info", "stats"))
+    data = arrays(minari)
+    actions = np.concatenate([data[f"episode_{n}/infos/intended_action"] for n in range(5)])
+    executed = np.concatenate([data[f"episode_{n}/actions"] for n in range(5)]).astype(float)
+    images = np.concatenate([data[f"episode_{n}/observations/image"][:-1] for n in range(5)]) / 255
+    assert (info["fps"], info["total_frames"], info["robot_type"]) == (10, len(actions), "toy")
+    assert info["features"]["action"]["names"] == [f"a{n}" for n in range(12)]
+    np.testing.assert_allclose(stats["executed_action"]["std"], executed.std(axis=0))
+    np.testing.assert_allclose(stats["executed_action"]["q10"], np.quantile(executed, 0.1, axis=0))
+    for name, value in (("mean", images.mean((0, 1, 2))), ("std", images.std((0, 1, 2)))):
+        np.testing.assert_allclose(np.ravel(stats["observation.images.image"][name]), value, err_msg=name)
+    assert stats["observation.images.image"]["max"] == (images.max((0, 1, 2)).reshape(3, 1, 1)).tolist()
+
+
+def test_lerobots_own_loader_reads_the_same(written):
+    pytest.importorskip("lerobot")
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    minari, folder = written
+    loaded, data = LeRobotDataset("robopolicy/toy", root=folder), arrays(minari)
+    steps = [len(data[f"episode_{n}/actions"]) for n in range(5)]
+    assert (loaded.num_episodes, len(loaded), loaded.fps) == (5, sum(steps), 10)
+    for index, (episode, step) in enumerate((e, t) for e, count in enumerate(steps) for t in range(count)):
+        item = loaded[index]
+        image = (item["observation.images.image"].numpy().transpose(1, 2, 0) * 255).round().astype(np.uint8)
+        np.testing.assert_array_equal(image, data[f"episode_{episode}/observations/image"][step])
+        for key, path in (("observation.state", "observations/poses"), ("executed_action", "actions")):
+            np.testing.assert_array_equal(item[key].numpy(), data[f"episode_{episode}/{path}"][step])
+        assert item["task"] == "toy"
+        assert item["timestamp"] == np.float32(step / 10)
+
+
+@pytest.mark.parametrize("camera", ["front", "observation.images.wrist"])
+def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
+    result = convert(arm, tmp_path / "arm-v0", cameras=[camera])
+    assert (result["episodes"], result["steps"]) == (2, sum(LENGTHS))
+    dataset, data = open_dataset(tmp_path / "arm-v0", None), arrays(tmp_path / "arm-v0")
+    name = camera.rpartition(".")[2]
+    assert dataset.task == "recorded"
+    assert dataset.columns.images == {name: (*SIDES, 3)}
+    for episode, length in enumerate(LENGTHS):
+        images = data[f"episode_{episode}/observations/{name}"].astype(int)
+        wanted = [picture(episode, step) for step in range(length)]
+        assert np.abs(images[:length] - wanted).max() <= (4 if name == "front" else 0)
+        state = [[10 * episode, step] for step in range(length)]
+        np.testing.assert_array_equal(data[f"episode_{episode}/observations/state"][:length], state)
+        # Of an action, one stands for the largest of the dataset.
+        np.testing.assert_allclose(
+            data[f"episode_{episode}/actions"] * [20, 10], -2 * np.array(state), atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda f: change(f, lambda i: i.update(codebase_version="v2.1")), "'v2.1': v3.0 was expected"),
+        (lambda f: change(f, lambda i: i.update(fps=0)), "has fps 0"),
+        (lambda f: change(f, lambda i: i.update(total_episodes=3)), "describes 2 episodes: 3 were expected"),
+        (
+            lambda f: change(f, lambda i: i["features"]["observation.state"].update(shape=[3])),
+            "observation.state of [2] numbers: float32[3] was expected",
+        ),
+        (
+            lambda f: change(f, lambda i: i["features"]["action"].update(dtype="float64")),
+            "action of 'float': float64[2] was expected",
+        ),
+        (
+            lambda f: change(f, lambda i: i["features"]["observation.images.wrist"].update(shape=[8, 8, 3])),
+            "observation.images.wrist [16, 32, 3] at frame 0: [8, 8, 3] was expected",
+        ),
+        (lambda f: change(f, lambda i: i["features"].pop("action")), "has action none"),
+        (
+            lambda f: change(f, lambda i: i["features"].update({"observation.x": i["features"]["action"]})),
+            "lacks the column 'observation.x'",
+        ),
+        (lambda f: (f / f"data/{FILE}.parquet").unlink(), f"holds no data/{FILE}.parquet"),
+        (lambda f: (f / VIDEO / f"{FILE}.mp4").unlink(), f"holds no {VIDEO}/{FILE}.mp4"),
+        (lambda f: (f / f"data/{FILE}.parquet").write_bytes(b"PAR1"), "is damaged"),
+        (lambda f: shutil.rmtree(f / "meta/episodes"), "holds no meta/episodes"),
+    ],
+)
+def test_a_wrong_dataset_is_refused_in_one_line(arm, tmp_path, capsys, spoil, said):
+    spoil(arm)
+    assert main(["convert", str(arm), "--cameras", "wrist", "--out", str(tmp_path / "arm-v0")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["arm"]
+
+
+def test_one_of_several_cameras_has_to_be_chosen(arm, tmp_path, capsys):
+    for words, said in ((), "cameras is ()"), (("--cameras", "top"), "cameras has 'top'"):
+        line = ["train", "bc", "--data", str(arm), "--out", str(tmp_path / "run"), *words]
+        assert main(line) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert "front, wrist" in error
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_clone_of_an_arm_is_trained_resumed_and_evaluated(arm, tmp_path, capsys):
+    run = str(tmp_path / "run")
+    small = "--preset tiny --patch 8 --samples 8 --batch 4 --validation 0.5 --steps 2 --workers 1"
+    line = ["train", "bc", "--data", str(arm), "--cameras", "wrist", "--out", run, *small.split()]
+    assert main([*line, "--attention", "positive(m=4)"]) == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["task"] == "recorded"
+    assert [v["name"] for v in config["policy"]["vectors"]] == ["state"]
+    assert main(["train", "bc", "--resume", "--resume-from", "0", "--out", run]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "oracle", "--task", "recorded"]) == 2
+    assert "dataset is None" in capsys.readouterr().err
+    assert main(["evaluate", run, "--episodes", "2", "--json"]) == 0
+    assert 0 < json.loads(capsys.readouterr().out)["action_error_mean"] < 2
+    env = robopolicy.make("recorded", dataset=str(arm), cameras=["wrist"])
+    oracle, mean = (robopolicy.evaluate(player, env, seeds=[0, 1]) for player in ("oracle", "mean"))
+    assert oracle.mean("action_error") == 0 < mean.mean("action_error")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from robopolicy.bundles.model_card import front_matter
 from robopolicy.runtime.bundle import C_HEADER, C_SOURCE, GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
 from robopolicy.settings import is_finite
 
@@ -14,6 +15,7 @@ def readme(manifest: Mapping[str, Any]) -> str:
     robot, flops, parity = manifest["robot"], manifest["flops"], manifest["parity"]
     period, versions = manifest["control_period"], manifest["versions"]
     parts = [
+        front_matter(manifest["name"], manifest["task"], manifest["run"], manifest["evaluation"], "onnx"),
         f"# {manifest['name']}",
         f"A vision policy for the task {manifest['task']}, exported by robopolicy {versions['robopolicy']}. "
         f"Robot: {robot['name']}. Attention: `{manifest['attention']}`; {manifest['parameters']:,} "

@@ -6,7 +6,7 @@ policy, to measure its actions against the recorded ones, and to export it with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Recorded(Task):
         features, choice = self._source.features, self._choice
         self.rate = self._source.rate
         self._scale = action_scale(self._source)
+        self._shown: dict[str, Generator[NDArray[np.uint8]]] = {}
         self._means = np.mean([self._actions(n).mean(axis=0) for n in range(self._count)], axis=0)
         self.actions = tuple(
             Quantity(name, UNIT, -float(size), float(size))
@@ -79,6 +80,7 @@ class Recorded(Task):
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Begin the episode of the seed, modulo their number."""
         super().reset(seed=seed)
+        self.close()
         number = int(self.np_random.integers(self._count)) if seed is None else seed % self._count
         self._step, self._error = 0, 0.0
         self._wanted = self._actions(number)
@@ -99,6 +101,11 @@ class Recorded(Task):
         if over:
             info |= {"success": False, "cause": "the recording has ended"}
         return self._now, -error, False, over, info
+
+    def close(self) -> None:
+        """End what decodes the videos of the episode."""
+        for frames in self._shown.values():
+            frames.close()
 
     def _next(self) -> dict[str, NDArray[Any]]:
         images = {name: next(frames) for name, frames in self._shown.items()}

@@ -23,6 +23,7 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import as_path
 from robopolicy.experiments.provenance import git_revision, versions
+from robopolicy.experiments.run_cards import write_card
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.naming import one_of, shown
 from robopolicy.policies.base import parameter_count
@@ -168,6 +169,7 @@ def train_bc(
                     on_step=hooks.on_step,
                     sinks=start.sinks(),
                 )
+        write_card(folder.path, folder.config())
         return Run(folder.path, record)
 
 

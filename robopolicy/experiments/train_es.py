@@ -18,6 +18,7 @@ from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
+from robopolicy.experiments.run_cards import write_card
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
@@ -189,6 +190,7 @@ def train_es(
             on_episode=hooks.on_step,
             sinks=start.sinks(),
         )
+    write_card(folder.path, folder.config())
     return Run(folder.path, record)
 
 

@@ -9,6 +9,7 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+import yaml
 from installed_compilers import needs_compiler
 
 from robopolicy.cli import main
@@ -129,6 +130,11 @@ def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
             assert one["unit"]
             assert "entries" not in part or f"`{one['name']}`" in page
     assert f"Robot: {described['robot']['name']}." in page
+    card = yaml.safe_load(page.split("---\n")[1])
+    assert card["library_name"] == "robopolicy"
+    assert {"robotics", task, "onnx"} <= set(card["tags"])
+    measured = {m["type"]: m["value"] for r in card["model-index"][0]["results"] for m in r["metrics"]}
+    assert measured["success_rate"] in [one["success_rate"] for one in described["evaluation"].values()]
     assert described["control_period"] == (0.05 if task == "stepping-stones" else 0.1)
     assert len(described["robot"]["joint_order"]) == len(described["robot"]["default_pose"]["joints"])
     assert sum(described["flops"]["by_component"].values()) == described["flops"]["total"]

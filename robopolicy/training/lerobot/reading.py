@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def numbers(dataset: LeRobot, number: int, *keys: str) -> Arrays:
     return {key: _column(dataset, number, key, table[key]) for key in keys}
 
 
-def pictures(dataset: LeRobot, number: int, key: str) -> Iterator[NDArray[np.uint8]]:
+def pictures(dataset: LeRobot, number: int, key: str) -> Generator[NDArray[np.uint8]]:
     """The colour images [H, W, 3] of an episode, in order.
 
     Raises DatasetError for one that cannot be decoded, or whose shape differs from the metadata.
@@ -139,5 +139,5 @@ def _of_video(dataset: LeRobot, video: Path, start: float, count: int) -> Iterat
             if len(content) == 3 * rows * columns:
                 yield np.frombuffer(content, np.uint8).reshape(rows, columns, 3)
     finally:
-        ffmpeg.kill()
-        ffmpeg.communicate()
+        ffmpeg.stdout.close()  # which ends ffmpeg
+        ffmpeg.wait()

@@ -6,7 +6,8 @@ policy, to measure its actions against the recorded ones, and to export it with 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import weakref
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ class Recorded(Task):
         self.rate = self._source.rate
         self._scale = action_scale(self._source)
         self._shown: dict[str, Generator[NDArray[np.uint8]]] = {}
+        weakref.finalize(self, _end, self._shown)  # also at the interpreter's end, while modules are there
         self._means = np.mean([self._actions(n).mean(axis=0) for n in range(self._count)], axis=0)
         self.actions = tuple(
             Quantity(name, UNIT, -float(size), float(size))
@@ -86,7 +88,7 @@ class Recorded(Task):
         self._wanted = self._actions(number)
         seen = numbers(self._source, number, *self._choice.vectors.values())
         self._seen = {n: seen[key].astype(np.float32) for n, key in self._choice.vectors.items()}
-        self._shown = {n: pictures(self._source, number, key) for n, key in self._choice.images.items()}
+        self._shown.update({n: pictures(self._source, number, key) for n, key in self._choice.images.items()})
         self._now = self._next()
         return self._now, {"action_error": 0.0}
 
@@ -104,8 +106,7 @@ class Recorded(Task):
 
     def close(self) -> None:
         """End what decodes the videos of the episode."""
-        for frames in self._shown.values():
-            frames.close()
+        _end(self._shown)
 
     def _next(self) -> dict[str, NDArray[Any]]:
         images = {name: next(frames) for name, frames in self._shown.items()}
@@ -122,6 +123,11 @@ class Recorded(Task):
     def robot(self) -> Description:
         """The robot that the dataset names."""
         return {**super().robot(), "name": self._source.robot or "unknown"}
+
+
+def _end(shown: Mapping[str, Generator[NDArray[np.uint8]]]) -> None:
+    for frames in shown.values():
+        frames.close()
 
 
 def _quantities(source: LeRobot, key: str) -> tuple[Quantity, ...]:

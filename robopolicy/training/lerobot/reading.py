@@ -119,12 +119,16 @@ def _of_column(dataset: LeRobot, number: int, key: str) -> Iterator[NDArray[np.u
 
 
 def _of_video(dataset: LeRobot, video: Path, start: float, count: int) -> Iterator[NDArray[np.uint8]]:
-    """`count` frames of a video from the time `start` (s) on."""
-    early = max(0.0, start - 0.5 / dataset.rate)  # a frame's own time may be rounded
+    """The frames of a video in the time that `count` of them take from `start` (s) on.
+
+    A damaged video lacks some of them. Those of the next episode must not take their place.
+    """
+    half = 0.5 / dataset.rate  # a frame's own time may be rounded
+    times = f"-ss {max(0.0, start - half):.6f} -to {start + count / dataset.rate - half:.6f}"
     # ffmpeg would read a relative path with a colon as a protocol.
-    source = [imageio_ffmpeg.get_ffmpeg_exe(), *f"-v error -ss {early:.6f} -i".split(), str(video.absolute())]
+    source = [imageio_ffmpeg.get_ffmpeg_exe(), *f"-v error -xerror {times} -i".split(), str(video.absolute())]
     ffmpeg = subprocess.Popen(
-        [*source, *f"-an -frames:v {count} -fps_mode passthrough -f image2pipe -vcodec ppm -".split()],
+        [*source, *f"-an -frames:v {count + 1} -fps_mode passthrough -f image2pipe -vcodec ppm -".split()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

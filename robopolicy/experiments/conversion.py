@@ -67,7 +67,7 @@ def open_copy(copy: Path, source: Path, task: str | None) -> Dataset:
 
 def about_of(source: LeRobot, path: Path, cameras: Sequence[str]) -> dict[str, Any]:
     """The metadata of a LeRobot dataset of another program, as this library's recordings have them."""
-    settings = {"dataset": str(path), "cameras": list(cameras)}
+    settings = {"dataset": str(path.absolute()), "cameras": list(cameras)}
     tasks = [" ".join(row.tasks) for row in source.episodes]
     choice = choose(source, cameras)
     names = {name: list(source.features[key].names) for name, key in choice.vectors.items()}

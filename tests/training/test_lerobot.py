@@ -184,6 +184,7 @@ def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
     name = camera.rpartition(".")[2]
     assert dataset.task == "recorded"
     assert dataset.columns.images == {name: (*SIDES, 3)}
+    assert dataset.environment.settings["dataset"] == str(arm)
     for episode, length in enumerate(LENGTHS):
         images = data[f"episode_{episode}/observations/{name}"].astype(int)
         wanted = [picture(episode, step) for step in range(length)]
@@ -254,6 +255,18 @@ def test_a_video_with_other_frames_than_its_episodes_is_refused(arm, tmp_path, c
     change(arm, lambda i: i.update(fps=rate))
     assert main(["convert", str(arm), "--cameras", "front", "--out", str(tmp_path / "arm-v0")]) == 2
     assert f"episode 0 has {count} frames of observation.images.front: 4" in capsys.readouterr().err
+
+
+def test_numbers_beyond_float32_are_refused(arm, tmp_path):
+    path = arm / f"data/{FILE}.parquet"
+    table = pq.read_table(path)
+    huge = pa.FixedSizeListArray.from_arrays(pa.array(np.full(2 * len(table), 1e200)), 2)
+    pq.write_table(table.set_column(table.column_names.index("action"), "action", huge), path)
+    change(arm, lambda i: i["features"]["action"].update(dtype="float64"))
+    with pytest.raises(ValueError, match="action that are not finite in float32"):
+        convert(arm, tmp_path / "arm-v0", cameras=["wrist"])
+    with pytest.raises(ValueError, match=r"^cameras is 'wrist': it must be"):
+        convert(arm, tmp_path / "arm-v0", cameras="wrist")
 
 
 def test_a_picture_without_names_may_have_its_channels_first(arm, tmp_path):

@@ -139,6 +139,8 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
     the end of it, as name. Raises DatasetError for several cameras of which none is chosen, for a camera that
     it lacks, and for a dataset without an action.
     """
+    if isinstance(cameras, str) or not isinstance(cameras, Sequence):
+        raise DatasetError(f"cameras is {shown(cameras)}: it must be a tuple or a list of names")
     keys = dataset.ours.get("keys", {})
     observed = {key: feature for key, feature in dataset.features.items() if key.startswith(OBSERVATION)}
     colours = {key: _name(key, keys) for key, feature in observed.items() if feature.is_colour}

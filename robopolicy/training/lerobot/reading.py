@@ -25,7 +25,8 @@ Arrays = dict[str, NDArray[Any]]
 def numbers(dataset: LeRobot, number: int, *keys: str) -> Arrays:
     """Columns [S, ...] of an episode by key, of the shapes that the metadata have.
 
-    Raises DatasetError for a shape that differs from the metadata, and for numbers that are not finite.
+    Raises DatasetError for a shape that differs from the metadata, and for numbers that are not finite in
+    float32.
     """
     table = _table(dataset, number, *keys)
     return {key: _column(dataset, number, key, table[key]) for key in keys}
@@ -101,8 +102,8 @@ def _column(dataset: LeRobot, number: int, key: str, column: pa.ChunkedArray) ->
         raise DatasetError(f"{where} has {key} of {shown(str(kind))}: {wanted} was expected")
     if array.size != rows * feature.shape[0]:
         raise DatasetError(f"{where} has {key} of {array.size / rows:g} numbers: {wanted} was expected")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DatasetError(f"{where} has {key} that are not finite: numbers were expected")
+    if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
+        raise DatasetError(f"{where} has {key} that are not finite in float32: numbers were expected")
     return array.reshape(rows, *feature.shape)
 
 

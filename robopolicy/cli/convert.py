@@ -25,7 +25,7 @@ class Convert:
     """
 
     source: Positional[Annotated[Path, arg(metavar="DATASET")]]
-    """Folder of the dataset. Its format decides on the other."""
+    """Folder of the dataset. It decides the format of the new dataset: the other one."""
     out: Path
     """Folder of the new dataset. The name of a Minari dataset must end in a version, as in sweep-v0."""
     cameras: DatasetCameras = ()

@@ -92,7 +92,7 @@ class StateEstimator:
 
         What the accelerometer reads now is gravity, bias included.
         """
-        _check(sensed)
+        sensed = _checked(sensed)
         gravity = float(np.linalg.norm(sensed.accelerometer))
         if abs(gravity + GRAVITY) > RESTING:
             raise ValueError(
@@ -118,14 +118,16 @@ class StateEstimator:
         `standing` is that of contact sensors, or of the gait's schedule (`~controller.swinging`).
 
         Raises RuntimeError before the first `reset`, and ValueError, without a change, for arrays of another
-        shape, numbers that are not finite, and an orientation that is no rotation.
+        shape or type, numbers that are not finite, and an orientation that is no rotation.
         """
         if not self._is_reset:
             raise RuntimeError("call reset before update")
-        _check(sensed)
+        sensed = _checked(sensed)
         if np.shape(standing) != (4,):
             raise ValueError(f"standing has the shape {list(np.shape(standing))}: it must be [4]")
-        standing = np.asarray(standing, bool)
+        standing = np.asarray(standing)
+        if standing.dtype != bool:
+            raise ValueError(f"standing has the type {standing.dtype}: it must be bool")
         self._stood[standing] += self._period
         self._stood[~standing] = 0.0
         settled = standing & (self._stood > self.config.settling + 1e-9)
@@ -143,13 +145,18 @@ class StateEstimator:
         return state
 
 
-def _check(sensed: Sensed) -> None:
-    """Raise ValueError as `StateEstimator.update` says."""
-    for name, size in _SIZES.items():
-        check_finite(name, getattr(sensed, name), (size,))
+def _checked(sensed: Sensed) -> Sensed:
+    """The readings as contiguous floats, so that Numba compiles once. Raises ValueError as `update` says."""
+    arrays = {name: np.asarray(getattr(sensed, name)) for name in _SIZES}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiu":
+            raise ValueError(f"{name} has the type {array.dtype}: it must hold real numbers")
+        check_finite(name, array, (_SIZES[name],))
+    sensed = Sensed(**{name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()})
     norm = float(np.linalg.norm(sensed.orientation))
     if abs(norm - 1.0) > 0.1:
         raise ValueError(f"orientation has the norm {norm:.3g}: it must be a quaternion of norm 1")
+    return sensed
 
 
 _SIZES = {

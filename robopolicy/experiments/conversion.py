@@ -9,7 +9,7 @@ from typing import Any
 
 from robopolicy.envs.registry import RECORDED, check_imported, gymnasium_id, task_class
 from robopolicy.experiments.output_files import as_path, new_folder
-from robopolicy.training.datasets import FORMAT, Dataset, check_dataset_name, open_dataset
+from robopolicy.training.datasets import FORMAT, Dataset, DatasetError, check_dataset_name, open_dataset
 from robopolicy.training.lerobot import is_lerobot
 from robopolicy.training.lerobot.conversion import action_scale, to_lerobot, to_minari
 from robopolicy.training.lerobot.metadata import ACTION, LeRobot, choose, open_lerobot
@@ -39,7 +39,7 @@ def convert(source: str | Path, out: str | Path, *, cameras: Sequence[str] = ())
         out.parent.mkdir(parents=True, exist_ok=True)
         with whole(out) as partial:
             to_minari(opened, partial, out.name, cameras, about_of(opened, source, cameras))
-            steps = open_dataset(partial, None).steps
+            steps = open_copy(partial, source, None).steps
         return {"dataset": str(out), "format": "minari", "episodes": len(steps), "steps": sum(steps)}
     if cameras:
         raise ValueError(
@@ -57,9 +57,17 @@ def convert(source: str | Path, out: str | Path, *, cameras: Sequence[str] = ())
     }
 
 
+def open_copy(copy: Path, source: Path, task: str | None) -> Dataset:
+    """A checked dataset that was copied from `source`, which errors name in place of the copy."""
+    try:
+        return open_dataset(copy, task)
+    except DatasetError as error:
+        raise DatasetError(str(error).replace(str(copy), str(source))) from error
+
+
 def about_of(source: LeRobot, path: Path, cameras: Sequence[str]) -> dict[str, Any]:
     """The metadata of a LeRobot dataset of another program, as this library's recordings have them."""
-    settings = {"dataset": str(path), "cameras": list(cameras)}
+    settings = {"dataset": str(path.absolute()), "cameras": list(cameras)}
     tasks = [" ".join(row.tasks) for row in source.episodes]
     choice = choose(source, cameras)
     names = {name: list(source.features[key].names) for name, key in choice.vectors.items()}

@@ -47,10 +47,10 @@ def opened_datasets(
 
 def _copied(path: Path, folder: Path, task: str | None, cameras: Sequence[str]) -> Dataset:
     """A LeRobot dataset as the Minari dataset `folder`, with its own path."""
-    from robopolicy.experiments.conversion import about_of  # pyarrow is an optional package
+    from robopolicy.experiments.conversion import about_of, open_copy  # pyarrow is an optional package
     from robopolicy.training.lerobot.conversion import to_minari
     from robopolicy.training.lerobot.metadata import open_lerobot
 
     source = open_lerobot(path)
     to_minari(source, folder, path.name, cameras, about_of(source, path, cameras))
-    return replace(open_dataset(folder, task), path=path)
+    return replace(open_copy(folder, path, task), path=path)

@@ -7,7 +7,7 @@ Observations are a dictionary of RGB images and float vectors, and actions lie i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,8 +124,20 @@ def check_dataset_name(out: Path) -> None:
         )
 
 
+def _recorded_parts(first: Dataset, other: Dataset) -> Iterator[tuple[str, Any, Any]]:
+    """What copies of LeRobot datasets of other programs must also share, by its name."""
+    if "lerobot" in first.about and "lerobot" in other.about:
+        for part in ("rate", "names"):
+            yield part, first.about.get(part), other.about.get(part)
+        one, two = (dataset.about["lerobot"].get("scale") for dataset in (first, other))
+        yield "largest actions", one, two
+
+
 def check_alike(datasets: Sequence[Dataset]) -> None:
-    """Raise DatasetError, naming the first difference, unless all datasets have one task and one format."""
+    """Raise DatasetError, naming the first difference, unless all datasets have one task and one format.
+
+    Copies of LeRobot datasets also need one rate, the same names, and the same unit of each action.
+    """
     first, *others = datasets
     for other in others:
         for part, one, two in (
@@ -133,6 +145,7 @@ def check_alike(datasets: Sequence[Dataset]) -> None:
             ("images", first.columns.images, other.columns.images),
             ("vectors", first.columns.vectors, other.columns.vectors),
             ("actions", first.columns.actions, other.columns.actions),
+            *_recorded_parts(first, other),
         ):
             if one != two:
                 raise DatasetError(
@@ -156,7 +169,8 @@ def _check_about(where: str, about: Any, task: str | None) -> None:
     _expect(right, f"{where} has task {name!r}: {wanted} was expected")
     version = about.get("format")
     _expect(version == FORMAT, f"{where} has format {version!r}: {FORMAT} was expected")
-    for part, kind in (("environment", dict), ("recording", dict), ("renderer", str)):
+    parts = {"environment": dict, "recording": dict, "renderer": str}
+    for part, kind in (parts | ({"lerobot": dict} if "lerobot" in about else {})).items():
         value = about.get(part)
         _expect(isinstance(value, kind), f"{where} has {part} {value!r}: a {kind.__name__} was expected")
 

@@ -160,6 +160,22 @@ def test_a_bad_reading_is_refused_by_its_name_and_changes_nothing(wrong, message
         np.testing.assert_array_equal(part, same)
 
 
+def test_readings_may_be_lists_and_views_but_no_other_types():
+    sensed = list(readings(BodySensorConfig()))[:2]
+    expected = estimates(sensed, STOOD[:2])[-1]
+    views = [Sensed(*(np.repeat(part, 2)[::2] for part in one)) for one in sensed]
+    lists = [Sensed(*(part.tolist() for part in one)) for one in sensed]
+    for given in (views, lists):
+        for part, same in zip(estimates(given, STOOD[:2])[-1], expected, strict=True):
+            np.testing.assert_array_equal(part, same)
+    estimator = StateEstimator(POINT_FEET, period=PERIOD)
+    estimator.reset(sensed[0])
+    with pytest.raises(ValueError, match=r"^gyroscope has the type <U1: it must hold real numbers$"):
+        estimator.update(sensed[1]._replace(gyroscope=np.array(["a", "b", "c"])), STOOD[1])
+    with pytest.raises(ValueError, match=r"^standing has the type float64: it must be bool$"):
+        estimator.update(sensed[1], np.full(4, np.nan))
+
+
 def test_an_estimate_begins_at_rest():
     (sensed,) = list(readings(NO_FAULTS))[:1]
     estimator = StateEstimator(GO2)

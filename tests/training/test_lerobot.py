@@ -13,7 +13,8 @@ import pytest
 import robopolicy
 from robopolicy.cli import main
 from robopolicy.experiments.conversion import as_lerobot, convert
-from robopolicy.training.datasets import open_dataset
+from robopolicy.experiments.opened_datasets import opened_datasets
+from robopolicy.training.datasets import check_alike, open_dataset
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -92,6 +93,12 @@ def change(folder, function):
     info = json.loads(path.read_text())
     function(info)
     path.write_text(json.dumps(info))
+
+
+def change_episodes(folder, **columns):
+    path = folder / f"meta/episodes/{FILE}.parquet"
+    rows = pq.read_table(path).to_pylist()
+    pq.write_table(pa.Table.from_pylist([row | columns for row in rows]), path)
 
 
 def arrays(folder):
@@ -177,6 +184,7 @@ def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
     name = camera.rpartition(".")[2]
     assert dataset.task == "recorded"
     assert dataset.columns.images == {name: (*SIDES, 3)}
+    assert dataset.environment.settings["dataset"] == str(arm)
     for episode, length in enumerate(LENGTHS):
         images = data[f"episode_{episode}/observations/{name}"].astype(int)
         wanted = [picture(episode, step) for step in range(length)]
@@ -207,6 +215,21 @@ def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
             lambda f: change(f, lambda i: i["features"]["observation.images.wrist"].update(shape=[8, 8, 3])),
             "observation.images.wrist [16, 32, 3] at frame 0: [8, 8, 3] was expected",
         ),
+        (
+            lambda f: change(f, lambda i: i["features"]["observation.images.wrist"].update(shape=[])),
+            "of shape []: [H, W, C] was expected",
+        ),
+        (lambda f: change_episodes(f, length=4.0), "has an episode of 4.0 frames"),
+        (lambda f: change_episodes(f, **{"data/chunk_index": np.inf}), "is damaged in meta/episodes"),
+        (
+            lambda f: change_episodes(f, **{f"{VIDEO}/from_timestamp": np.nan}),
+            "observation.images.front from nan s on",
+        ),
+        (lambda f: (f / "meta/robopolicy.json").write_text('{"keys": [1]}'), "has keys [1]: {} was expected"),
+        (
+            lambda f: (f / "meta/robopolicy.json").write_text('{"keys": {}, "minari": {}}'),
+            "arm': episode 0 has actions of 6",
+        ),
         (lambda f: change(f, lambda i: i["features"].pop("action")), "has action none"),
         (
             lambda f: change(f, lambda i: i["features"].update({"observation.x": i["features"]["action"]})),
@@ -225,6 +248,56 @@ def test_a_wrong_dataset_is_refused_in_one_line(arm, tmp_path, capsys, spoil, sa
     assert said in error
     assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["arm"]
+
+
+@pytest.mark.parametrize(("rate", "count"), [(10, 5), (60, 2)])
+def test_a_video_with_other_frames_than_its_episodes_is_refused(arm, tmp_path, capsys, rate, count):
+    change(arm, lambda i: i.update(fps=rate))
+    assert main(["convert", str(arm), "--cameras", "front", "--out", str(tmp_path / "arm-v0")]) == 2
+    assert f"episode 0 has {count} frames of observation.images.front: 4" in capsys.readouterr().err
+
+
+def test_numbers_beyond_float32_are_refused(arm, tmp_path):
+    path = arm / f"data/{FILE}.parquet"
+    table = pq.read_table(path)
+    huge = pa.FixedSizeListArray.from_arrays(pa.array(np.full(2 * len(table), 1e200)), 2)
+    pq.write_table(table.set_column(table.column_names.index("action"), "action", huge), path)
+    change(arm, lambda i: i["features"]["action"].update(dtype="float64"))
+    with pytest.raises(ValueError, match="action that are not finite in float32"):
+        convert(arm, tmp_path / "arm-v0", cameras=["wrist"])
+    with pytest.raises(ValueError, match=r"^cameras is 'wrist': it must be"):
+        convert(arm, tmp_path / "arm-v0", cameras="wrist")
+
+
+def test_a_picture_without_names_may_have_its_channels_first(arm, tmp_path):
+    shape = {"shape": [3, *SIDES], "names": None}
+    change(arm, lambda i: i["features"]["observation.images.wrist"].update(shape))
+    convert(arm, tmp_path / "arm-v0", cameras=["wrist"])
+    assert open_dataset(tmp_path / "arm-v0", None).columns.images == {"wrist": (*SIDES, 3)}
+
+
+@pytest.mark.parametrize(("part", "value"), [("fps", 15), ("action", ["gripper.pos", "shoulder_pan.pos"])])
+def test_datasets_of_other_rates_or_joints_are_not_mixed(arm, tmp_path, part, value):
+    other = Path(shutil.copytree(arm, tmp_path / "other"))
+    change(other, lambda i: i.update(fps=value) if part == "fps" else i["features"][part].update(names=value))
+    with (
+        opened_datasets([arm, other], None, ["wrist"]) as datasets,
+        pytest.raises(ValueError, match=r"other': it has (rate 15\.0|names)"),
+    ):
+        check_alike(datasets)
+
+
+def test_datasets_with_other_largest_actions_are_not_mixed(arm, tmp_path):
+    other = Path(shutil.copytree(arm, tmp_path / "other"))
+    path = other / f"data/{FILE}.parquet"
+    table = pq.read_table(path)
+    actions = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(2 * len(table), np.float32)), 2)
+    pq.write_table(table.set_column(table.column_names.index("action"), "action", actions), path)
+    with (
+        opened_datasets([arm, other], None, ["wrist"]) as datasets,
+        pytest.raises(ValueError, match=r"largest actions \[1\.0, 1\.0\], and .* has \[20\.0, 10\.0\]"),
+    ):
+        check_alike(datasets)
 
 
 def test_one_of_several_cameras_has_to_be_chosen(arm, tmp_path, capsys):

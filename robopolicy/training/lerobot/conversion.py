@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
 
 from robopolicy.reading_json import read_object
+from robopolicy.settings import is_finite
 from robopolicy.training.datasets import METADATA, OURS, Dataset, DatasetError
 from robopolicy.training.demonstration import LEVEL
 from robopolicy.training.lerobot.metadata import (
@@ -209,7 +210,8 @@ def _observation_space(source: LeRobot, choice: Choice) -> Dict:
 def _attributes(about: Mapping[str, Any], number: int) -> dict[str, Any]:
     """The seed and the score of an episode, where they are known."""
     lists = {name: about.get(f"{name}s") for name in ("seed", "score")}
-    return {n: each[number] for n, each in lists.items() if isinstance(each, list) and len(each) > number}
+    known = {n: each[number] for n, each in lists.items() if isinstance(each, list) and len(each) > number}
+    return {n: value for n, value in known.items() if is_finite(value)}
 
 
 def _arrays(source: LeRobot, choice: Choice, number: int, scale: NDArray[Any]) -> dict[str, NDArray[Any]]:

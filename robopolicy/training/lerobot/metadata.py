@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robopolicy.naming import check_distinct, shown
+from robopolicy.naming import NAME, check_distinct, shown
 from robopolicy.reading_json import read_object
 from robopolicy.settings import is_finite
 from robopolicy.training.datasets import LARGEST_IMAGE, MOST_NUMBERS, MOST_STEPS, DatasetError
@@ -31,7 +31,8 @@ ACTION, STATE, OBSERVATION, IMAGES = "action", "observation.state", "observation
 NUMBERS = ("float32", "float64")
 PICTURES = ("image", "video")
 MOST_EPISODES, HIGHEST_RATE = 10**6, 1000.0
-DAMAGE = (pa.ArrowException, OSError, KeyError, TypeError, ValueError)
+DAMAGE = (pa.ArrowException, OSError, KeyError, OverflowError, TypeError, ValueError)
+LONGEST_NAME = 200  # characters
 
 
 class Feature(NamedTuple):
@@ -44,8 +45,8 @@ class Feature(NamedTuple):
 
     @property
     def image(self) -> tuple[int, ...]:
-        """The shape [H, W, C] of a picture; older datasets describe it as [C, H, W]."""
-        first = self.names[0].startswith("channel")
+        """The shape [H, W, C] of a picture; older datasets describe it as [C, H, W], some without names."""
+        first = self.names[0].startswith("channel") or (self.shape[0] == 3 != self.shape[2])
         return (*self.shape[1:], self.shape[0]) if first else self.shape
 
     @property
@@ -125,10 +126,10 @@ def open_lerobot(path: Path) -> LeRobot:
     if not is_finite(rate) or not 0 < float(rate) <= HIGHEST_RATE:
         raise DatasetError(f"{where} has fps {shown(rate)}: 0 to {HIGHEST_RATE:g} were expected")
     features = _features(where, info.get("features"))
-    robot = info.get("robot_type")
+    robot: Any = info.get("robot_type")
     episodes = _episodes(path, where, info, [k for k, f in features.items() if f.dtype == "video"])
-    ours = read_object(path / OURS, error=DatasetError) if (path / OURS).is_file() else {}
-    return LeRobot(path, float(rate), robot if isinstance(robot, str) else "", features, episodes, ours)
+    robot = robot if _is_name(robot) else ""
+    return LeRobot(path, float(rate), robot, features, episodes, _ours(path))
 
 
 def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
@@ -138,6 +139,8 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
     the end of it, as name. Raises DatasetError for several cameras of which none is chosen, for a camera that
     it lacks, and for a dataset without an action.
     """
+    if isinstance(cameras, str) or not isinstance(cameras, Sequence):
+        raise DatasetError(f"cameras is {shown(cameras)}: it must be a tuple or a list of names")
     keys = dataset.ours.get("keys", {})
     observed = {key: feature for key, feature in dataset.features.items() if key.startswith(OBSERVATION)}
     colours = {key: _name(key, keys) for key, feature in observed.items() if feature.is_colour}
@@ -159,6 +162,24 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
     return Choice({n: key for key, n in images.items()}, {n: key for key, n in vectors.items()})
 
 
+def _ours(path: Path) -> dict[str, Any]:
+    """What this library has stored of a dataset; {} for one of another program."""
+    if not (path / OURS).is_file():
+        return {}
+    ours = read_object(path / OURS, error=DatasetError)
+    for name in ("keys", "minari"):
+        if not isinstance(ours.get(name), dict):
+            raise DatasetError(f"{str(path / OURS)!r} has {name} {shown(ours.get(name))}: {{}} was expected")
+    for key, name in ours["keys"].items():
+        if not isinstance(name, str) or not NAME.fullmatch(name) or "/" in name:
+            raise DatasetError(f"{str(path / OURS)!r} has {shown(name)} as the name of {shown(key)}")
+    return ours
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
+
+
 def _name(key: str, keys: Mapping[str, str]) -> str:
     """The name of an observation, as manifests have it: letters, digits and underscores."""
     short = key.removeprefix(IMAGES).removeprefix(OBSERVATION)
@@ -178,7 +199,9 @@ def _features(where: str, described: Any) -> dict[str, Feature]:
             raise DatasetError(
                 f"{where} has feature {key!r} {shown(stored)}: a dtype and a shape were expected"
             )
-        if (dtype in PICTURES and max(shape, default=1) > LARGEST_IMAGE) or (
+        if dtype in PICTURES and len(shape) != 3:
+            raise DatasetError(f"{where} has feature {key!r} of shape {shape}: [H, W, C] was expected")
+        if (dtype in PICTURES and max(shape) > LARGEST_IMAGE) or (
             dtype in NUMBERS and prod(shape) > MOST_NUMBERS
         ):
             raise DatasetError(f"{where} has feature {key!r} of shape {shape}: it is too large")
@@ -195,7 +218,7 @@ def _names(key: str, names: Any, shape: Sequence[int]) -> tuple[str, ...]:
         names = next(iter(names.values()), None)
     wanted = shape[0] if len(shape) == 1 else len(shape)
     fits = isinstance(names, list) and len(names) == wanted and len(set(map(str, names))) == wanted
-    if fits and all(isinstance(one, str) and one.isprintable() and 0 < len(one) <= 200 for one in names):
+    if fits and all(map(_is_name, names)):
         return tuple(names)
     return tuple(f"{key.rpartition('.')[2]}_{number}" for number in range(wanted))
 
@@ -213,6 +236,10 @@ def _episodes(
     of_videos = ("chunk_index", "file_index", "from_timestamp")
     columns += [f"videos/{key}/{part}" for key in videos for part in of_videos]
     try:
+        for file in files:
+            missing = [c for c in columns if c not in pq.read_schema(file).names]
+            if missing:
+                raise DatasetError(f"{where}: {file.relative_to(path)} lacks the column {missing[0]!r}")
         rows = [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
         rows.sort(key=lambda row: row["episode_index"])
         found = [row["episode_index"] for row in rows]
@@ -231,8 +258,10 @@ def _episodes(
 
 def _episode(path: Path, where: str, row: Mapping[str, Any], videos: Sequence[str]) -> EpisodeRow:
     length = row["length"]
-    if not 1 <= length <= MOST_STEPS:
-        raise DatasetError(f"{where} has an episode of {length} frames: 1 to {MOST_STEPS} were expected")
+    if type(length) is not int or not 1 <= length <= MOST_STEPS:
+        raise DatasetError(
+            f"{where} has an episode of {shown(length)} frames: 1 to {MOST_STEPS} were expected"
+        )
 
     def file(pattern: str, part: str, **names: str) -> Path:
         indices = {name: int(row[f"{part}/{name}"]) for name in ("chunk_index", "file_index")}
@@ -242,4 +271,7 @@ def _episode(path: Path, where: str, row: Mapping[str, Any], videos: Sequence[st
         key: (file(VIDEO, f"videos/{key}", video_key=key), float(row[f"videos/{key}/from_timestamp"]))
         for key in videos
     }
+    for key, (_, start) in pictures.items():
+        if not 0 <= start < inf:
+            raise DatasetError(f"{where} has an episode of {key} from {start} s on: 0 or more was expected")
     return EpisodeRow(length, tuple(map(str, row["tasks"])), file(DATA, "data"), pictures)

@@ -25,7 +25,8 @@ Arrays = dict[str, NDArray[Any]]
 def numbers(dataset: LeRobot, number: int, *keys: str) -> Arrays:
     """Columns [S, ...] of an episode by key, of the shapes that the metadata have.
 
-    Raises DatasetError for a shape that differs from the metadata, and for numbers that are not finite.
+    Raises DatasetError for a shape that differs from the metadata, and for numbers that are not finite in
+    float32.
     """
     table = _table(dataset, number, *keys)
     return {key: _column(dataset, number, key, table[key]) for key in keys}
@@ -101,8 +102,8 @@ def _column(dataset: LeRobot, number: int, key: str, column: pa.ChunkedArray) ->
         raise DatasetError(f"{where} has {key} of {shown(str(kind))}: {wanted} was expected")
     if array.size != rows * feature.shape[0]:
         raise DatasetError(f"{where} has {key} of {array.size / rows:g} numbers: {wanted} was expected")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DatasetError(f"{where} has {key} that are not finite: numbers were expected")
+    if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
+        raise DatasetError(f"{where} has {key} that are not finite in float32: numbers were expected")
     return array.reshape(rows, *feature.shape)
 
 
@@ -119,12 +120,16 @@ def _of_column(dataset: LeRobot, number: int, key: str) -> Iterator[NDArray[np.u
 
 
 def _of_video(dataset: LeRobot, video: Path, start: float, count: int) -> Iterator[NDArray[np.uint8]]:
-    """`count` frames of a video from the time `start` (s) on."""
-    early = max(0.0, start - 0.5 / dataset.rate)  # a frame's own time may be rounded
+    """The frames of a video in the time that `count` of them take from `start` (s) on.
+
+    A damaged video lacks some of them. Those of the next episode must not take their place.
+    """
+    half = 0.5 / dataset.rate  # a frame's own time may be rounded
+    times = f"-ss {max(0.0, start - half):.6f} -to {start + count / dataset.rate - half:.6f}"
     # ffmpeg would read a relative path with a colon as a protocol.
-    source = [imageio_ffmpeg.get_ffmpeg_exe(), *f"-v error -ss {early:.6f} -i".split(), str(video.absolute())]
+    source = [imageio_ffmpeg.get_ffmpeg_exe(), *f"-v error -xerror {times} -i".split(), str(video.absolute())]
     ffmpeg = subprocess.Popen(
-        [*source, *f"-an -frames:v {count} -fps_mode passthrough -f image2pipe -vcodec ppm -".split()],
+        [*source, *f"-an -frames:v {count + 1} -fps_mode passthrough -f image2pipe -vcodec ppm -".split()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -10,7 +10,6 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import DatasetCameras, Json
-from robopolicy.experiments.conversion import convert
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,8 @@ class Convert:
 
     def run(self) -> None:
         """Convert."""
+        from robopolicy.experiments.conversion import convert  # pyarrow is an optional package
+
         result = convert(self.source, self.out, cameras=self.cameras)
         if self.json:
             print(json_format.dumps(result))

@@ -12,12 +12,13 @@ import pytest
 
 import robopolicy
 from robopolicy.cli import main
-from robopolicy.experiments.conversion import as_lerobot, convert
 from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.training.datasets import check_alike, open_dataset
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+
+from robopolicy.experiments.conversion import as_lerobot, convert  # noqa: E402 (it needs pyarrow)
 
 FILE = "chunk-000/file-000"
 JOINTS = ["shoulder_pan.pos", "gripper.pos"]

@@ -14,7 +14,10 @@ On `front`, where hind legs have no camera, it is
     robopolicy grid GRID --variant memory --attention "trigonometric(m=32)" all "all, map" "all, gru" none \\
         --seeds 0 1 2 3 4 --preset front --episodes 2 --generations 25 --test-engines mujoco bullet
 
-with `all` as the control without a memory.
+with `all` as the control without a memory, and on the Go2
+
+    robopolicy grid GRID --robot go2 --engine mujoco --attention SPEC all none --seeds 0 1 2 \\
+        --preset paper --episodes 2 --generations 12 --test-engines mujoco bullet
 
 Every policy plays 100 unseen courses (seeds 9000 on) of its preset on both engines.
 
@@ -44,13 +47,15 @@ SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
 ENGINES = ("mujoco", "bullet")
 PARTS = ("policy", "environment", "es")  # of a config.json
 SEEDS = 3  # the fewest of a claim
-LEAST = {"hard": 95, "dust": 95, "sparse": 80, "extreme": 60, "front": 90}  # percent
+LEAST = {"hard": 95, "dust": 95, "sparse": 80, "extreme": 60, "front": 90, "paper-go2": 90}  # percent
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
 
 
-def preset_of(config: dict) -> str:
-    """The preset that a run was trained on last."""
-    return config["environment"]["presets"][-1]
+def courses_of(config: dict) -> str:
+    """The preset that a run was trained on last, and its robot if that is not the Laikago."""
+    environment = config["environment"]
+    robot = environment.get("others", {}).get("robot")
+    return environment["presets"][-1] + (f"-{robot}" if robot else "")
 
 
 def keep(grid: Path) -> None:
@@ -63,7 +68,7 @@ def keep(grid: Path) -> None:
         name = f"{grid.name}/{run.name}"
         config = json.loads((run / "config.json").read_text())
         log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        path = KEPT / f"{preset_of(config)}.json"
+        path = KEPT / f"{courses_of(config)}.json"
         kept = json.loads(path.read_text()) if path.exists() else {}
         kept[name] = {
             **{name: config[name] for name in ("policy", "environment", "es", "flops", "versions")},

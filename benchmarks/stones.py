@@ -35,12 +35,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import jax
 import numpy as np
+from jax.tree_util import keystr
 
 from robopolicy.experiments.comparison import rows_of, titles
 from robopolicy.experiments.comparison_table import table
+from robopolicy.experiments.runs import load
 from robopolicy.experiments.trainings import apart, search_settings, training
+from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import restore
+from robopolicy.policies.memories import SHORTEST, WAVES
 
 KEPT = Path(__file__).parent / "stones"
 SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
@@ -73,6 +78,7 @@ def keep(grid: Path) -> None:
         kept[name] = {
             **{name: config[name] for name in ("policy", "environment", "es", "flops", "versions")},
             "steps": sum(line.get("steps", 0) for line in log),
+            **kernel_width(run),
             "curve": [
                 [line["generation"], round(line["held_out/return"], 3), line["held_out/success"]]
                 for line in log
@@ -91,6 +97,17 @@ def keep(grid: Path) -> None:
         KEPT.mkdir(exist_ok=True)
         lines = (f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def kernel_width(run: Path) -> dict[str, float]:
+    """`kernel_cm`, the standard deviation of the kernel of distance that a memory of attention has learned."""
+    policy = load(run)
+    parameters = jax.tree_util.tree_leaves_with_path(unflatten(policy.functions)(policy.parameters))
+    (radius,) = [leaf for path, leaf in parameters if "radius" in keystr(path)] or [None]
+    if radius is None:
+        return {}
+    waves = 2 * np.pi / (SHORTEST * WAVES) * np.arange(1, WAVES + 1)
+    return {"kernel_cm": round(100 / float(np.exp(radius) * np.sqrt(np.mean(waves**2) / 2)), 2)}
 
 
 def ship(run: Path, name: str) -> None:
@@ -126,6 +143,9 @@ def tables(preset: str, kept: dict[str, dict]) -> bool:
         for row, title in zip(rows, titles(rows), strict=True):
             rates = [results[name]["success_rate"] for name in row["runs"]]
             crossed.setdefault((title, len(rates)), []).append(100 * float(np.mean(rates)))
+            widths = [kept[name]["kernel_cm"] for name in row["runs"] if "kernel_cm" in kept[name]]
+            if widths and engine == ENGINES[0]:
+                print(f"{title} learned kernels of {', '.join(f'{width:.1f}' for width in widths)} cm", end="\n\n")
             ends = [kept[name]["curve"][-1] for name in row["runs"]]
             held_out[title, len(rates)] = float(np.mean([value for _, value, _ in ends]))
     least = LEAST.get(preset, 95)

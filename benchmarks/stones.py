@@ -100,7 +100,7 @@ def keep(grid: Path) -> None:
 
 
 def kernel_width(run: Path) -> dict[str, float]:
-    """`kernel_cm`, the standard deviation of the kernel of distance that a memory of attention has learned."""
+    """`kernel_cm`: standard deviation of the kernel of distance that a memory of attention has learned."""
     policy = load(run)
     parameters = jax.tree_util.tree_leaves_with_path(unflatten(policy.functions)(policy.parameters))
     (radius,) = [leaf for path, leaf in parameters if "radius" in keystr(path)] or [None]
@@ -143,9 +143,9 @@ def tables(preset: str, kept: dict[str, dict]) -> bool:
         for row, title in zip(rows, titles(rows), strict=True):
             rates = [results[name]["success_rate"] for name in row["runs"]]
             crossed.setdefault((title, len(rates)), []).append(100 * float(np.mean(rates)))
-            widths = [kept[name]["kernel_cm"] for name in row["runs"] if "kernel_cm" in kept[name]]
+            widths = [f"{kept[name]['kernel_cm']:.1f}" for name in row["runs"] if "kernel_cm" in kept[name]]
             if widths and engine == ENGINES[0]:
-                print(f"{title} learned kernels of {', '.join(f'{width:.1f}' for width in widths)} cm", end="\n\n")
+                print(f"{title} learned kernels of {', '.join(widths)} cm", end="\n\n")
             ends = [kept[name]["curve"][-1] for name in row["runs"]]
             held_out[title, len(rates)] = float(np.mean([value for _, value, _ in ends]))
     least = LEAST.get(preset, 95)

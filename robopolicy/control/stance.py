@@ -7,8 +7,8 @@ angular velocities. With accelerations a_j = G_j u_j + g over steps of dt,
     pose_k     = pose_0 + k dt velocity_0 + dt^2 sum_{j<k} (k - j - 1/2) a_j
 
 and the quadratic cost of tracking a reference becomes a dense QP in the forces u of the legs that the gait
-schedules to stand, each inside its own friction pyramid. DAQP solves it, a dual active-set method (Arnstrom et
-al., 2022): its result depends on the problem alone, so the same plan gives the same bits.
+schedules to stand, each inside its own friction pyramid. DAQP solves it, a dual active-set method (Arnstrom
+et al., 2022): its result depends on the problem alone, so the same plan gives the same bits.
 """
 
 from __future__ import annotations

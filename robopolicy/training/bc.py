@@ -262,7 +262,7 @@ class _Cloning:
         self.state = self.descent.placed(self.descent.begin(keys.parameters))
         self.progress = Progress()
         self._best, self._features = self.mean, by_path(features)
-        self._config, self._attention, self._in_a_row = config, learner.attention, 0
+        self._config, self._attention, self._in_a_row = config, learner.config.label, 0
 
     @property
     def mean(self) -> NDArray[np.float32]:

@@ -87,8 +87,11 @@ class Descent:
         self._gradient = jax.jit(jax.grad(self._loss))
 
     def begin(self, key: Array) -> State:
-        """The state before the first step."""
-        parameters = self._learner.policy.init(key)
+        """The state before the first step, its parameters drawn."""
+        return self.begin_from(self._learner.policy.init(key))
+
+    def begin_from(self, parameters: Any) -> State:
+        """The state before the first step, from these parameters."""
         ema = jax.tree.map(jnp.copy, parameters)
         return State(parameters, ema, self._optimiser.init(parameters), jnp.zeros((), jnp.int32))
 

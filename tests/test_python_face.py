@@ -1,17 +1,16 @@
 """Bad input to the functions of the library's face: one line that names the argument, and nothing written."""
 
-import json
 import re
 
-import h5py
-import numpy as np
 import pytest
+from made_datasets import black_frames
 
 import robopolicy
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 
 SHIPPED, TASK, SWEEP = "stepping-stones-softmax", "stepping-stones", "bimanual-sweep"
+SWEEP_SHIPPED = "bimanual-sweep-angular"
 UNDER_A_FILE = "/etc/hostname/run"
 
 
@@ -23,21 +22,7 @@ def policy():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     """Two episodes of black images and zeros, with the columns of the sweep."""
-    path = tmp_path_factory.mktemp("datasets") / "sweep-v0"
-    (path / "data").mkdir(parents=True)
-    about = {"task": "bimanual-sweep", "format": 1, "environment": {}, "recording": {}, "renderer": "none"}
-    (path / "data" / "metadata.json").write_text(json.dumps({"total_episodes": 2, "robopolicy": about}))
-    with h5py.File(path / "data" / "main_data.hdf5", "w") as file:
-        for number in range(2):
-            episode = file.create_group(f"episode_{number}")
-            episode.attrs["total_steps"] = 4
-            episode["observations/image"] = np.zeros((5, 48, 48, 3), np.uint8)
-            episode["observations/poses"] = np.zeros((5, 14), np.float32)
-            episode["actions"] = np.zeros((4, 12), np.float32)
-            episode["rewards"] = np.zeros(4, np.float32)
-            episode["terminations"] = np.arange(4) == 3
-            episode["truncations"] = np.zeros(4, bool)
-    return path
+    return black_frames(tmp_path_factory.mktemp("datasets") / "sweep-v0")
 
 
 def refused(tmp_path, monkeypatch, call, *arguments, **named):
@@ -71,6 +56,10 @@ def name(value):
         ({"settings": 3}, "settings is 3: it must be settings by name"),
         ({"settings": {"samples": "many"}}, "samples is 'many': it must be of type int"),
         ({"command": {"key": object()}}, "command holds what JSON cannot hold"),
+        ({"init": 3}, "run is 3: it must be"),
+        ({"init": "nowhere"}, "run is 'nowhere': it must be"),
+        ({"init": SHIPPED}, f"kind is 'vision-performer': the policy of init {SHIPPED!r} has 'iap'"),
+        ({"init": SWEEP_SHIPPED}, "attention is 'softmax': the policy of init"),
         ({"command": 3}, "command is 3: it must be settings by name"),
         ({"preset": 3}, "preset is 3: it must be one of"),
         ({"precision": None}, "precision is None: it must be one of"),

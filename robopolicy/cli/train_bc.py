@@ -62,6 +62,7 @@ class TrainBC:
         robopolicy demos --episodes 200 --out datasets/sweep-v0
         robopolicy train bc --data datasets/sweep-v0 --out runs/clone --rollouts 10
         robopolicy train bc --data datasets/sweep-v0 datasets/round-1-v0 --out runs/round-1
+        robopolicy train bc --init runs/round-0 --data datasets/round-1-v0 --out runs/round-1
         robopolicy train bc --preset tiny --data datasets/small-v0 --out runs/quick --steps 600
 
     Ctrl-C or SIGTERM stops the run after the current step. --resume continues it to the same bits.
@@ -91,6 +92,8 @@ class TrainBC:
     """Candidates in each round of a search for an action."""
     iterations: int | None = None
     """Rounds of derivative_free (default 3) or steps of langevin (default 100)."""
+    init: Annotated[str | None, arg(metavar="RUN")] = None
+    """Run or shipped policy, of the same settings, whose weights the training begins with."""
     precision: str = "auto"
     """Precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator)."""
     engine: NewEngine = None
@@ -115,6 +118,7 @@ class TrainBC:
             "renderer": None,
             "encoder": self.encoder,
             "cameras": [],
+            "init": None,
         }  # settings that older runs do not have
         stored = {**once, **stored} if isinstance(stored, dict) else {}
         if stored.keys() - {CACHE} != self._stored().keys():
@@ -157,6 +161,7 @@ class TrainBC:
                 cameras=self.cameras,
                 preset=self.preset,
                 settings={**settings, "iterations": iterations},
+                init=self.init,
                 precision=self.precision,
                 workers=self.workers,
                 resume=self.resume,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -18,7 +17,6 @@ from robopolicy.experiments.players import check_match, player
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
 from robopolicy.policies.policy import Policy
-from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.datasets import FORMAT, check_dataset_name
 from robopolicy.training.demonstration import Recorded, RecordingConfig
 from robopolicy.training.recording import check_recording, record
@@ -122,7 +120,7 @@ def record_demonstrations(
         "environment": {"id": environment.id, **merged},
         "recording": asdict(config),
         "renderer": renderer if isinstance(renderer, str) else task,
-        **({} if policy is None else {"policy": _identity(policy, str(run))}),
+        **({} if policy is None else {"policy": runs.identity(policy, str(run))}),
         **shared,
         "versions": versions(),
         "git": git_revision(),
@@ -162,11 +160,3 @@ def _environment(policy: Policy, task: str) -> dict[str, Any]:
     settings = (environment if isinstance(environment, dict) else {}) | runs.others_in(policy.run)
     own = {n: v for n, v in settings.items() if n not in ("engine", "presets", "others")}
     return own | {"preset": runs.preset_of(policy.run)}
-
-
-def _identity(policy: Policy, name: str) -> dict[str, Any]:
-    """What identifies a policy, for the metadata of its episodes."""
-    folder, which = runs.find_run(name)
-    checkpoint = RunFolder(folder).generations()[-1] if which == "last" else which
-    digest = hashlib.sha256(policy.parameters.tobytes()).hexdigest()
-    return {"run": name, "checkpoint": checkpoint, "parameters_sha256": digest}

@@ -15,12 +15,13 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
     """Write the README of a run with this `config`, whatever it had."""
     name, task, policy = folder.resolve().name, str(config["task"]), config["policy"]
     versions = config.get("versions", {})
+    first = config.get("init")
     lines = [
         front_matter(name, task, config, {}),
         f"# {name}",
         f"A run of robopolicy {versions.get('robopolicy', '')}: a policy of the kind {policy['kind']}, with "
         f"the attention `{policy['attention']}`, for the task {task}. `config.json` has all settings, and "
-        "`metrics.jsonl` the log.",
+        "`metrics.jsonl` the log." + (f" It began with the weights of `{first['run']}`." if first else ""),
         f'```python\nimport robopolicy\n\npolicy = robopolicy.load("{name}")  # the path of this folder\n```',
         "    robopolicy evaluate RUN                     plays unseen episodes\n"
         "    robopolicy export RUN --out bundle          writes what a robot runs",

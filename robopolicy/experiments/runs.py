@@ -5,6 +5,7 @@ A name may end in @best (the policy that did best on held-out seeds) or @40 (tha
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -161,3 +162,11 @@ def load(run: str | Path, which: str | int | None = None) -> Policy:
             f"[{parameter_count(functions)}]"
         )
     return Policy(config, parameters, features, name, settings)
+
+
+def identity(policy: Policy, name: str) -> dict[str, Any]:
+    """What identifies the policy that `load` has returned for `name`."""
+    folder, which = find_run(name)
+    checkpoint = RunFolder(folder).generations()[-1] if which == "last" else which
+    digest = hashlib.sha256(policy.parameters.tobytes()).hexdigest()
+    return {"run": name, "checkpoint": checkpoint, "parameters_sha256": digest}

@@ -25,6 +25,7 @@ from robopolicy.experiments.output_files import as_path
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
+from robopolicy.experiments.warm_start import first_policy
 from robopolicy.naming import one_of, shown
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import describe
@@ -52,6 +53,7 @@ def train_bc(
     cameras: Sequence[str] = (),
     preset: str = "small",
     settings: Mapping[str, Any] | None = None,
+    init: str | Path | None = None,
     precision: str = "auto",
     workers: int | None = None,
     resume: bool = False,
@@ -73,6 +75,8 @@ def train_bc(
       cameras: of a LeRobot dataset, those that the policy reads; () for the only one.
       preset: size of the policy: tiny, small or base.
       settings: further settings of the Vision-Performer, by name, if `policy` is a spec.
+      init: run or shipped policy, of the same settings, whose weights the training begins with. Its random
+        features and its statistics of data stay, too. May end in @best or @40. Default: drawn weights.
       precision: precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator).
       workers: number of processes that play rollouts.
       resume: continue the run in `out`, to the same bits as without the interruption.
@@ -117,6 +121,7 @@ def train_bc(
                 policy, images, columns.vectors, columns.actions, **{"preset": preset, **(settings or {})}
             )
         _check_columns(policy, dataset)
+        first = None if init is None and not resume else first_policy(init, policy, start)
         environment = rollout_environment(dataset, env)
         if (
             config.rollouts
@@ -140,16 +145,22 @@ def train_bc(
             "versions": versions(),
             "git": git_revision(),
         }
-        contents = plain("env", contents) | extra
+        contents = plain("env", contents) | ({} if first is None else {"init": first.origin}) | extra
         start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
         hooks, folder = start.hooks, start.folder
         with Frames(*datasets) as frames:
             if not resume:
                 folder.create(contents)
             mirror = None if declared is None else Mirror(*declared)
-            scales = statistics(frames, split.train, mirror if config.mirror else None)
+            if first is None:
+                scales = statistics(frames, split.train, mirror if config.mirror else None)
+            else:
+                scales = first.policy.features["statistics"]
             learner = vision_performer(policy, scales, precision)
-            features = learner.policy.init_features(Keys.of(config.seed).features)
+            if first is None:
+                features = learner.policy.init_features(Keys.of(config.seed).features)
+            else:
+                features = first.policy.features
             hooks.on_begin(
                 f"{parameter_count(learner.policy)} parameters, {policy.tokens} tokens; "
                 f"{len(split.train)} frames, and {len(split.validation)} set aside"
@@ -163,6 +174,7 @@ def train_bc(
                     frames=frames,
                     split=split,
                     mirror=mirror,
+                    parameters=None if first is None else first.policy.parameters,
                     rollout=rollout,
                     resume=resume,
                     on_record=hooks.on_record,

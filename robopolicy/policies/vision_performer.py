@@ -148,13 +148,13 @@ class Learner(NamedTuple):
       policy: its functions.
       loss: (parameters, features, observation, action [A], key, negatives) -> loss of one demonstration.
       layers: (parameters, features, observation) -> every layer's output by name, from first to last.
-      attention: its mechanism or control.
+      config: the settings of the policy.
     """
 
     policy: PolicyFunctions
     loss: Callable[..., Array]
     layers: Callable[[Any, Any, Observation], dict[str, Array]]
-    attention: str
+    config: VisionPerformerConfig
 
 
 def vision_performer(
@@ -237,4 +237,4 @@ def vision_performer(
         config.actions,
         observation_dtypes=dict.fromkeys(shapes, "uint8"),
     )
-    return Learner(policy, loss, layers, config.label)
+    return Learner(policy, loss, layers, config)

@@ -15,7 +15,7 @@ import optax
 from numpy.typing import NDArray
 
 from robopolicy.naming import one_of
-from robopolicy.policies.base import flatten
+from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
 from robopolicy.policies.energy import MOST
 from robopolicy.policies.older_formats import current_path
@@ -172,6 +172,7 @@ def train(
     frames: Frames,
     split: Split,
     mirror: Mirror | None = None,
+    parameters: NDArray[np.float32] | None = None,
     rollout: Callable[[NDArray[np.float32]], Rollouts] | None = None,
     resume: bool = False,
     on_record: Callable[[Record], None] | None = None,
@@ -188,6 +189,7 @@ def train(
       frames: the demonstrations.
       split: the frames for training and for validation.
       mirror: the mirror image of the task, for config.mirror.
+      parameters: flat [P], to begin with; drawn by default.
       rollout: flat parameters [P] -> results in the simulator.
       resume: continue after the latest checkpoint, bit for bit as a run without a stop.
       on_record: called with every record, after the checkpoint if one is due.
@@ -205,7 +207,7 @@ def train(
         raise ValueError("mirror is True: this task has no mirror")
     if config.batch > len(split.train):
         raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
-    cloning = _Cloning(config, learner, features)
+    cloning = _Cloning(config, learner, features, parameters)
     batches = Batches(
         frames, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
     )
@@ -255,14 +257,20 @@ def train(
 class _Cloning:
     """A descent with its progress, and the best parameters so far."""
 
-    def __init__(self, config: BCConfig, learner: Learner, features: Any) -> None:
+    def __init__(
+        self, config: BCConfig, learner: Learner, features: Any, parameters: NDArray[np.float32] | None
+    ) -> None:
         keys = Keys.of(config.seed)
         settings = {name: getattr(config, name) for name in ("batch", "accumulate", "negatives", "ema")}
         self.descent = Descent(learner, features, config.optimiser(), keys=keys, **settings)
-        self.state = self.descent.placed(self.descent.begin(keys.parameters))
+        if parameters is None:
+            begun = self.descent.begin(keys.parameters)
+        else:
+            begun = self.descent.begin_from(unflatten(learner.policy)(jnp.asarray(parameters)))
+        self.state = self.descent.placed(begun)
         self.progress = Progress()
         self._best, self._features = self.mean, by_path(features)
-        self._config, self._attention, self._in_a_row = config, learner.attention, 0
+        self._config, self._attention, self._in_a_row = config, learner.config.label, 0
 
     @property
     def mean(self) -> NDArray[np.float32]:

@@ -13,13 +13,16 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
 from robopolicy.policies.catalogue import by_path
+from robopolicy.policies.patches import stacked
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.training.batches import Batch
+from robopolicy.training.fast_sines import with_fast_sines
 from robopolicy.training.frames import Frames
 from robopolicy.training.metrics import VALIDATION_LOSS, Record
 
 MOST_FRAMES = 256  # for a validation loss
 MOST_ACTIONS = 64  # of them, for the error of actions
+TOKENS_AT_ONCE = 800  # on a CPU, at least
 
 
 class State(NamedTuple):
@@ -69,19 +72,26 @@ class Descent:
         devices = jax.local_devices()
         part = batch // accumulate
         count = max(n for n in range(1, len(devices) + 1) if part % n == 0)
+        on_cpu = devices[0].platform == "cpu"
+        self._parts = batch // (_at_once(part, count, learner.config.tokens) if on_cpu else part)
         mesh = Mesh(np.array(devices[:count]), ("data",))
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._spread = NamedSharding(mesh, PartitionSpec(None, "data"))
         self._features = jax.device_put(features, self._everywhere)
+        slope = jax.value_and_grad(self._loss)
+        self._slope = with_fast_sines(slope) if on_cpu else slope
         self._step = jax.jit(self._stepped, donate_argnums=0)
-        self._losses = jax.jit(self._part_loss)
+        self._losses = jax.jit(self._loss)
         self._act = jax.jit(jax.vmap(learner.policy.act, in_axes=(None, None, 0, None)))
         self._layers = jax.jit(jax.vmap(learner.layers, in_axes=(None, None, 0)))
-        self._gradient = jax.jit(jax.grad(self._part_loss))
+        self._gradient = jax.jit(jax.grad(self._loss))
 
     def begin(self, key: Array) -> State:
-        """The state before the first step."""
-        parameters = self._learner.policy.init(key)
+        """The state before the first step, its parameters drawn."""
+        return self.begin_from(self._learner.policy.init(key))
+
+    def begin_from(self, parameters: Any) -> State:
+        """The state before the first step, from these parameters."""
         ema = jax.tree.map(jnp.copy, parameters)
         return State(parameters, ema, self._optimiser.init(parameters), jnp.zeros((), jnp.int32))
 
@@ -94,13 +104,16 @@ class Descent:
 
         If loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
         """
-        parts = jax.tree.map(lambda a: a.reshape(self._accumulate, -1, *a.shape[1:]), batch)
+        patch = self._learner.config.patch
+        batch = batch._replace(images={name: stacked(a, patch) for name, a in batch.images.items()})
+        parts = jax.tree.map(lambda a: a.reshape(self._parts, -1, *a.shape[1:]), batch)
         placed = jax.device_put(parts, self._spread)
         return self._step(state, self._features, placed, jax.random.fold_in(self._keys.steps, number))
 
     def loss(self, parameters: Any, batch: Batch) -> float:
         """Mean loss of a batch, with the same negatives in every call."""
-        return float(self._losses(parameters, self._features, batch, self._keys.validation))
+        keys = jax.random.split(self._keys.validation, len(batch.action))
+        return float(self._losses(parameters, self._features, batch, keys))
 
     def actions(self, parameters: Any, batch: Batch) -> Array:
         """Actions [B, A] of the policy."""
@@ -117,36 +130,40 @@ class Descent:
                 bad = ~np.isfinite(np.asarray(array)).reshape(size, -1).all(axis=1)
                 if bad.any():
                     return f"{name} is the first layer not to be finite, for {bad.sum()} of {size} frames"
-        keys = jax.random.split(jax.random.fold_in(self._keys.steps, number), self._accumulate)
-        for part, key in zip(parts, keys, strict=True):
-            gradient = by_path(self._gradient(parameters, self._features, part, key))
+        keys = self._frame_keys(jax.random.fold_in(self._keys.steps, number), len(batch.action))
+        for part, each in zip(parts, keys.reshape(self._accumulate, -1), strict=True):
+            gradient = by_path(self._gradient(parameters, self._features, part, each))
             names = [path for path, array in gradient.items() if not np.isfinite(array).all()]
             if names:
                 return f"all layers are finite, but the gradient of {', '.join(names)} is not"
         return "all layers and gradients are finite, but their norm or the parameters after the step are not"
 
-    def _part_loss(self, parameters: Any, features: Any, batch: Any, key: Array) -> Array:
+    def _frame_keys(self, key: Array, count: int) -> Array:
+        """The key of every frame of a batch [B]. It depends on `accumulate`, as in every version so far."""
+        size = count // self._accumulate
+        return jax.vmap(lambda k: jax.random.split(k, size))(jax.random.split(key, self._accumulate)).ravel()
+
+    def _loss(self, parameters: Any, features: Any, batch: Any, keys: Array) -> Array:
         def one(observation: Any, action: Array, key: Array) -> Array:
             return self._learner.loss(parameters, features, observation, action, key, self._negatives)
 
-        keys = jax.random.split(key, len(batch.action))
         return jnp.mean(jax.vmap(one)(batch.observation, batch.action, keys))
 
     def _stepped(
         self, state: State, features: Any, parts: Batch, key: Array
     ) -> tuple[State, dict[str, Array]]:
-        slope = jax.value_and_grad(self._part_loss)
-
         def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, slope(state.parameters, features, *part)), None
+            return jax.tree.map(jnp.add, total, self._slope(state.parameters, features, *part)), None
 
-        keys = jax.random.split(key, self._accumulate)
-        if self._accumulate == 1:
-            loss, gradient = slope(state.parameters, features, jax.tree.map(lambda a: a[0], parts), keys[0])
+        keys = self._frame_keys(key, parts.action.shape[0] * parts.action.shape[1]).reshape(self._parts, -1)
+        if self._parts == 1:
+            loss, gradient = self._slope(
+                state.parameters, features, jax.tree.map(lambda a: a[0], parts), keys[0]
+            )
         else:
             zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.parameters)
             total, _ = jax.lax.scan(add, zero, (parts, keys))
-            loss, gradient = jax.tree.map(lambda x: x / self._accumulate, total)
+            loss, gradient = jax.tree.map(lambda x: x / self._parts, total)
         norm = optax.tree.norm(gradient)
         updates, optimiser = self._optimiser.update(gradient, state.optimiser, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
@@ -157,6 +174,16 @@ class Descent:
         after = State(parameters, ema, optimiser, state.updates + 1)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
         return state, {"loss": loss, "gradient_norm": norm, "finite": finite}
+
+
+def _at_once(part: int, devices: int, tokens: int) -> int:
+    """Frames whose gradient a CPU computes at a time: few, so that their layers stay in its cache.
+
+    They divide `part`, and the devices divide them. One alone would be slower: XLA then has other products.
+    """
+    least = max(2, -(-TOKENS_AT_ONCE // tokens))
+    fitting = (size for size in range(least, part) if part % size == 0 and size % devices == 0)
+    return next(fitting, part)
 
 
 class HeldOut:

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from toy_frames import ToyFrames
 
@@ -140,13 +141,19 @@ def test_another_seed_gives_another_policy(tmp_path):
     assert not np.array_equal(one, other)
 
 
-def descent(config=CONFIG, policy=POLICY, frames=None):
+def learned(policy=POLICY, frames=None):
+    """A learner and its features."""
     frames = ToyFrames() if frames is None else frames
-    known = statistics(frames, np.arange(len(frames.episode)), None)
-    learner = vision_performer(policy, known)
+    learner = vision_performer(policy, statistics(frames, np.arange(len(frames.episode)), None))
+    return learner, learner.policy.init_features(jax.random.key(1))
+
+
+def descent(config=CONFIG, policy=POLICY, frames=None, optimiser=None):
+    frames = ToyFrames() if frames is None else frames
+    learner, features = learned(policy, frames)
     settings = {n: getattr(config, n) for n in ("batch", "accumulate", "negatives", "ema")}
-    features = learner.policy.init_features(jax.random.key(1))
-    made = Descent(learner, features, config.optimiser(), keys=Keys.of(config.seed), **settings)
+    optimiser = optimiser or config.optimiser()
+    made = Descent(learner, features, optimiser, keys=Keys.of(config.seed), **settings)
     batch = Batches(frames, np.arange(len(frames.episode)), config.batch, 0, None, 0.0).at(0)
     return made, batch
 
@@ -160,6 +167,28 @@ def test_a_step_does_not_depend_on_the_parts_of_its_batch():
         after.append((np.asarray(flatten(state.parameters)), float(results["loss"])))
     np.testing.assert_allclose(after[0][0], after[1][0], atol=1e-6)
     assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["trigonometric(m=4)", "angular_hybrid(m=2, n=2)"])
+def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
+    # 576 tokens: a CPU computes the gradient of two frames at a time.
+    policy = replace(POLICY, attention=attention, patch=1)
+    made, batch = descent(policy=policy, optimiser=optax.sgd(1.0))
+    learner, features = learned(policy)
+    before = learner.policy.init(jax.random.key(0))
+
+    def mean_loss(parameters):
+        def loss(observation, action):
+            return learner.loss(parameters, features, observation, action, jax.random.key(0), 4)
+
+        return jax.vmap(loss)(batch.observation, batch.action).mean()
+
+    loss, gradient = jax.jit(jax.value_and_grad(mean_loss))(before)
+    after, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+    assert float(results["loss"]) == pytest.approx(float(loss), rel=1e-5)
+    moved = flatten(before) - flatten(after.parameters)
+    np.testing.assert_allclose(moved, flatten(gradient), atol=1e-5 * float(jnp.abs(moved).max()) + 1e-6)
 
 
 @pytest.mark.slow

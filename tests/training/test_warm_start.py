@@ -1,0 +1,86 @@
+"""A training that begins with the weights of another run."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_datasets import black_frames
+
+import robopolicy
+from robopolicy.policies.catalogue import by_path
+from robopolicy.training.checkpoint import RunFolder
+
+pytestmark = pytest.mark.slow
+
+CONFIG = robopolicy.BCConfig(steps=4, batch=4, warmup=0, validation=0.5, checkpoint_every=2, mirror=False)
+STILL = replace(CONFIG, learning_rate=1e-12)  # no step moves a weight
+
+
+def cloned(data, out, config=CONFIG, **more):
+    settings = {"head": "squared_error", "patch": 16}
+    return robopolicy.train_bc(
+        "positive(m=4)", data, config, out=out, preset="tiny", settings=settings, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A folder with two datasets, and a run on the first of them."""
+    folder = tmp_path_factory.mktemp("first")
+    for seed in (1, 2):
+        black_frames(folder / f"round-{seed}-v0", seed)
+    cloned(folder / "round-1-v0", folder / "source")
+    return folder
+
+
+@pytest.fixture
+def folder(first, tmp_path, monkeypatch):
+    """A copy of `first`, the working directory."""
+    shutil.copytree(first, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_it_begins_at_the_loss_of_the_policy(folder):
+    source = robopolicy.load("source")
+    run = cloned("round-1-v0", "warm", STILL, init="source")
+    before = [json.loads(line) for line in (folder / "source/metrics.jsonl").read_text().splitlines()][-1]
+    assert run.record["validation/loss"] == pytest.approx(before["validation/loss"], rel=1e-5)
+    np.testing.assert_allclose(run.policy().parameters, source.parameters, atol=1e-9)
+    config = RunFolder(run.folder).config()
+    assert config["init"]["run"] == "source"
+    assert config["init"]["checkpoint"] == 4
+    assert "It began with the weights of `source`." in (run.folder / "README.md").read_text()
+
+
+def test_other_data_and_seeds_leave_features_and_statistics(folder):
+    run = cloned("round-2-v0", "warm", replace(CONFIG, seed=7), init="source@2")
+    source, warm = robopolicy.load("source@2"), run.policy()
+    kept = by_path(source.features)
+    assert kept.keys() == by_path(warm.features).keys()
+    for path, array in by_path(warm.features).items():
+        np.testing.assert_array_equal(array, kept[path])
+    assert np.abs(warm.parameters - source.parameters).max() > 1e-5
+    assert RunFolder(run.folder).config()["init"]["checkpoint"] == "2"
+
+
+def test_it_resumes_without_the_first_run_to_the_same_bits(folder):
+    whole = cloned("round-2-v0", "warm", init="source").policy()
+    shutil.rmtree(folder / "source")
+    cloned("round-2-v0", "warm", init="source", resume=True, resume_from=2)
+    np.testing.assert_array_equal(robopolicy.load("warm").parameters, whole.parameters)
+    with pytest.raises(FileNotFoundError, match="run is 'source'"):
+        cloned("round-2-v0", "warm", init="source", resume=True, resume_from=0)
+    shutil.copytree(folder / "warm", folder / "source")
+    with pytest.raises(ValueError, match="init is 'source': it has changed since the run began"):
+        cloned("round-2-v0", "warm", init="source", resume=True, resume_from=0)
+
+
+def test_it_resumes_with_no_other_weights(folder):
+    cloned("round-1-v0", "warm", init="source")
+    with pytest.raises(ValueError, match="init is None: the run to resume has 'source'"):
+        cloned("round-1-v0", "warm", resume=True)
+    with pytest.raises(ValueError, match="init is 'warm': the run to resume has None"):
+        cloned("round-1-v0", "source", init="warm", resume=True)

@@ -27,6 +27,7 @@ LATERAL_PROPRIOCEPTION = (
     *(f"nominal_aside_{leg}" for leg in LEGS),
 )
 
+
 def proprioception(controller: Controller, previous: NDArray[np.float32], *, lateral: bool) -> Array:
     """The vector of the stepping stones, [32] or, with landings to the side, [40].
 

@@ -75,7 +75,9 @@ class Electronics:
         motors = self._command["motor_cmd"][:JOINTS]
         parts = {name: motors[name].astype(float) for name in ("q", "dq", "kp", "kd", "tau")}
         # A servo follows its own sensor.
-        return Motors(parts["q"] - self._sensors.offsets, *(parts[name] for name in ("dq", "kp", "kd", "tau")))
+        return Motors(
+            parts["q"] - self._sensors.offsets, *(parts[name] for name in ("dq", "kp", "kd", "tau"))
+        )
 
 
 class Played(NamedTuple):
@@ -116,7 +118,9 @@ def driven_stones(drive: Any, preset: str, others: Mapping[str, Any]) -> DrivenS
 class SimulatedGo2:
     """The process of a simulated Go2. Use it as a context."""
 
-    def __init__(self, network: Any, preset: str, others: Mapping[str, Any], pace: float, faults: Faults) -> None:
+    def __init__(
+        self, network: Any, preset: str, others: Mapping[str, Any], pace: float, faults: Faults
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         settings = (theirs, network, preset, dict(others), pace, faults)
@@ -192,9 +196,7 @@ class _Player:
         self._node = Node(network)
         self._states = self._node.writer(STATE_TOPIC, "LowState_")
         self._commands = self._node.records(LOW_CMD, "LowCmd_")
-        self._cameras = {
-            name: self._node.image_writer(f"rt/{name}") for name in self._stones.config.images
-        }
+        self._cameras = {name: self._node.image_writer(f"rt/{name}") for name in self._stones.config.images}
 
     def play(self, seed: int) -> None:
         """Play the course of `seed` until the other process has something to say."""

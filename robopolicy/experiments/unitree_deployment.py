@@ -54,7 +54,11 @@ def deploy_unitree(
         driver = Driver(link, manifest, misses, robot.wait)
         driver.run(robot, seconds)
         robot.rest()
-        return _result(bundle, manifest, driver.record, robot) | {"played": [], "episodes": 0, "success_rate": None}
+        return _result(bundle, manifest, driver.record, robot) | {
+            "played": [],
+            "episodes": 0,
+            "success_rate": None,
+        }
 
 
 def deploy_simulated_unitree(

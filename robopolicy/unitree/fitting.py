@@ -44,7 +44,9 @@ def fit(manifest: Manifest, robot: Robot) -> Fit:
         if key == "proprioception":
             names = LATERAL_PROPRIOCEPTION if axes == "xy" else PROPRIOCEPTION
             if value.entries != names:
-                raise ValueError(f"bundle reads proprioception that is not that of {len(footholds)} footholds")
+                raise ValueError(
+                    f"bundle reads proprioception that is not that of {len(footholds)} footholds"
+                )
         elif key == "odometry":
             if value.shape != (3,):
                 raise ValueError(f"bundle reads odometry of shape {list(value.shape)}: it must be [3]")

@@ -53,7 +53,13 @@ LOW_STATE = _struct(
     *(("imu_state", IMU_STATE), ("motor_state", MOTOR_STATE, SLOTS), ("bms_state", BMS_STATE)),
     *(("foot_force", "<i2", 4), ("foot_force_est", "<i2", 4), ("tick", "<u4"), ("wireless_remote", "u1", 40)),
     *(("bit_flag", "u1"), ("adc_reel", "<f4"), ("temperature_ntc1", "u1"), ("temperature_ntc2", "u1")),
-    *(("power_v", "<f4"), ("power_a", "<f4"), ("fan_frequency", "<u2", 4), ("reserve", "<u4"), ("crc", "<u4")),
+    *(
+        ("power_v", "<f4"),
+        ("power_a", "<f4"),
+        ("fan_frequency", "<u2", 4),
+        ("reserve", "<u4"),
+        ("crc", "<u4"),
+    ),
 )
 LOW_CMD = _struct(
     *_BEGIN,

@@ -60,7 +60,7 @@ class ESOptions:
     """Variants of the task to train on, in the order of a curriculum. Default: that of the task."""
     engine: str | None = None
     """Physics engine: jax (many worlds at once, stepping stones alone), mujoco or bullet. Default: jax where
-    the task has it and the evaluator is local or device, else bullet if installed, else mujoco."""
+    task and robot have it and the evaluator is local or device, else bullet if installed, else mujoco."""
     episode_seconds: EpisodeSeconds = None
     robot: str | None = None
     """Robot of the stepping stones: laikago (the default) or go2, which the engine jax does not have."""
@@ -80,16 +80,9 @@ class ESOptions:
         """The environment that training begins on. Raises ValueError, in one line, for bad options."""
         check_kind(check_name(self.task), IAP)
         first = next(iter(self.presets), None)
-        return Environment.of(
-            Environment(
-                self.task,
-                self.engine,
-                first,
-                self.episode_seconds,
-                others_of(self.cameras, self.drift, self.robot),
-            ),
-            self.evaluator.engine_for(self.task),
-        )
+        others = others_of(self.cameras, self.drift, self.robot)
+        environment = Environment(self.task, self.engine, first, self.episode_seconds, others)
+        return Environment.of(environment, self.evaluator.engine_for(environment))
 
     @property
     def policy(self) -> dict[str, Any]:

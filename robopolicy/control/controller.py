@@ -86,7 +86,6 @@ class Controller:
         self._center = center
         if self.mpc is None:
             self.mpc = ConvexMPC(mass, inertia, self.config.stance)
-        self.mpc.reset()
         self.tick = 0
         self.offsets = np.zeros((4, 2))
         self._asides = np.zeros(4)  # m, shifts to the left of the current or last swings

@@ -7,7 +7,8 @@ angular velocities. With accelerations a_j = G_j u_j + g over steps of dt,
     pose_k     = pose_0 + k dt velocity_0 + dt^2 sum_{j<k} (k - j - 1/2) a_j
 
 and the quadratic cost of tracking a reference becomes a dense QP in the forces u of the legs that the gait
-schedules to stand, each inside its own friction pyramid. ProxQP solves it.
+schedules to stand, each inside its own friction pyramid. DAQP solves it, a dual active-set method (Arnstrom
+et al., 2022): its result depends on the problem alone, so the same plan gives the same bits.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import daqp
 import numba
 import numpy as np
 from numpy.typing import NDArray
-from proxsuite import proxqp
 
 from robopolicy.control.state import Array
 
 FORCE_UNIT = 100.0  # N: scales the solver's variables to about one
-NO_BOUND = -1e20
-ACTIVE = 1e-9  # smallest multiplier of an active constraint; the others are below 1e-12
+NO_BOUND = -1e30  # DAQP's
+SOLVED = 1
 GRAVITY = -9.81  # m/s^2
 
 
@@ -44,7 +45,7 @@ class StanceConfig:
     grip: float = 0.0  # N s/m, force on a standing foot against its velocity: it brakes a foot that slides
     friction: float = 0.45
     force_limits: tuple[float, float] = (0.1, 10.0)  # of one leg's f_z, in body weights / 4
-    accuracy: float = 1e-9
+    accuracy: float = 1e-9  # FORCE_UNIT, by which a force may be outside its pyramid
 
 
 class Plan(NamedTuple):
@@ -83,16 +84,10 @@ class ConvexMPC:
         weight_share = mass * 9.81 / 4 / FORCE_UNIT
         self._low = np.array([NO_BOUND] * 4 + [config.force_limits[0] * weight_share])
         self._high = np.array([0.0] * 4 + [config.force_limits[1] * weight_share])
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all warm starts, so that an episode does not depend on the one before it."""
-        self._solvers: dict[int, proxqp.dense.QP] = {}
-        self._last: bytes = b""
 
     def forces(self, plan: Plan) -> Array:
         """Present ground reaction on each foot, [4, 3] (N), yaw frame; zero for swing legs."""
-        solution = self._solve(*self.quadratic(plan), plan.standing)
+        solution = self._solve(*self.quadratic(plan))
         forces = np.zeros((4, 3))
         now = int(plan.standing[0].sum())
         forces[plan.standing[0]] = FORCE_UNIT * solution[: 3 * now].reshape(now, 3)
@@ -114,53 +109,18 @@ class ConvexMPC:
         )
         return P, q
 
-    def _solve(self, P: Array, q: Array, standing: NDArray[np.bool_]) -> Array:
-        size = len(q)
-        legs = size // 3
+    def _solve(self, P: Array, q: Array) -> Array:
         # In most plans no constraint is active: then the unconstrained minimum is the solution.
         free, feasible = _unconstrained(P, q, self.config.friction, self._low[-1], self._high[-1])
         if feasible:
             return np.asarray(free)
+        legs = len(q) // 3
+        pyramids = np.kron(np.eye(legs), self._pyramid)
         low, high = np.tile(self._low, legs), np.tile(self._high, legs)
-        solver = self._solvers.get(size)
-        if solver is None:
-            solver = proxqp.dense.QP(size, 0, 5 * legs)
-            solver.settings.eps_abs = self.config.accuracy
-            solver.settings.initial_guess = proxqp.InitialGuess.NO_INITIAL_GUESS
-            solver.init(P, q, None, None, np.kron(np.eye(legs), self._pyramid), low, high)
-            self._solvers[size] = solver
-        else:
-            guess = proxqp.InitialGuess
-            same = standing.tobytes() == self._last
-            solver.settings.initial_guess = (
-                guess.WARM_START_WITH_PREVIOUS_RESULT if same else guess.NO_INITIAL_GUESS
-            )
-            solver.update(H=P, g=q)
-        self._last = standing.tobytes()
-        solver.solve()
-        return self._polished(P, q, low, high, np.asarray(solver.results.z))
-
-    def _polished(self, P: Array, q: Array, low: Array, high: Array, multipliers: Array) -> Array:
-        """The exact minimum under the constraints that are active in the solver's result.
-
-        The last bits of ProxQP's result depend on the addresses of its buffers; the active constraints do
-        not.
-        """
-        upper = multipliers > ACTIVE
-        # Only the limit on f_z has a lower bound; any other negative multiplier is a residue of the solver.
-        rows = np.flatnonzero(upper | ((multipliers < -ACTIVE) & (low > NO_BOUND)))
-        size, count = len(q), len(rows)
-        system = np.zeros((size + count, size + count))
-        system[:size, :size] = P
-        for place, row in enumerate(rows):
-            leg = 3 * (row // 5)
-            system[size + place, leg : leg + 3] = system[leg : leg + 3, size + place] = self._pyramid[row % 5]
-        bounds = np.where(upper, high, low)[rows]
-        right = np.concatenate([-q, bounds])
-        if np.bincount(rows // 5, minlength=1).max() >= 3:
-            # A force in a corner of its pyramid: its constraints may be linearly dependent.
-            return np.linalg.lstsq(system, right, rcond=1e-10)[0][:size]
-        return np.linalg.solve(system, right)[:size]
+        solution, _, flag, _ = daqp.solve(P, q, pyramids, high, low, primal_tol=self.config.accuracy)
+        if flag != SOLVED:
+            raise ArithmeticError(f"the MPC found no ground forces: DAQP ended with {flag}")
+        return np.asarray(solution)
 
 
 @numba.njit(cache=True)

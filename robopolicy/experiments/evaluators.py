@@ -11,6 +11,7 @@ from typing import Any
 from robopolicy.bundles.c_source.tensors import UnsupportedError
 from robopolicy.bundles.c_source.worker import c_graph
 from robopolicy.bundles.onnx import worker_graph
+from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import one_of
@@ -155,10 +156,10 @@ class EvaluatorConfig:
                 why = str(error)
         return replace(self, policy_runtime=runtime), why
 
-    def engine_for(self, task: str) -> str | None:
+    def engine_for(self, environment: Environment) -> str | None:
         """The engine of a training whose engine is not told; None for the task's default."""
-        is_fast = self.evaluator in ("local", DEVICE) and _batch(task) is not None
-        return DEVICE_ENGINE if is_fast else None
+        has_worlds = _batch(environment.task) is not None and environment.robot in (None, LAIKAGO.name)
+        return DEVICE_ENGINE if has_worlds and self.evaluator in ("local", DEVICE) else None
 
     def make(self, environments: list[EnvironmentSpec], policy: Policy, episodes: int) -> Evaluator:
         """The evaluator for a policy, with at most one worker for each of `episodes` episodes at a time.

@@ -97,8 +97,12 @@ def checked_search(
         raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.new_policy returns")
     if not isinstance(presets, tuple | list) or not all(isinstance(preset, str) for preset in presets):
         raise ValueError(f"presets is {presets!r}: it must be a list of names")
-    name = env if isinstance(env, str) else env.task if isinstance(env, Environment) else None
-    environment = Environment.of(env, name and evaluator.engine_for(check_name(name, "env")))
+    named = Environment(env) if isinstance(env, str) else env
+    engine = None
+    if isinstance(named, Environment):
+        check_name(named.task, "env")
+        engine = evaluator.engine_for(named)
+    environment = Environment.of(named, engine)
     if not presets and isinstance(env, str):
         presets = curriculum_of(environment.task).presets
     presets = tuple(presets) or ((environment.preset,) if environment.preset else ())

@@ -103,8 +103,8 @@ def test_the_plan_of_the_mpc_is_the_exact_minimum(monkeypatch, precision, most):
     solved, solve = [], ConvexMPC._solve
     env = robopolicy.make("stepping-stones", engine="mujoco", preset="hard").unwrapped
 
-    def recorded(self, quadratic, linear, standing):
-        forces = solve(self, quadratic, linear, standing)
+    def recorded(self, quadratic, linear):
+        forces = solve(self, quadratic, linear)
         solved.append((quadratic, linear, forces, self._low[-1], self._high[-1]))
         return forces
 

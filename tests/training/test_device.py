@@ -181,10 +181,12 @@ def test_a_subclass_of_a_batched_task_is_played_as_it_is(monkeypatch):
         pass
 
     monkeypatch.setattr(evaluators, "task_class", lambda name: Changed)
-    assert evaluators.EvaluatorConfig().engine_for("changed") is None
+    assert evaluators.EvaluatorConfig().engine_for(Environment("changed")) is None
     assert not evaluators.is_batched(Environment("changed", "jax"))
     monkeypatch.setattr(evaluators, "task_class", lambda name: SteppingStones)
-    assert evaluators.EvaluatorConfig().engine_for("stepping-stones") == "jax"
+    assert evaluators.EvaluatorConfig().engine_for(Environment("stepping-stones")) == "jax"
+    on_go2 = Environment("stepping-stones", others={"robot": "go2"})
+    assert evaluators.EvaluatorConfig().engine_for(on_go2) is None
     assert evaluators.is_batched(Environment("stepping-stones", "jax"))
 
 

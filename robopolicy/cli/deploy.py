@@ -79,25 +79,27 @@ class Deploy:
     def _drive(self) -> dict[str, Any]:
         """Drive the robot; the result as JSON."""
         names = ["runtime", "seconds", "misses"]
-        told = {"on_message": lambda text: print(f"robopolicy: {text}", file=sys.stderr)}
-        each = {"on_episode": lambda *episode: None if self.json else print(_line(*episode))}
         if self.robot == UNITREE:
             self._refuse(episodes=None, seed=FIRST_SEED, engine=None, preset=None, renderer=None, pace=1.0)
             self._refuse(wait=False, env=None)
             if self.interface is None:
                 raise ValueError(
-                    "interface is missing: name the network interface of the robot, such as eth0"
+                    "interface is missing: it must be the robot's network interface, such as eth0"
                 )
-            return deploy_unitree(self.bundle, self.interface, **self._named(names), **told)
+            return deploy_unitree(self.bundle, self.interface, **self._named(names), on_message=_tell)
         self._refuse(interface=None)
         names += ["episodes", "seed", "preset"]
+        told: dict[str, Any] = {
+            "on_message": _tell,
+            "on_episode": lambda *episode: None if self.json else print(_line(*episode)),
+        }
         if self.robot == SIMULATED_UNITREE:
             self._refuse(engine=None, renderer=None, wait=False, env=None)
-            return deploy_simulated_unitree(self.bundle, **self._named([*names, "pace"]), **told, **each)
+            return deploy_simulated_unitree(self.bundle, **self._named([*names, "pace"]), **told)
         self._refuse(pace=1.0)
         listening = Listening(self.host, self.port) if self.wait else None
         named = self._named([*names, "engine", "renderer"])
-        return deploy(self.bundle, **named, listening=listening, **told, **each)
+        return deploy(self.bundle, **named, listening=listening, **told)
 
     def _named(self, names: Sequence[str]) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
@@ -109,6 +111,10 @@ class Deploy:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}: the robot {self.robot} has no such option"
                 )
+
+
+def _tell(text: str) -> None:
+    print(f"robopolicy: {text}", file=sys.stderr)
 
 
 def _line(episode: dict[str, Any], outcomes: Sequence[Outcome]) -> str:

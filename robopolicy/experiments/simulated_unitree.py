@@ -1,4 +1,4 @@
-"""A simulated Go2 in a process of its own: it publishes low states and depth images, and obeys low commands."""
+"""A simulated Go2 in a process of its own: it publishes low states and depth images and obeys commands."""
 
 from __future__ import annotations
 
@@ -208,12 +208,12 @@ class _Player:
         self._late, self._due = 0, time.monotonic()
         self._commands.take()
         self._connection.send((READY, None))
-        still = np.zeros(stones.action_space.shape, np.float32)
-        cause = info = None
+        still = np.zeros(len(stones.actions), np.float32)
+        over = False
         try:
-            while cause is None:
+            while not over:
                 _, _, ended, cut, info = stones.step(still)
-                cause = info["cause"] if ended or cut else None
+                over = ended or cut
         except _Interrupted:
             info = stones.info("interrupted")
         seconds = 1e-3 * (electronics.tick - PERIOD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,9 @@ def deploy_unitree(
     bridge = _bridge()
     with ExitStack() as stack:
         robot = stack.enter_context(bridge.UnitreeRobot(manifest, dds.Network(interface)))
-        robot.begin()
         link = stack.enter_context(policy_process(Path(bundle), manifest, on_message, runtime))
         driver = Driver(link, manifest, misses, robot.wait)
-        driver.run(robot, seconds)
+        _drive(driver, robot, seconds)
         robot.rest()
         return _result(bundle, manifest, driver.record, robot) | {
             "played": [],
@@ -114,10 +113,9 @@ def deploy_simulated_unitree(
             world.begin(seed + len(played))
             # The policy's process does not wait while a robot lies down, and time does not while it loads.
             with policy_process(Path(bundle), manifest, on_message, runtime) as link:
-                robot.begin()
                 driver = Driver(link, slow, misses, robot.wait)
                 driver.record = record
-                driver.run(robot, left / pace)
+                _drive(driver, robot, left / pace)
             robot.rest()
             result, rest = world.end()
             steps = record.steps - before
@@ -165,6 +163,16 @@ def _bridge() -> Any:
     return bridge
 
 
+def _drive(driver: Driver, robot: Any, seconds: float) -> None:
+    """Let the robot rise, and drive it. A stop on the way is one of the drive."""
+    try:
+        robot.begin()
+    except ConnectionError as error:
+        driver.record.stopped = str(error)
+        return
+    driver.run(robot, seconds)
+
+
 def _opened(bundle: str | Path, runtime: str, seconds: float, misses: int) -> Bundle:
     """The bundle, once it has been loaded and the arguments are checked."""
     if not 0 < seconds <= LONGEST_DRIVE:
@@ -175,7 +183,7 @@ def _opened(bundle: str | Path, runtime: str, seconds: float, misses: int) -> Bu
     return opened
 
 
-def _result(bundle: str | Path, manifest: Manifest, record: Record, robot: Any) -> Mapping[str, Any]:
+def _result(bundle: str | Path, manifest: Manifest, record: Record, robot: Any) -> dict[str, Any]:
     return {
         "bundle": str(bundle),
         "task": manifest.data["task"],

@@ -86,7 +86,9 @@ class UnitreeRobot:
         self.low = self._new_low()
         self.spent: list[float] = []  # s from each low state to its command
         self.late = 0
-        self._seen, self._failure, self._writer = 0, None, None
+        self._seen = 0
+        self._failure: BaseException | None = None
+        self._writer: int | None = None
         self._step_began = 0.0
         self._find()
         self._blind = dict.fromkeys(self._cameras, 0)

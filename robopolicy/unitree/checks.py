@@ -17,7 +17,7 @@ FASTEST = 35.0  # rad/s, above the 30.1 of the fastest joints in Unitree's model
 NOISE = 0.05  # rad, of a joint's reading
 
 
-class BadMessage(ValueError):
+class BadMessage(ValueError):  # noqa: N818 (a message)
     """A message that is ignored. `kind` is a word or two for counting."""
 
     def __init__(self, kind: str, message: str) -> None:

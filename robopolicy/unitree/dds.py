@@ -9,7 +9,8 @@ import numpy as np
 from cyclonedds.builtin import BuiltinDataReader, BuiltinTopicDcpsPublication
 from cyclonedds.core import DDSException, InstanceState, ReadCondition, SampleState, ViewState, WaitSet
 from cyclonedds.domain import Domain, DomainParticipant
-from cyclonedds.idl import IdlStruct, annotations, make_idl_struct, types
+from cyclonedds.idl import IdlStruct, annotations, make_idl_struct
+from cyclonedds.idl import types as idl_types
 from cyclonedds.pub import DataWriter
 from cyclonedds.qos import Policy, Qos
 from cyclonedds.sub import DataReader
@@ -56,7 +57,7 @@ class Node:
             self._participant = DomainParticipant(network.domain)
         except DDSException as error:
             raise ValueError(
-                f"interface is {network.interface!r}: DDS cannot use it for domain {network.domain}: {error.msg}"
+                f"interface is {network.interface!r}: DDS cannot use it, domain {network.domain}: {error.msg}"
             ) from error
         self._key = str(self._participant.get_guid())
         self._seen = BuiltinDataReader(self._participant, BuiltinTopicDcpsPublication)
@@ -136,6 +137,7 @@ class Writer:
         return len(self._writer.get_matched_subscriptions())
 
 
+types: Any = idl_types  # without their own annotations, which know no items
 _BEST_EFFORT = Policy.Reliability.BestEffort
 _NUMBERS = {"u1": "uint8", "i2": "int16", "u2": "uint16", "i4": "int32", "u4": "uint32", "f4": "float32"}
 
@@ -158,7 +160,7 @@ def _declared(dtype: np.dtype[Any]) -> Any:
 
 def _record(name: str, dtype: np.dtype[Any]) -> Any:
     """The message type of a record, which goes to bytes and back without Cyclone DDS: 50 times as fast."""
-    kind = _final("unitree_go", name, {n: _declared(dtype.fields[n][0]) for n in dtype.names}, plain=True)
+    kind = _final("unitree_go", name, {n: _declared(dtype[n]) for n in dtype.names or ()}, plain=True)
     layout = Layout(dtype)
 
     def of(record: Record) -> Any:

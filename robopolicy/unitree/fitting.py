@@ -29,7 +29,7 @@ class Fit(NamedTuple):
 
 
 def fit(manifest: Manifest, robot: Robot) -> Fit:
-    """Raises ValueError, in one line, for a bundle of another robot or with readings that the bridge lacks."""
+    """Raises ValueError, in one line, for a bundle of another robot, or with readings that do not exist."""
     described = manifest.data.get("robot")
     name = described.get("name") if isinstance(described, Mapping) else None
     if not isinstance(described, Mapping) or name != robot.title:
@@ -44,9 +44,7 @@ def fit(manifest: Manifest, robot: Robot) -> Fit:
         if key == "proprioception":
             names = LATERAL_PROPRIOCEPTION if axes == "xy" else PROPRIOCEPTION
             if value.entries != names:
-                raise ValueError(
-                    f"bundle reads proprioception that is not that of {len(footholds)} footholds"
-                )
+                raise ValueError(f"bundle reads proprioception that is not of {len(footholds)} footholds")
         elif key == "odometry":
             if value.shape != (3,):
                 raise ValueError(f"bundle reads odometry of shape {list(value.shape)}: it must be [3]")

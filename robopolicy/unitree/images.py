@@ -55,7 +55,8 @@ def depth_of(topic: str, image: Image, shape: tuple[int, ...], farthest: float) 
     row = image.width * dtype.itemsize
     if image.step < row or len(image.data) != image.height * image.step:
         raise ValueError(
-            f"{topic} has {len(image.data)} bytes in rows of {image.step}: {image.height} rows of at least {row}"
+            f"{topic} has {len(image.data)} bytes in rows of {image.step}: it must have {image.height} rows "
+            f"of at least {row}"
         )
     rows = np.frombuffer(image.data, np.uint8).reshape(image.height, image.step)[:, :row]
     pixels = np.ascontiguousarray(rows).view(dtype)

@@ -1,7 +1,7 @@
-"""The 500 Hz loop of a Go2 without a network or a clock: low states in, low commands out, and the safe stop.
+"""The 500 Hz loop of a Go2 without a network or a clock: low states in, low commands out, a safe stop.
 
-The robot rises, stands, walks by the gait and the state estimate of `robopolicy.control`, and comes to rest by
-itself. Time is that of the messages: a message that is missing is bridged by the next one.
+The robot rises, stands, walks by the gait and the state estimate of `robopolicy.control`, and comes to rest
+by itself. Time is that of the messages: a message that is missing is bridged by the next one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class LowLevel:
         self._every, self._late = round(policy_period / period), round(deadline / period)
         self._scale = scale
         self._low, self._high = np.array(robot.limits).T
-        self.phase, self.reason = Phase.WAITING, None
+        self.phase = Phase.WAITING
+        self.reason: str | None = None
         self.steps, self.periods, self.bridged = 0, 0, 0
         self.readings: dict[str, NDArray[np.float32]] = {}
         self.ignored: Counter[str] = Counter()

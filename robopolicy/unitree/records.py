@@ -111,7 +111,9 @@ class Layout:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
-        at, wire, memory = 0, [], []
+        at = 0
+        wire: list[int] = []
+        memory: list[int] = []
         for start, size in _numbers(dtype):
             at += -at % size
             wire += range(at, at + size)

@@ -259,8 +259,8 @@ class MujocoPhysics(MujocoWorld):
         """Command each joint [12] as motors with gains of their own do.
 
         Its torque is `torques` (N m) + `stiffness` (N m/rad) (`positions` - angle) + `damping` (N m s/rad)
-        (`velocities` - rate). The limits of the robot's table hold for the part by the angle and the rate, and
-        for the rest.
+        (`velocities` - rate). The limits of the robot's table hold for the part by angle and rate, and for
+        the rest.
         """
         model = self.model
         self._held = b""  # the next `command` sets its gains

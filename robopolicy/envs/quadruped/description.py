@@ -9,7 +9,7 @@ import numpy as np
 
 from robopolicy.control.gait import OFFSETS
 from robopolicy.control.kinematics import LEGS
-from robopolicy.control.proprioception import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
+from robopolicy.control.proprioception import PROPRIOCEPTION
 from robopolicy.control.robot import CameraConfig, Robot, WalkerConfig
 from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.members import Camera, Description, Quantity

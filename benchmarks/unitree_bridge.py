@@ -3,14 +3,14 @@
     python benchmarks/unitree_bridge.py               the table that is kept
     python benchmarks/unitree_bridge.py --measure     plays again; an hour on 2 cores that others share
 
-The bundle is that of `stepping-stones-go2`, exported to `bundle`. Each course is a drive of its own, from seed
-9000: on a sound network at a third of real time and in real time, and with faults: of the low states 1 % are
-dropped, 1 % delayed by up to four messages, 1 % swapped with the next one, and after 1 % comes a forged one.
-The control is the same policy in one process with the simulator, by the true state (`paper`) and by the
-sensors (`sensors`). Figures go to `benchmarks/unitree_bridge.json`.
+The bundle is that of `stepping-stones-go2`, exported to `bundle`. Each course is a drive of its own, from
+seed 9000: in lock step, on a sound network and with faults, and with a clock, at a third of real time and in real
+time. With faults, 1 % of the low states are dropped, 1 % delayed by up to four messages, 1 % swapped with the
+next one, and after 1 % comes a forged one. The control is the same policy in one process with the simulator,
+by the true state (`paper`) and by the sensors (`sensors`). Figures go to `benchmarks/unitree_bridge.json`.
 
-Expected: at least 18 of 20 courses in each row; below 1 % of the policy's deadlines missed on a machine with
-idle cores.
+Expected: at least 18 of 20 courses in lock step, with and without faults. With a clock, the load of the
+machine decides: below 1 % of the policy's deadlines missed where cores are idle.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from robopolicy.writing import write_atomically
 KEPT = Path(__file__).with_suffix(".json")
 POLICY, FIRST = "stepping-stones-go2", 9000
 FAULTS = Faults(drop=0.01, delay=0.01, swap=0.01, forge=0.01)
-ROWS = {
+ROWS = {  # pace, faults
+    "lock step": (0.0, Faults()),
+    "lock step, faults": (0.0, FAULTS),
     "a third of real time": (1 / 3, Faults()),
-    "and faults": (1 / 3, FAULTS),
     "real time": (1.0, Faults()),
 }
 
@@ -71,8 +72,8 @@ def table(kept: dict) -> list[tuple[str, ...]]:
                 name,
                 f"{sum(one['success'] for one in courses)} of {len(courses)}",
                 f"{missed} of {steps} ({missed / max(1, steps):.1%})",
-                f"{late / max(1, periods):.2%}",
-                f"{sum(one['bridged'] for one in low) / max(1, periods):.2%}",
+                f"{late / max(1, periods):.1%}",
+                f"{sum(one['bridged'] for one in low) / max(1, periods):.1%}",
                 str(sum(sum(one["ignored"].values()) for one in low)),
                 str(sum(one["stopped"] is not None for one in courses)),
                 f"{np.mean([one['load'] for one in courses]):.1f}",

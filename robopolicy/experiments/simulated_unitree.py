@@ -26,6 +26,7 @@ from robopolicy.unitree.records import HEAD, LOW_STATE, Record, checksum, sealed
 WATCHDOG = 25  # periods without a command after which the motors damp; Unitree publishes no number
 DAMPING = 2.0  # N m s/rad, of that
 IMAGE_EVERY = 5  # periods
+LOCK_STEP, ASKING = 2.0, 0.005  # s, for a command without a pace, and for the first one
 WAITING = 30.0  # s, for the simulated robot's process
 READY, PLAYED, RESTS = "ready", "played", "rests"
 
@@ -191,7 +192,8 @@ class _Player:
         from robopolicy.unitree.dds import LOW_STATE as STATE_TOPIC
 
         self._connection, self._faults = connection, faults
-        self._period = 1e-3 * PERIOD / pace
+        self._period = 1e-3 * PERIOD / pace if pace else 0.0
+        self._patience = 0.0 if pace else LOCK_STEP
         self._stones = driven_stones(self._drive, preset, others)
         self._node = Node(network)
         self._states = self._node.writer(STATE_TOPIC, "LowState_")
@@ -248,6 +250,11 @@ class _Player:
                 self._cameras[name].write(depth_image(image, 10**6 * electronics.tick, name))
         for state in self._line.send(electronics.state(body)):
             self._states.write(state)
+        if self._patience:
+            arrived = self._commands.take(self._patience if electronics.commanded else ASKING)
+            for command, _ in arrived:
+                electronics.obey(command)
+            return
         now = time.monotonic()
         self._late += now - self._due > 1.5 * self._period and electronics.commanded
         self._due = max(self._due + self._period, now)

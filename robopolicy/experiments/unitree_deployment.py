@@ -24,6 +24,9 @@ from robopolicy.runtime.robot import MISSES, Driver, Record
 from robopolicy.settings import check_count, check_number
 
 MANY = 10**9
+LOCK_STEP_PACE = 0.05  # below which a robot in lock step counts as lost
+LOCK_STEP = 2.0  # s, for a policy
+SIMULATED_DOMAIN = 1  # no real robot is on it
 LONGEST_DRIVE = 1e6  # s
 Episode = dict[str, Any]
 Told = Callable[[Episode, Sequence[Outcome]], None]
@@ -78,13 +81,14 @@ def deploy_simulated_unitree(
 
     Args:
       seconds: of the robot; a course that ends is followed by the next.
-      pace: seconds of the robot in a second: 1 is real time. The deadline becomes as much longer.
+      pace: seconds of the robot in a second: 1 is real time. The deadline becomes as much longer. 0 is the
+        lock step: robot, low level and policy wait for each other.
       faults: of the network, between the robot and the bridge.
 
     Other arguments, errors and results are those of `deployment.deploy`.
     """
     dds = _dds()
-    check_number("pace", pace, 0.01, 1.0)
+    check_number("pace", pace, 0.01 if pace else 0.0, 1.0)
     check_count("seed", seed, 0, 2**32 - 1)
     if episodes is not None:
         check_count("episodes", episodes, 1, MANY)
@@ -95,8 +99,10 @@ def deploy_simulated_unitree(
     shapes = {name: value.shape for name, value in opened.manifest.inputs.items()}
     others = SteppingStones.settings_for(shapes) | runs.others_in(trained)
     manifest = opened.manifest
-    slow = manifest._replace(control_period=manifest.control_period / pace, deadline=manifest.deadline / pace)
-    network = dds.Network(tag=f"robopolicy-{os.getpid()}")
+    slowest, waits = (pace, 0.0) if pace else (LOCK_STEP_PACE, LOCK_STEP)
+    period, deadline = (seconds / slowest for seconds in (manifest.control_period, manifest.deadline))
+    slow = manifest._replace(control_period=period, deadline=deadline)
+    network = dds.Network(domain=SIMULATED_DOMAIN, tag=f"robopolicy-{os.getpid()}")
     from robopolicy.experiments.simulated_unitree import SimulatedGo2
 
     bridge = _bridge()
@@ -104,7 +110,9 @@ def deploy_simulated_unitree(
     with ExitStack() as stack:
         world = stack.enter_context(SimulatedGo2(network, preset, others, pace, faults or Faults()))
         robot = stack.enter_context(
-            bridge.UnitreeRobot(manifest, network, pace=pace, ended=lambda: world.played() is not None)
+            bridge.UnitreeRobot(
+                manifest, network, pace=slowest, waits=waits, ended=lambda: world.played() is not None
+            )
         )
         record = Record()
         left = math.inf if episodes else seconds
@@ -115,7 +123,7 @@ def deploy_simulated_unitree(
             with policy_process(Path(bundle), manifest, on_message, runtime) as link:
                 driver = Driver(link, slow, misses, robot.wait)
                 driver.record = record
-                _drive(driver, robot, left / pace)
+                _drive(driver, robot, left / slowest)
             robot.rest()
             result, rest = world.end()
             steps = record.steps - before

@@ -41,18 +41,20 @@ class UnitreeRobot:
         *,
         robot: Robot = GO2,
         pace: float = 1.0,
+        waits: float = 0.0,
         safety: SafetyConfig | None = None,
         ended: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         pace: seconds of the robot in a second, below 1 for a simulated robot in slow motion.
+        waits: s that the low level waits for an answer to each step, for a simulated robot that waits, too.
         ended: whether the task has ended, which a real robot does not tell.
 
         Raises ValueError, in one line, for a bundle or a network that cannot be used.
         """
         check_number("pace", pace, 0.01, 1.0)
         self._manifest, self._robot, self._pace, self._ended = manifest, robot, pace, ended
-        self._fit, self._safety = fit(manifest, robot), safety
+        self._fit, self._safety, self._waits = fit(manifest, robot), safety, waits
         self.low = self._new_low()
         self.low.rehearse()
         self._node = Node(network)
@@ -135,14 +137,17 @@ class UnitreeRobot:
     def act(self, command: NDArray[np.float32]) -> None:
         """See `Robot`."""
         self.low.act(command)
+        self._answer()
 
     def hold(self) -> None:
         """See `Robot`."""
         self.low.hold()
+        self._answer()
 
     def stop(self, reason: str) -> None:
         """See `Robot`: the low level brings the robot to a stand and lays it down; `rest` waits for that."""
         self.low.stop(reason)
+        self._answer()
 
     def rest(self) -> None:
         """Wait until the robot is at rest, and end the low level. Raises what has failed in it."""
@@ -161,6 +166,7 @@ class UnitreeRobot:
             "periods": self.low.periods,
             "bridged": self.low.bridged,
             "late": self.late,
+            "overdue": self.low.overdue,
             "ignored": dict(self.low.ignored),
             "spent": percentiles(self.spent) if self.spent else None,
         }
@@ -173,6 +179,11 @@ class UnitreeRobot:
     @property
     def _is_over(self) -> bool:
         return self.low.reason is not None or self._failure is not None
+
+    def _answer(self) -> None:
+        if self._waits:
+            with self._changed:
+                self._changed.notify_all()
 
     def _find(self) -> None:
         """Wait for one robot, its cameras, and nobody else who commands it."""
@@ -237,8 +248,6 @@ class UnitreeRobot:
             if not is_valid:
                 low.missing((began - before) * self._pace)
             before = began
-            if low.phase is not Phase.WAITING:
-                self._commands.write(low.command)
             if is_valid:
                 self.spent.append(time.monotonic() - began)
                 self.late += self.spent[-1] > period
@@ -246,3 +255,9 @@ class UnitreeRobot:
                 with self._changed:
                     self._step_began = began if low.steps > steps else self._step_began
                     self._changed.notify_all()
+            if self._waits and low.steps > steps:
+                with self._changed:
+                    self._changed.wait_for(lambda: low.is_stopping or not low.is_asked, self._waits)
+                before = time.monotonic()
+            if low.phase is not Phase.WAITING:
+                self._commands.write(low.command)

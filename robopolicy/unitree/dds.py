@@ -48,25 +48,28 @@ class Publication(NamedTuple):
 
 
 class Node:
-    """A participant of a network. A process has one per domain. Raises ValueError, in one line."""
+    """A participant of a network. Raises ValueError, in one line, for a network that cannot be used."""
 
     def __init__(self, network: Network) -> None:
         check_count("domain", network.domain, 0, MOST_DOMAIN)
+        used = _DOMAINS.get(network.domain)
+        if used is not None and used != network:
+            raise ValueError(f"network is {network}: domain {network.domain} of this process is on {used}")
         try:
-            self._domain = Domain(network.domain, _configuration(network))
+            if used is None:  # a domain lasts as long as the process
+                _KEPT.append(Domain(network.domain, _configuration(network)))
+                _DOMAINS[network.domain] = network
             self._participant = DomainParticipant(network.domain)
-        except DDSException as error:
-            raise ValueError(
-                f"interface is {network.interface!r}: DDS cannot use it, domain {network.domain}: {error.msg}"
-            ) from error
+        except (DDSException, UnicodeEncodeError) as error:
+            reason = getattr(error, "msg", "its name is not ASCII")
+            raise ValueError(f"interface is {network.interface!r}: DDS cannot use it: {reason}") from error
         self._key = str(self._participant.get_guid())
         self._seen = BuiltinDataReader(self._participant, BuiltinTopicDcpsPublication)
         self._publications: dict[str, tuple[str, Publication]] = {}
 
     def close(self) -> None:
         """Leave the network."""
-        for entity in (self._seen, self._participant, self._domain):
-            entity._delete(entity._ref)
+        self._participant._delete(self._participant._ref)
 
     def records(self, topic: str, name: str, *, all_kept: bool = False) -> "Reader":
         """A reader of Unitree's records `name`. With `all_kept`, no message of a reliable peer is lost."""
@@ -137,6 +140,8 @@ class Writer:
         return len(self._writer.get_matched_subscriptions())
 
 
+_DOMAINS: dict[int, Network] = {}  # of this process
+_KEPT: list[Domain] = []
 types: Any = idl_types  # without their own annotations, which know no items
 _BEST_EFFORT = Policy.Reliability.BestEffort
 _NUMBERS = {"u1": "uint8", "i2": "int16", "u2": "uint16", "i4": "int32", "u4": "uint32", "f4": "float32"}

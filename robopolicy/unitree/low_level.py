@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from robopolicy.control.controller import Controller, JointCommands
 from robopolicy.control.estimate import Sensed, StateEstimator
+from robopolicy.control.kinematics import foot_positions, joint_angles
 from robopolicy.control.odometry import Odometry
 from robopolicy.control.proprioception import proprioception
 from robopolicy.control.robot import JOINTS, Robot, WalkerConfig
@@ -23,7 +24,7 @@ from robopolicy.control.state import Array, check_state
 from robopolicy.unitree.checks import PERIOD, BadMessage, SafetyConfig, StateCheck, Unsafe, sensed_of
 from robopolicy.unitree.records import LOW_STATE, NO_POSITION, NO_VELOCITY, Record, new_command, sealed
 
-LYING = np.array([0.0, 1.36, -2.65] * 4)  # rad, where Unitree's example go2_stand_example lies
+LOW = 0.115  # m, height of the base over the feet when the motors begin to damp
 NEAR = 0.15  # rad from standing: no need to rise
 RISE, LIE, SETTLE = 2.0, 2.0, 0.2  # s
 REHEARSED = 400  # periods: past the first feet that lift off and land
@@ -53,6 +54,7 @@ class LowLevel:
       steps: policy steps that have begun. The newest `readings` are of the last one's beginning.
       ignored: counts of messages that were not used, by kind; complaint: about the last of them.
       periods: control periods of 2 ms that have passed; bridged: those without a message of their own.
+      overdue: commands of the policy that came after its deadline, by the robot's clock.
       command: the LOW_CMD [] that the robot is to have now.
     """
 
@@ -82,7 +84,7 @@ class LowLevel:
         self._low, self._high = np.array(robot.limits).T
         self.phase = Phase.WAITING
         self.reason: str | None = None
-        self.steps, self.periods, self.bridged = 0, 0, 0
+        self.steps, self.periods, self.bridged, self.overdue = 0, 0, 0, 0
         self.readings: dict[str, NDArray[np.float32]] = {}
         self.ignored: Counter[str] = Counter()
         self.complaint = ""
@@ -122,7 +124,7 @@ class LowLevel:
         return self.phase is Phase.DAMPED and self._since * PERIOD >= 500
 
     def walk(self) -> None:
-        """Begin to walk with the next message."""
+        """Begin to walk as soon as the robot stands."""
         self._wanted = True
 
     def act(self, command: NDArray[np.float32]) -> None:
@@ -130,6 +132,16 @@ class LowLevel:
         offsets = np.zeros((4, 2))
         offsets[:, : len(command) // 4] = command.reshape(-1, 4).T
         self._action, self._pending, self._acted = command / self._scale, offsets, self.steps
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was stopped, or will be with the next message."""
+        return bool(self._stop_wanted or self.reason)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the driver has neither acted nor held since the last step began."""
+        return self._acted < self.steps
 
     def hold(self) -> None:
         """Keep the footholds of the last command."""
@@ -196,7 +208,7 @@ class LowLevel:
                 self._enter(Phase.LYING, sensed.joint_positions)
         elif self.phase is Phase.RISING and (self._is_near() or seconds >= RISE):
             self._enter(Phase.STANDING, sensed.joint_positions)
-        elif self.phase is Phase.STANDING and self._wanted:
+        elif self.ready and self._wanted:
             self._begin(sensed)
         elif self.phase is Phase.HALTING:
             gait = self.walker.gait.period + self.walker.braking
@@ -209,11 +221,19 @@ class LowLevel:
         if self.phase is Phase.DAMPED:
             return self._damped()
         share = min(1.0, 1e-3 * PERIOD * self._since / _DURATIONS[self.phase])
-        goal = LYING if self.phase is Phase.LYING else self._standing
-        return self._held(self._from + share * (goal - self._from))
+        if self.phase is Phase.LYING:
+            return self._held(self._lowered(share))
+        return self._held(self._from + share * (self._standing - self._from))
 
     def _enter(self, phase: Phase, joints: Array) -> None:
         self.phase, self._since, self._from = phase, 0, joints
+
+    def _lowered(self, share: float) -> Array:
+        """Joints with the base a `share` of its way down, and each foot where it stands: stones have edges."""
+        legs = self.robot.legs
+        toes = foot_positions(legs, self._from.reshape(4, 3)).copy()
+        toes[:, 2] += share * np.maximum(0.0, legs.foot_radius - LOW - toes[:, 2])
+        return np.asarray(joint_angles(legs, toes)).ravel()
 
     def _is_near(self) -> bool:
         return bool(np.abs(self._from - self._standing).max() < NEAR)
@@ -233,6 +253,7 @@ class LowLevel:
         if self._pending is not None and self.phase is Phase.WALKING:
             fresh = controller.swinging & (controller.tick - self._lifted <= self._late + 1)
             controller.retarget(fresh, self._pending)
+            self.overdue += controller.tick % self._every > self._late
         self._pending = None
         stood = ~controller.swinging
         commands = controller.command()

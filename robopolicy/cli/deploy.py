@@ -30,7 +30,7 @@ class Deploy:
 
     For example:
         robopolicy deploy bundle --robot sim
-        robopolicy deploy runs/go2/bundle --robot go2-sim --pace 0.5    a Go2's topics, in another process
+        robopolicy deploy go2-bundle --robot go2-sim --pace 0    over the topics of a Go2
 
     Robot and policy talk over a socket (docs/export.md). A step without a command in time is held. After
     several of them in a row, or after a breach of the protocol, the robot stops safely.
@@ -57,7 +57,7 @@ class Deploy:
     interface: str | None = None
     """Network interface of the robot go2, such as eth0."""
     pace: float = 1.0
-    """Seconds of go2-sim in a second: below 1, it moves slower than real time."""
+    """Seconds of go2-sim in a second: below 1, it moves slower than real time; 0 is the lock step."""
     wait: Annotated[bool, arg(help="Wait for a policy that another program starts.")] = False
     host: str = LOOPBACK
     """Address to wait at. The default is this machine alone."""

@@ -101,7 +101,7 @@ def _of_more_joints(state: Record, rng: np.random.Generator) -> Record:
 
 def _replayed(state: Record, rng: np.random.Generator) -> Record:
     """An old state comes again."""
-    state["tick"] -= 40
+    state["tick"] -= 400
     return sealed(state)
 
 

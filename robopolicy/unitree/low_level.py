@@ -52,7 +52,8 @@ class LowLevel:
     Attributes:
       phase: what it does; reason: why it was stopped, None before.
       steps: policy steps that have begun. The newest `readings` are of the last one's beginning.
-      ignored: counts of messages that were not used, by kind; complaint: about the last of them.
+      ignored: counts of messages that were not used, by kind; complaint: about the first of them after the
+        last valid one.
       periods: control periods of 2 ms that have passed; bridged: those without a message of their own.
       overdue: commands of the policy that came after its deadline, by the robot's clock.
       command: the LOW_CMD [] that the robot is to have now.
@@ -162,7 +163,7 @@ class LowLevel:
     def ignore(self, kind: str, complaint: str) -> None:
         """Count a message that is not used."""
         self.ignored[kind] += 1
-        self.complaint = complaint
+        self.complaint = self.complaint or complaint
 
     def update(self, state: Record) -> bool:
         """Take a message, and set the command. Returns whether it counts: a bad one is ignored.
@@ -229,7 +230,7 @@ class LowLevel:
         self.phase, self._since, self._from = phase, 0, joints
 
     def _lowered(self, share: float) -> Array:
-        """Joints with the base a `share` of its way down, and each foot where it stands: stones have edges."""
+        """Joints with the base a `share` of its way down; feet stay, since stones have edges."""
         legs = self.robot.legs
         toes = foot_positions(legs, self._from.reshape(4, 3)).copy()
         toes[:, 2] += share * np.maximum(0.0, legs.foot_radius - LOW - toes[:, 2])

@@ -45,7 +45,7 @@ def test_a_new_command_moves_no_motor():
     assert command["level_flag"] == 0xFF
     motors = command["motor_cmd"]
     assert not any(motors[name].any() for name in ("kp", "kd", "tau"))
-    assert checksum(command) == 0x2A99E3CB
+    assert checksum(command) == 0x6E577CD
 
 
 @pytest.mark.parametrize("name", NAMES)

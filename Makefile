@@ -58,7 +58,7 @@ demo: $(STAMP)
 
 # Only the tests need these extras, which are as large as half of the rest.
 $(HEAVY): $(STAMP)
-	@$(INSTALL) '.[browser,docs,lerobot,ray,rerun,wandb]'
+	@$(INSTALL) '.[browser,docs,lerobot,ray,rerun,unitree,wandb]'
 	@if command -v chromium && command -v chromedriver; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 	  echo "Installing a browser, for the tests of pages" && apt-get update -qq \

@@ -17,7 +17,7 @@ import gymnasium
 import jax
 
 from robopolicy.bundles.onnx import worker_graph
-from robopolicy.envs.quadruped.description import PROPRIOCEPTION
+from robopolicy.control.proprioception import PROPRIOCEPTION
 from robopolicy.policies.base import flatten
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.iap import iap

@@ -27,7 +27,7 @@ ROOMS = (
         "policies",
         "runtime",
     ),
-    *("training", "viz"),
+    *("training", "unitree", "viz"),
 )
 
 
@@ -43,6 +43,7 @@ FORBIDDEN = {
     "envs/batched": ("flax", *others("envs", "control")),
     "policies": (*ENGINES, *others("policies", "attention")),
     "runtime": ("jax", "flax", "gymnasium", *ENGINES, *others("runtime")),
+    "unitree": ("jax", "flax", "gymnasium", *ENGINES, *others("unitree", "control", "runtime")),
     "training": (
         *ENGINES,
         *ABOVE,

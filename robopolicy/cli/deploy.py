@@ -15,12 +15,13 @@ from robopolicy.cli.options import Engine, Env, Json, Preset, Renderer, Seed
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.deployment import Listening, deploy
 from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.unitree_deployment import deploy_simulated_unitree, deploy_unitree
 from robopolicy.naming import one_of
 from robopolicy.runtime.link import LOOPBACK
 from robopolicy.runtime.policy import ONNX
 from robopolicy.runtime.robot import MISSES
 
-ROBOTS = ("sim",)
+SIMULATED, UNITREE, SIMULATED_UNITREE = ROBOTS = ("sim", "go2", "go2-sim")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Deploy:
 
     For example:
         robopolicy deploy bundle --robot sim
+        robopolicy deploy go2-bundle --robot go2-sim --pace 0    over the topics of a Go2
 
     Robot and policy talk over a socket (docs/export.md). A step without a command in time is held. After
     several of them in a row, or after a breach of the protocol, the robot stops safely.
@@ -37,7 +39,8 @@ class Deploy:
     bundle: Positional[Path]
     """Folder that robopolicy export wrote."""
     robot: str = "sim"
-    """Robot: sim, the simulated one. Others are driven from Python: examples/own_robot.py."""
+    """Robot: sim, the simulated one; go2, a Unitree Go2 on DDS, or go2-sim, a simulated one on the loopback
+    (docs/guides/unitree.md). Others are driven from Python: examples/own_robot.py."""
     seconds: float = 60.0
     """Wall-clock time. An episode that ends is followed by the next."""
     episodes: int | None = None
@@ -51,6 +54,10 @@ class Deploy:
     """Consecutive steps without a command in time that stop the robot."""
     runtime: str = ONNX
     """What runs the policy: onnx, or c, which compiles the bundle's policy.c."""
+    interface: str | None = None
+    """Network interface of the robot go2, such as eth0."""
+    pace: float = 1.0
+    """Seconds of go2-sim in a second: below 1, it moves slower than real time; 0 is the lock step."""
     wait: Annotated[bool, arg(help="Wait for a policy that another program starts.")] = False
     host: str = LOOPBACK
     """Address to wait at. The default is this machine alone."""
@@ -65,16 +72,49 @@ class Deploy:
             raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
         if self.wait and self.runtime != ONNX:
             raise ValueError(f"runtime is {self.runtime!r}: with --wait, the other program chooses it")
-        names = ("runtime", "seconds", "episodes", "seed", "engine", "preset", "renderer", "misses")
-        result = deploy(
-            self.bundle,
-            **{name: getattr(self, name) for name in names},
-            listening=Listening(self.host, self.port) if self.wait else None,
-            on_message=lambda text: print(f"robopolicy: {text}", file=sys.stderr),
-            on_episode=lambda *episode: None if self.json else print(_line(*episode)),
-        )
+        result = self._drive()
         print(json_format.dumps(result) if self.json else _words(result))
         return 0 if result["stopped"] is None else 1
+
+    def _drive(self) -> dict[str, Any]:
+        """Drive the robot; the result as JSON."""
+        names = ["runtime", "seconds", "misses"]
+        if self.robot == UNITREE:
+            self._refuse(episodes=None, seed=FIRST_SEED, engine=None, preset=None, renderer=None, pace=1.0)
+            self._refuse(wait=False, env=None)
+            if self.interface is None:
+                raise ValueError(
+                    "interface is missing: it must be the robot's network interface, such as eth0"
+                )
+            return deploy_unitree(self.bundle, self.interface, **self._named(names), on_message=_tell)
+        self._refuse(interface=None)
+        names += ["episodes", "seed", "preset"]
+        told: dict[str, Any] = {
+            "on_message": _tell,
+            "on_episode": lambda *episode: None if self.json else print(_line(*episode)),
+        }
+        if self.robot == SIMULATED_UNITREE:
+            self._refuse(engine=None, renderer=None, wait=False, env=None)
+            return deploy_simulated_unitree(self.bundle, **self._named([*names, "pace"]), **told)
+        self._refuse(pace=1.0)
+        listening = Listening(self.host, self.port) if self.wait else None
+        named = self._named([*names, "engine", "renderer"])
+        return deploy(self.bundle, **named, listening=listening, **told)
+
+    def _named(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
+
+    def _refuse(self, **defaults: Any) -> None:
+        """Raise ValueError for an option that the robot does not have."""
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}: the robot {self.robot} has no such option"
+                )
+
+
+def _tell(text: str) -> None:
+    print(f"robopolicy: {text}", file=sys.stderr)
 
 
 def _line(episode: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
@@ -96,8 +136,20 @@ def _words(result: dict[str, Any]) -> str:
         if result[name] is not None:
             times = ", ".join(f"{part} {1e3 * value:.2f} ms" for part, value in result[name].items())
             lines.append(f"{title}: {times}")
+    if "low_level" in result:
+        lines.append(_of_low_level(result["low_level"]))
     if result["episodes"]:
         lines.append(f"{result['episodes']} whole episodes, success {result['success_rate']:.1%}")
     if result["stopped"] is not None:
         lines.append(f"stopped safely: {result['stopped']}")
     return "\n".join(lines)
+
+
+def _of_low_level(counts: dict[str, Any]) -> str:
+    """The line on the 500 Hz loop in the last episode."""
+    spent = ", ".join(f"{part} {1e3 * value:.2f} ms" for part, value in (counts["spent"] or {}).items())
+    ignored = ", ".join(f"{count} by {kind}" for kind, count in counts["ignored"].items()) or "none"
+    return (
+        f"low level, last: {counts['periods']} periods of 2 ms, {counts['bridged']} bridged, "
+        f"{counts['late']} late, messages ignored: {ignored}; from state to command: {spent}"
+    )

@@ -107,6 +107,16 @@ class Controller:
         """
         self._halting = True
 
+    def retarget(self, feet: NDArray[np.bool_], offsets: Array) -> None:
+        """Use `offsets` [4, 2] (m) from now on, also for the `feet` [4] that are in the air already.
+
+        It is for commands that arrive just after a foot has lifted off. Raises ValueError as `step`.
+        """
+        check_finite("offsets", offsets, (4, 2))
+        self.landings[feet, 0] += (offsets - self.offsets)[feet, 0]
+        self._asides[feet] = offsets[feet, 1]
+        self.offsets[:] = offsets
+
     @property
     def time(self) -> float:
         """Seconds since the reset."""

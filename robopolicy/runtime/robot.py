@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -77,6 +77,12 @@ def percentiles(seconds: Sequence[float] | NDArray[np.float64]) -> dict[str, flo
     return {name: float(np.quantile(seconds, share)) for name, share in shares.items()}
 
 
+def wait_until(due: float) -> float:
+    """Sleep until `due` (s of `time.monotonic`), and return it."""
+    time.sleep(max(0.0, due - time.monotonic()))
+    return due
+
+
 class Driver:
     """Drives a robot with the policy at the other end of a link, one step per control period of wall time.
 
@@ -86,9 +92,20 @@ class Driver:
     Each drive begins an episode: a policy that remembers starts anew. It remembers across held steps.
     """
 
-    def __init__(self, link: Link, manifest: Manifest, misses: int = MISSES) -> None:
+    def __init__(
+        self,
+        link: Link,
+        manifest: Manifest,
+        misses: int = MISSES,
+        wait: Callable[[float], float] = wait_until,
+    ) -> None:
+        """`wait` gets the time at which a step is due (s of `time.monotonic`), and returns when it was due.
+
+        A robot that has a clock of its own waits for that. An error of `wait` is one of the robot's methods;
+        ConnectionError is a safe stop.
+        """
         check_count("misses", misses, 1, MOST_MISSES)
-        self._link, self._manifest, self._misses = link, manifest, misses
+        self._link, self._manifest, self._misses, self._wait = link, manifest, misses, wait
         self._limits = Limits(manifest.outputs["command"])
         self._sequence = self._answered = 0
         self.record = Record()
@@ -118,7 +135,7 @@ class Driver:
         began = due = time.monotonic()
         in_a_row = 0
         while not robot.finished() and due - began < seconds - 1e-9:
-            time.sleep(max(0.0, due - time.monotonic()))
+            due = self._wait(due)
             now = time.monotonic()
             record.steps += 1
             record.jitter.append(now - due)

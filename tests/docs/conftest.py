@@ -94,6 +94,8 @@ def _make():
     do(f"demos --out datasets/sweep-v0 {DEMOS}")
     do(f"train bc --data datasets/sweep-v0 --out runs/clone {BC}")
     do("export runs/mine --out bundle --observations 5")
+    do(f"train es --robot go2 --engine mujoco --out runs/go2 {ES}")
+    do("export runs/go2 --out go2-bundle --observations 5")
     if find_spec("pyarrow"):
         _record_arm(Path("datasets/arm"))
         do(f"train bc --data datasets/arm --out runs/arm {BC}")

@@ -30,6 +30,7 @@ PLACEHOLDERS = {
     "COMMAND": "flops",
     "DATASET": "datasets/sweep-v0",
     "ENGINE": "mujoco",
+    "INTERFACE": "lo",
     "NAME": "oracle",
     "PORT": "8000",
     "RUN": "runs/mine",

@@ -87,11 +87,14 @@ ELSEWHERE = {"doctor": "tests/doctor/test_doctor.py"}
 EXTRAS = {
     **dict.fromkeys(("convert", "lerobot", "datasets/arm", "datasets/arm-v0", "runs/arm"), "pyarrow"),
     **{"ray": "ray", "--rerun": "rerun", "--wandb": "wandb"},
+    **dict.fromkeys(("go2-sim", "--interface"), "cyclonedds"),
 }
 NOT_OF_SPOT = ("--episode-seconds", "--patch")
 NOT_OF_ARM = ("--episode-seconds",)
 # Commands that fail on a busy machine.
 MAY_FAIL = ("verify",)
+# Without its robot, a command says so after some seconds.
+NO_ROBOT = "stopped safely: nothing came on rt/lowstate"
 
 
 def split(line: Line) -> tuple[str, list[str]]:
@@ -258,6 +261,9 @@ def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
     if "--resume" in words:
         jax.clear_caches()  # a resume draws the features again, with the bits of the run
     code = main(line)
+    if "--interface" in words:
+        assert NO_ROBOT in capsys.readouterr().out
+        return
     assert code in ((0, 1) if name in MAY_FAIL else (0,)), capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ import pytest
 from installed_engines import EACH_OF_QUADRUPEDS
 
 import robopolicy
-from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
+from robopolicy.control.proprioception import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 

@@ -253,6 +253,31 @@ class MujocoPhysics(MujocoWorld):
         self.data.ctrl[:] = positions
         _apply(self.data.qfrc_applied, torques, position_controlled, self._strength)
 
+    def servo(
+        self, positions: Array, velocities: Array, stiffness: Array, damping: Array, torques: Array
+    ) -> None:
+        """Command each joint [12] as motors with gains of their own do.
+
+        Its torque is `torques` (N m) + `stiffness` (N m/rad) (`positions` - angle) + `damping` (N m s/rad)
+        (`velocities` - rate). The limits of the robot's table hold for the part by angle and rate, and for
+        the rest.
+        """
+        model = self.model
+        self._held = b""  # the next `command` sets its gains
+        model.actuator_gainprm[:, 0] = stiffness
+        model.actuator_biasprm[:, 1], model.actuator_biasprm[:, 2] = -stiffness, -damping
+        self.data.ctrl[:] = np.where(stiffness > 0, positions, 0.0)
+        most = self._torques[:, 1]
+        rest = np.clip(torques + np.where(damping > 0, damping * velocities, 0.0), -most, most)
+        _apply(self.data.qfrc_applied, rest, np.zeros(12, bool), self._strength)
+
+    def land_on_trunk(self) -> None:
+        """Let the trunk collide with the boxes, as the toes do, so that a robot can lie."""
+        model = self.model
+        trunk = model.geom_bodyid == BASE
+        model.geom_contype[trunk], model.geom_conaffinity[trunk] = 1, 2
+        model.body_contype[BASE], model.body_conaffinity[BASE] = 1, 2
+
     def push(self, force: Array) -> None:
         self.data.xfrc_applied[BASE, :3] = force
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from robopolicy.control.gait import OFFSETS
 from robopolicy.control.kinematics import LEGS
+from robopolicy.control.proprioception import PROPRIOCEPTION
 from robopolicy.control.robot import CameraConfig, Robot, WalkerConfig
 from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.members import Camera, Description, Quantity
@@ -75,23 +76,6 @@ _SETTINGS = {
     "N m, the largest of a joint that follows positions": "motor_torque",
 }
 UNITS = {name: unit for unit, names in _SETTINGS.items() for name in names.split()}
-PROPRIOCEPTION = (
-    *("roll", "pitch"),
-    *(f"angular_velocity_{axis}" for axis in "xyz"),
-    *(f"velocity_{axis}" for axis in "xyz"),
-    *(f"foot_{leg}_{axis}" for leg in LEGS for axis in "xyz"),
-    *("gait_sin", "gait_cos"),
-    *(f"previous_action_{leg}" for leg in LEGS),
-    *(f"nominal_landing_{leg}" for leg in LEGS),
-)
-# With landings to the side, the previous action and the nominal landing have their part, too.
-_AFTER = PROPRIOCEPTION.index(f"nominal_landing_{LEGS[0]}")
-LATERAL_PROPRIOCEPTION = (
-    *PROPRIOCEPTION[:_AFTER],
-    *(f"previous_action_{leg}_y" for leg in LEGS),
-    *PROPRIOCEPTION[_AFTER:],
-    *(f"nominal_aside_{leg}" for leg in LEGS),
-)
 FEEDBACK = {
     "input": "proprioception",
     "first": PROPRIOCEPTION.index(f"previous_action_{LEGS[0]}"),

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robopolicy.control.odometry import OdometryConfig
+from robopolicy.control.proprioception import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.control.robot import CameraConfig, Robot, WalkerConfig
 from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.members import Description
 from robopolicy.envs.quadruped import description
 from robopolicy.envs.quadruped.body_sensors import BodySensorConfig
 from robopolicy.envs.quadruped.cameras import PLACES, cameras_of
-from robopolicy.envs.quadruped.description import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
 from robopolicy.envs.simulated import LONGEST_EPISODE

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from robopolicy.control.kinematics import LEGS, leg_balls
 from robopolicy.control.odometry import Odometry
+from robopolicy.control.proprioception import proprioception
 from robopolicy.control.robot import Robot
 from robopolicy.control.robots import LAIKAGO, robot_of
 from robopolicy.envs.drawing.scene import Scene
@@ -232,24 +233,11 @@ class SteppingStones(SimulatedTask):
         }
 
     def observation(self) -> Observation:
-        walker, reading = self.walker, self.walker.reading
-        phase = 2 * np.pi * walker.time / self.config.walker.gait.period
-        proprioception = np.concatenate(
-            [
-                reading.attitude[:2],
-                reading.angular_velocity,
-                reading.velocity,
-                reading.feet.ravel(),
-                [np.sin(phase), np.cos(phase)],
-                self._previous,
-                walker.nominal_landings(),
-                walker.nominal_asides() if self.config.largest_aside else [],
-            ]
-        )
-        bounded = np.clip(proprioception, -BOUND, BOUND).astype(np.float32)
+        body = proprioception(self.walker, self._previous, lateral=self.config.largest_aside > 0)
+        bounded = np.clip(body, -BOUND, BOUND).astype(np.float32)
         seen = {**self.sensors.images(self._ground), "proprioception": bounded}
         if self.config.odometry is not None:
-            place = [*self._odometry.place, reading.attitude[2]]
+            place = [*self._odometry.place, self.walker.reading.attitude[2]]
             seen["odometry"] = np.clip(place, *self._odometer).astype(np.float32)
         return seen
 

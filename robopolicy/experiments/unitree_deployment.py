@@ -1,0 +1,202 @@
+"""A bundle that drives a Go2 over DDS: a real one, or a simulated one in another process."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from robopolicy.envs.quadruped.presets import PRESETS
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
+from robopolicy.envs.task import Outcome
+from robopolicy.experiments import runs
+from robopolicy.experiments.evaluation import FIRST_SEED
+from robopolicy.experiments.unitree_faults import Faults
+from robopolicy.naming import one_of
+from robopolicy.runtime.bundle import Bundle, open_bundle
+from robopolicy.runtime.manifest import Manifest
+from robopolicy.runtime.policy import ONNX, BundlePolicy
+from robopolicy.runtime.process import policy_process
+from robopolicy.runtime.robot import MISSES, Driver, Record
+from robopolicy.settings import check_count, check_number
+
+MANY = 10**9
+LOCK_STEP_PACE = 0.05  # below which a robot in lock step counts as lost
+LOCK_STEP = 2.0  # s, for a policy
+SIMULATED_DOMAIN = 1  # no real robot is on it
+LONGEST_DRIVE = 1e6  # s
+Episode = dict[str, Any]
+Told = Callable[[Episode, Sequence[Outcome]], None]
+
+
+def deploy_unitree(
+    bundle: str | Path,
+    interface: str,
+    *,
+    seconds: float = 60.0,
+    misses: int = MISSES,
+    runtime: str = ONNX,
+    on_message: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Drive the Go2 that publishes on a network interface, such as eth0, for `seconds` (s).
+
+    It rises, walks, and lies down at the end. Other arguments, errors and results are those of
+    `deployment.deploy`, and ConnectionError if nothing fits that is published.
+    """
+    dds = _dds()
+    opened = _opened(bundle, runtime, seconds, misses)
+    manifest = opened.manifest
+    bridge = _bridge()
+    with ExitStack() as stack:
+        robot = stack.enter_context(bridge.UnitreeRobot(manifest, dds.Network(interface)))
+        link = stack.enter_context(policy_process(Path(bundle), manifest, on_message, runtime))
+        driver = Driver(link, manifest, misses, robot.wait)
+        _drive(driver, robot, seconds)
+        robot.rest()
+        return _result(bundle, manifest, driver.record, robot) | {
+            "played": [],
+            "episodes": 0,
+            "success_rate": None,
+        }
+
+
+def deploy_simulated_unitree(
+    bundle: str | Path,
+    *,
+    seconds: float = 60.0,
+    episodes: int | None = None,
+    seed: int = FIRST_SEED,
+    preset: str | None = None,
+    misses: int = MISSES,
+    runtime: str = ONNX,
+    pace: float = 1.0,
+    faults: Faults | None = None,
+    on_message: Callable[[str], None] = lambda text: None,
+    on_episode: Told = lambda episode, outcomes: None,
+) -> dict[str, Any]:
+    """Drive a simulated Go2 on the loopback, as `deploy_unitree` a real one.
+
+    Args:
+      seconds: of the robot; a course that ends is followed by the next.
+      pace: seconds of the robot in a second: 1 is real time. The deadline becomes as much longer. 0 is the
+        lock step: robot, low level and policy wait for each other.
+      faults: of the network, between the robot and the bridge.
+
+    Other arguments, errors and results are those of `deployment.deploy`.
+    """
+    dds = _dds()
+    check_number("pace", pace, 0.01 if pace else 0.0, 1.0)
+    check_count("seed", seed, 0, 2**32 - 1)
+    if episodes is not None:
+        check_count("episodes", episodes, 1, MANY)
+    opened = _opened(bundle, runtime, seconds, misses)
+    run = opened.manifest.data.get("run")
+    trained = run if isinstance(run, dict) else {}
+    preset = one_of("preset", preset or runs.preset_of(trained) or "paper", PRESETS)
+    shapes = {name: value.shape for name, value in opened.manifest.inputs.items()}
+    others = SteppingStones.settings_for(shapes) | runs.others_in(trained)
+    manifest = opened.manifest
+    slowest, waits = (pace, 0.0) if pace else (LOCK_STEP_PACE, LOCK_STEP)
+    period, deadline = (seconds / slowest for seconds in (manifest.control_period, manifest.deadline))
+    slow = manifest._replace(control_period=period, deadline=deadline)
+    network = dds.Network(domain=SIMULATED_DOMAIN, tag=f"robopolicy-{os.getpid()}")
+    from robopolicy.experiments.simulated_unitree import SimulatedGo2
+
+    bridge = _bridge()
+    played: list[Episode] = []
+    with ExitStack() as stack:
+        world = stack.enter_context(SimulatedGo2(network, preset, others, pace, faults or Faults()))
+        robot = stack.enter_context(
+            bridge.UnitreeRobot(
+                manifest, network, pace=slowest, waits=waits, ended=lambda: world.played() is not None
+            )
+        )
+        record = Record()
+        left = math.inf if episodes else seconds
+        while left > 1e-9 and len(played) < (episodes or math.inf) and record.stopped is None:
+            before = record.steps
+            world.begin(seed + len(played))
+            # The policy's process does not wait while a robot lies down, and time does not while it loads.
+            with policy_process(Path(bundle), manifest, on_message, runtime) as link:
+                driver = Driver(link, slow, misses, robot.wait)
+                driver.record = record
+                _drive(driver, robot, left / slowest)
+            robot.rest()
+            result, rest = world.end()
+            steps = record.steps - before
+            left -= steps * manifest.control_period
+            cut = f"stopped: {record.stopped}, then " if record.stopped else ""
+            played.append(
+                {
+                    "seed": seed + len(played),
+                    "steps": steps,
+                    **result._asdict(),
+                    "cause": cut + result.cause,
+                    "whole": not cut and result.cause != "interrupted",
+                    "rest": rest._asdict(),
+                    "low_level": robot.summary(),
+                }
+            )
+            on_episode(played[-1], SteppingStones.outcomes)
+        whole = [episode for episode in played if episode["whole"]]
+        return _result(bundle, manifest, record, robot) | {
+            "episodes": len(whole),
+            "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
+            "played": played,
+            "engine": "mujoco",
+            "preset": preset,
+            "pace": pace,
+        }
+
+
+def _dds() -> Any:
+    """The module that needs Cyclone DDS. Raises ValueError without it."""
+    try:
+        from robopolicy.unitree import dds
+    except ModuleNotFoundError as error:
+        if error.name != "cyclonedds":
+            raise
+        raise ValueError(
+            "robot is a Go2 on DDS, which needs Cyclone DDS: pip install 'robopolicy[unitree]'"
+        ) from error
+    return dds
+
+
+def _bridge() -> Any:
+    from robopolicy.unitree import bridge
+
+    return bridge
+
+
+def _drive(driver: Driver, robot: Any, seconds: float) -> None:
+    """Let the robot rise, and drive it. A stop on the way is one of the drive."""
+    try:
+        robot.begin()
+    except ConnectionError as error:
+        driver.record.stopped = str(error)
+        return
+    driver.run(robot, seconds)
+
+
+def _opened(bundle: str | Path, runtime: str, seconds: float, misses: int) -> Bundle:
+    """The bundle, once it has been loaded and the arguments are checked."""
+    if not 0 < seconds <= LONGEST_DRIVE:
+        raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
+    check_count("misses", misses, 1, MANY)
+    opened = open_bundle(Path(bundle))
+    BundlePolicy(opened, runtime)
+    return opened
+
+
+def _result(bundle: str | Path, manifest: Manifest, record: Record, robot: Any) -> dict[str, Any]:
+    return {
+        "bundle": str(bundle),
+        "task": manifest.data["task"],
+        "control_period": manifest.control_period,
+        "deadline": manifest.deadline,
+        **record.summary(),
+        "low_level": robot.summary(),
+    }

@@ -1,0 +1,211 @@
+"""A Go2 on the loopback: what the bridge finds there, refuses, and makes of it.
+
+The robot is a thread that stands still whatever it is told. Times are generous deadlines, not measurements.
+"""
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cyclonedds")
+
+from unitree_peers import manifest, state
+
+from robopolicy.unitree import bridge
+from robopolicy.unitree.bridge import UnitreeRobot
+from robopolicy.unitree.dds import LOW_CMD, LOW_STATE, RECORDS, Network, Node
+from robopolicy.unitree.images import depth_image
+from robopolicy.unitree.low_level import Phase
+from robopolicy.unitree.records import NAMES, Layout, checksum, new_command, sealed
+
+SOON = 10.0  # s
+PACE = 0.05  # a thread that has to wait is not a robot that is lost
+DEEP = np.full((24, 32), 0.3, np.float32)
+
+
+@pytest.fixture(scope="module")
+def network(request):
+    """A network of this file and process alone."""
+    import os
+
+    return Network(domain=2, tag=f"test-{os.getpid()}")
+
+
+class StandingGo2:
+    """Publishes low states and images in a thread, and keeps the commands that come."""
+
+    def __init__(self, network, shape=(24, 32), states=True):
+        self.node = Node(network)
+        self.states = self.node.writer(LOW_STATE, "LowState_") if states else None
+        self.cameras = [self.node.image_writer(f"rt/{place}_depth") for place in ("front", "belly")]
+        self.heard = self.node.records(LOW_CMD, "LowCmd_")
+        self.commands, self.publishes, self.shape = [], True, shape
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ends.set()
+        self._thread.join()
+        self.node.close()
+
+    def _run(self):
+        tick = 0
+        while not self._ends.wait(0.002):
+            tick += 2
+            if self.publishes and self.states:
+                self.states.write(state(tick))
+            if tick % 10 == 0:
+                for camera in self.cameras:
+                    camera.write(depth_image(np.full(self.shape, 0.3, np.float32), 10**6 * tick, "camera"))
+            self.commands += [command for command, _ in self.heard.take()]
+
+
+@pytest.fixture
+def robot(network, monkeypatch):
+    monkeypatch.setattr(bridge, "PATIENCE", 1.5)
+    with UnitreeRobot(manifest(), network, pace=PACE) as made:
+        yield made
+
+
+def plain(record):
+    """A record as Cyclone DDS takes its own messages: objects, lists and numbers."""
+    if record.dtype.names is None:
+        return record.tolist()
+    if record.shape:
+        return [plain(one) for one in record]
+    return SimpleNamespace(**{name: plain(record[name]) for name in record.dtype.names})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bytes_are_those_of_cyclone_dds(name):
+    dtype = NAMES[name]
+    record = np.frombuffer(
+        np.random.default_rng(1).integers(0, 64, dtype.itemsize, np.uint8).tobytes(), dtype
+    )
+    theirs = RECORDS[name].__idl__.serialize(plain(record[0]))
+    assert Layout(dtype).encode(record[0]) == theirs
+
+
+def test_types_have_the_names_of_the_vendor():
+    assert RECORDS["LowState_"].__idl__.idl_transformed_typename == "unitree_go::msg::dds_::LowState_"
+
+
+def test_it_stands_walks_and_rests(robot, network):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        began = robot.wait(0.0)
+        assert began > 0
+        readings = robot.observe()
+        assert {name: value.shape for name, value in readings.items()} == {
+            "front_depth": (24, 32),
+            "belly_depth": (24, 32),
+            "proprioception": (30,),
+        }
+        np.testing.assert_array_equal(readings["front_depth"], DEEP)
+        robot.act(np.full(4, 0.02, np.float32))
+        assert robot.wait(began) > began
+        np.testing.assert_allclose(robot.observe()["proprioception"][22:26], 0.02 / robot._fit.scale)
+        robot.hold()
+        robot.stop("the test ends")
+        robot.rest()
+        assert robot.low.rests
+        assert robot.low.reason == "the test ends"
+    assert len(peer.commands) > 100
+    for command in peer.commands:
+        assert command["crc"] == checksum(command)
+    assert peer.commands[0]["motor_cmd"]["kp"][:12].all(), "no command comes before the first state"
+    assert not peer.commands[-1]["motor_cmd"]["kp"].any()
+    assert robot.summary()["periods"] > 500
+
+
+def test_a_peer_that_stops_damps_the_robot(robot, network):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        robot.wait(0.0)
+        peer.publishes = False
+        with pytest.raises(ConnectionError, match="no valid rt/lowstate for"):
+            robot.wait(0.0)
+        assert robot.low.phase is Phase.DAMPED
+        assert robot.low.command["motor_cmd"]["kd"][:12].all()
+
+
+def test_a_camera_that_stops_is_a_stop(robot, network):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        peer.cameras = []
+
+        def drive():
+            for _ in range(5):
+                robot.wait(0.0)
+                robot.observe()
+                robot.hold()
+
+        with pytest.raises(ConnectionError, match="no image came on rt/front_depth for 3 steps"):
+            drive()
+
+
+def test_messages_of_a_second_peer_are_ignored(robot, network):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        robot.wait(0.0)
+        forger = peer.node.writer(LOW_STATE, "LowState_")
+        for _ in range(50):
+            forger.write(state(10**6))
+            robot.wait(0.0)
+            robot.hold()
+            if robot.low.ignored["another peer"] > 3:
+                break
+        assert robot.low.phase is Phase.WALKING
+        assert robot.low.ignored["another peer"] > 3
+
+
+def test_nothing_is_one_line(robot):
+    with pytest.raises(ConnectionError, match=r"nothing came on rt/lowstate for 1\.5 s"):
+        robot.begin()
+
+
+def test_a_robot_without_cameras_is_named(robot, network):
+    with StandingGo2(network) as peer:
+        peer.cameras = peer.cameras[:1]
+        with pytest.raises(ConnectionError, match="nothing came on rt/belly_depth"):
+            robot.begin()
+
+
+def test_images_of_another_camera_are_refused(robot, network):
+    message = "rt/front_depth has 48 x 64 pixels: the bundle reads 24 x 32"
+    with StandingGo2(network, shape=(48, 64)), pytest.raises(ValueError, match=message):
+        robot.begin()
+
+
+def test_another_program_that_commands_is_refused(robot, network):
+    with StandingGo2(network) as peer:
+        other = peer.node.writer(LOW_CMD, "LowCmd_")
+        other.write(sealed(new_command()))
+        with pytest.raises(ConnectionError, match="another program publishes rt/lowcmd"):
+            robot.begin()
+
+
+def test_two_robots_are_refused(robot, network):
+    with StandingGo2(network), StandingGo2(network), pytest.raises(ConnectionError, match="2 peers publish"):
+        robot.begin()
+
+
+def test_a_robot_of_another_type_is_refused(robot, network):
+    with StandingGo2(network, states=False) as peer:
+        other = peer.node.writer(LOW_STATE, "LowCmd_")
+        other.write(sealed(new_command()))
+        with pytest.raises(ConnectionError, match="has the type unitree_go::msg::dds_::LowCmd_"):
+            robot.begin()
+
+
+@pytest.mark.parametrize(("interface", "domain"), [("nowhere9", 77), ("ä", 78), ("lo", 233)])
+def test_a_network_that_does_not_exist_is_one_line(interface, domain):
+    with pytest.raises(ValueError, match=r"interface is '|domain is 233") as caught:
+        Node(Network(interface, domain))
+    assert len(str(caught.value).splitlines()) == 1

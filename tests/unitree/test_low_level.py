@@ -1,0 +1,246 @@
+"""The low level of a Go2: it walks by messages, ignores bad ones, and comes to rest by itself.
+
+The robot of most tests stands still whatever it is told, which takes no simulator.
+"""
+
+import numpy as np
+import pytest
+from unitree_peers import SCALE, STANDING, low_level, state
+
+from robopolicy.control.robots import GO2
+from robopolicy.unitree.checks import SafetyConfig
+from robopolicy.unitree.low_level import Phase
+from robopolicy.unitree.records import checksum, sealed
+
+WALKS = 600  # ms: it stands for 200, then walks
+
+
+def play(low, messages, until=WALKS, acts=True):
+    """Give `messages(tick)`, a list, every 2 ms. Returns the phases in their order, and all commands."""
+    phases, commands = [low.phase], []
+    for tick in range(2, until + 2, 2):
+        heard = [low.update(message) for message in messages(tick)]
+        if not any(heard):
+            low.missing(0.002)
+        if acts:
+            low.act(0.3 * SCALE)
+        if low.phase is not phases[-1]:
+            phases.append(low.phase)
+        commands.append(low.command.copy())
+    return phases, commands
+
+
+def sound(tick):
+    return [state(tick)]
+
+
+def test_it_stands_and_walks():
+    low = low_level()
+    phases, commands = play(low, sound)
+    assert phases == [Phase.WAITING, Phase.STANDING, Phase.WALKING]
+    assert low.steps == 8  # every 50 ms from its first
+    assert low.readings["proprioception"].shape == (30,)
+    assert low.reason is None
+    assert not low.ignored
+    for command in commands:
+        assert command["crc"] == checksum(command)
+        motors, spare = command["motor_cmd"][:12], command["motor_cmd"][12:]
+        assert (np.abs(motors["tau"]) <= GO2.torques).all()
+        held = motors["kp"] > 0
+        assert not motors["tau"][held].any()
+        assert not motors["kd"][~held].any()
+        assert not any(spare[name].any() for name in ("kp", "kd", "tau"))
+    assert any((command["motor_cmd"]["tau"] != 0).any() for command in commands)
+
+
+def test_a_robot_that_lies_rises_slowly():
+    lying = np.array([0.0, 1.36, -2.65] * 4)
+
+    def lies(tick):
+        return [state(tick, joints=lambda made: made["motor_state"]["q"].__setitem__(slice(0, 12), lying))]
+
+    low = low_level()
+    phases, commands = play(low, lies, until=2600)
+    assert phases[:3] == [Phase.WAITING, Phase.RISING, Phase.STANDING]
+    targets = np.array([command["motor_cmd"]["q"][:12] for command in commands[:1000]])
+    np.testing.assert_allclose(targets[0], lying, atol=0.01)
+    np.testing.assert_allclose(targets[-1], STANDING, atol=0.01)
+    assert np.abs(np.diff(targets, axis=0)).max() < 0.003
+
+
+def test_the_same_messages_give_the_same_commands():
+    first, second = (play(low_level(), sound)[1] for _ in range(2))
+    assert [command.tobytes() for command in first] == [command.tobytes() for command in second]
+
+
+def test_missing_messages_do_not_stop_its_clock():
+    def few(tick):
+        return [state(tick)] if tick % 10 == 0 else []
+
+    low = low_level()
+    play(low, few)
+    assert low.phase is Phase.WALKING
+    assert low.steps == 8
+    assert (low.periods, low.bridged) == (295, 236)
+
+
+def dropped(tick):
+    return [] if tick == 400 else [state(tick)]
+
+
+def doubled(tick):
+    return [state(tick), state(tick)]
+
+
+def swapped(tick):
+    return [state(tick + 2), state(tick)] if tick % 4 else []
+
+
+def flipped(tick):
+    made = state(tick)
+    made["imu_state"]["rpy"][0] = 1.0
+    return [made] if tick % 8 == 0 else [state(tick)]
+
+
+def put(field, value, tick):
+    """A message that comes after the sound one, one tick ahead, with its checksum right."""
+
+    def change(made):
+        where = made
+        *path, last = field
+        for part in path:
+            where = where[part]
+        where[last] = value
+
+    return state(tick + 2, change=change)
+
+
+def forged(*field, value):
+    def messages(tick):
+        return [state(tick), put(field, value, tick)] if tick % 50 == 0 else [state(tick)]
+
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind"),
+    [
+        (dropped, None),
+        (doubled, "old"),
+        (swapped, "old"),
+        (flipped, "checksum"),
+        (forged("motor_state", "dq", value=np.nan), "not finite"),
+        (forged("imu_state", "gyroscope", value=np.inf), "not finite"),
+        (forged("imu_state", "quaternion", value=0.0), "quaternion"),
+        (forged("motor_state", "q", value=0.5), "joint count"),
+        (forged("motor_state", 1, "q", value=2.0), "jump"),
+        (forged("tick", value=10**6), "jump"),
+    ],
+)
+def test_bad_messages_are_ignored(messages, kind):
+    low = low_level()
+    play(low, messages)
+    assert low.phase is Phase.WALKING, low.reason
+    assert set(low.ignored) == ({kind} if kind else set())
+
+
+def after_400(message):
+    return lambda tick: message(tick) if tick > 400 else [state(tick)]
+
+
+def tilted(made):
+    made["imu_state"]["quaternion"] = np.cos(0.45), np.sin(0.45), 0.0, 0.0
+
+
+def bent(tick):
+    """The calf straightens by 10 rad/s."""
+
+    def change(made):
+        made["motor_state"]["q"][2] = STANDING[2] + 0.01 * max(0, tick - 400)
+
+    return [state(tick, change=change)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        (after_400(lambda tick: []), "no valid rt/lowstate for 42 ms"),
+        (
+            after_400(lambda tick: [state(400)]),
+            "no valid rt/lowstate for 42 ms: rt/lowstate has the tick 400",
+        ),
+        (after_400(lambda tick: [put(("motor_state", "q"), 0.3, tick - 2)]), "a Go2 has 12 motors"),
+        (after_400(lambda tick: [put(("motor_state", "q"), np.nan, tick - 2)]), "q of a motor is not finite"),
+        (after_400(lambda tick: [state(tick, change=tilted)]), "the trunk is tilted by 0.9 rad"),
+        (bent, "joint 'FR_calf_joint' is at"),
+        (
+            after_400(lambda tick: [put(("motor_state", 4, "temperature"), 90, tick - 2)]),
+            "motor 'FL_thigh_joint' has 90 degrees",
+        ),
+        (
+            after_400(lambda tick: [put(("motor_state", 0, "lost"), 51, tick - 2)]),
+            "motor 'FR_hip_joint' has lost 51 packets",
+        ),
+    ],
+)
+def test_a_robot_that_cannot_be_read_or_is_unsafe_is_damped(messages, said):
+    low = low_level()
+    phases, _ = play(low, messages, until=1200)
+    assert phases[-2:] == [Phase.WALKING, Phase.DAMPED]
+    assert said in low.reason
+    assert len(low.reason.splitlines()) == 1
+    motors = low.command["motor_cmd"][:12]
+    assert not motors["kp"].any()
+    assert not motors["tau"].any()
+    assert (motors["kd"] == SafetyConfig.damping).all()
+    assert low.command["crc"] == checksum(low.command)
+    assert low.rests
+
+
+REST = [Phase.HALTING, Phase.LYING, Phase.DAMPED]
+
+
+def test_a_silent_driver_is_a_stop():
+    low = low_level()
+    phases, _ = play(low, sound, until=5000, acts=False)
+    assert phases[2:] == [Phase.WALKING, *REST]
+    assert low.reason == "the driver was silent for 4 steps"
+
+
+def test_a_stop_lays_the_robot_down_and_is_kept():
+    low = low_level()
+    play(low, sound)
+    low.stop("the policy stops")
+    low.stop("the drive has ended")
+    low.act(SCALE)
+    phases, commands = play(low, lambda tick: [state(tick + WALKS)], until=4500)
+    assert phases[1:] == REST
+    assert low.reason == "the policy stops"
+    assert low.rests
+    held = np.array([command["motor_cmd"]["q"][:12] for command in commands[1000:1650]])
+    assert np.abs(np.diff(held, axis=0)).max() < 0.01, "the joints do not jump"
+
+
+def test_a_stop_before_the_first_step_lays_it_down():
+    low = low_level()
+    play(low, sound, until=100)
+    low.stop("no policy came")
+    phases, _ = play(low, lambda tick: [state(tick + 100)], until=3000)
+    assert phases[1:] == REST[1:]
+
+
+def test_a_command_moves_the_feet_that_have_just_lifted_off():
+    def swung(at):
+        low = low_level()
+        for tick in range(2, 302, 2):
+            low.update(sealed(state(tick)))
+            if tick == at:
+                low.act(np.full(4, 0.1, np.float32))
+            else:
+                low.hold()
+        return low.command["motor_cmd"]["q"][:12].copy()
+
+    never, now, late, too_late = (swung(at) for at in (0, 206, 212, 230))
+    assert np.abs(never - now)[[1, 10]].min() > 0.05, "FR and RL lift off at 204 ms"
+    np.testing.assert_array_equal(now, late)
+    np.testing.assert_array_equal(never, too_late)

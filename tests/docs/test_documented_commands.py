@@ -79,6 +79,8 @@ SMALLER = {
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
 }
+# The settings of the run that it begins with.
+SMALL["train bc --init"] = SMALL["train bc"] | {"--attention": "positive(m=4)"}
 # Fewer values of options that may be given once.
 FEWER = {"grid": {"--attention": ["all", "none"], "--seeds": ["0"]}}
 # Commands that another test runs.
@@ -107,7 +109,7 @@ def split(line: Line) -> tuple[str, list[str]]:
 
 
 def small(name: str, words: list[str]) -> dict[str, str]:
-    special = (f"{name} {option}" for option in ("--resume", "--env") if option in words)
+    special = (f"{name} {option}" for option in ("--resume", "--env", "--init") if option in words)
     which = next(filter(SMALL.get, special), name)
     if name == "plan" and "bimanual-sweep" in words:
         which = "plan --task bimanual-sweep"

@@ -159,9 +159,7 @@ def _dds() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "cyclonedds":
             raise
-        raise ValueError(
-            "robot is a Go2 on DDS, which needs Cyclone DDS: pip install 'robopolicy[unitree]'"
-        ) from error
+        raise ValueError("robot is a Go2 on DDS, which needs Cyclone DDS: pip install cyclonedds") from error
     return dds
 
 

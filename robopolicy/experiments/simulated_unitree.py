@@ -27,6 +27,7 @@ WATCHDOG = 25  # periods without a command after which the motors damp; Unitree 
 DAMPING = 2.0  # N m s/rad, of that
 IMAGE_EVERY = 5  # periods
 LOCK_STEP, ASKING = 2.0, 0.005  # s, for a command without a pace, and for the first one
+ENDING = 5.0  # s, for its process to leave the network
 WAITING = 30.0  # s, for the simulated robot's process
 READY, PLAYED, RESTS = "ready", "played", "rests"
 
@@ -136,6 +137,8 @@ class SimulatedGo2:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._connection.close()
+        self._process.join(ENDING)
         self.kill()
 
     def kill(self) -> None:
@@ -231,6 +234,10 @@ class _Player:
         speed = float(np.abs(truth.rates).max())
         self._connection.send((RESTS, Rest(speed, float(truth.tilt), float(truth.position[2]))))
 
+    def close(self) -> None:
+        """Leave the network, so that others know at once."""
+        self._node.close()
+
     def _drive(self, body: BodyState) -> Motors:
         electronics = self.electronics
         self._exchange(body)
@@ -271,5 +278,5 @@ def _serve(connection: Connection, *settings: Any) -> None:
             asked = connection.recv()
             if asked is not None:
                 player.play(asked)
-    except EOFError:
-        return
+    except (EOFError, OSError):  # the other process has ended
+        player.close()

@@ -23,6 +23,7 @@ from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.robot import MISSES, Driver, Record
 from robopolicy.settings import check_count, check_number
 
+ENDED = "the drive has ended"
 MANY = 10**9
 LOCK_STEP_PACE = 0.05  # below which a robot in lock step counts as lost
 LOCK_STEP = 2.0  # s, for a policy
@@ -108,12 +109,15 @@ def deploy_simulated_unitree(
     bridge = _bridge()
     played: list[Episode] = []
     with ExitStack() as stack:
-        world = stack.enter_context(SimulatedGo2(network, preset, others, pace, faults or Faults()))
+        # The robot's node outlives the world, and hears that it leaves the network.
         robot = stack.enter_context(
-            bridge.UnitreeRobot(
-                manifest, network, pace=slowest, waits=waits, ended=lambda: world.played() is not None
-            )
+            bridge.UnitreeRobot(manifest, network, pace=slowest, waits=waits, ended=lambda: is_over())
         )
+        world = stack.enter_context(SimulatedGo2(network, preset, others, pace, faults or Faults()))
+
+        def is_over() -> bool:
+            return world.played() is not None or robot.low.steps * manifest.control_period > left
+
         record = Record()
         left = math.inf if episodes else seconds
         while left > 1e-9 and len(played) < (episodes or math.inf) and record.stopped is None:
@@ -123,19 +127,20 @@ def deploy_simulated_unitree(
             with policy_process(Path(bundle), manifest, on_message, runtime) as link:
                 driver = Driver(link, slow, misses, robot.wait)
                 driver.record = record
-                _drive(driver, robot, left / slowest)
+                _drive(driver, robot, LONGEST_DRIVE)
+            is_cut = record.stopped is not None or world.played() is None
             robot.rest()
             result, rest = world.end()
             steps = record.steps - before
             left -= steps * manifest.control_period
-            cut = f"stopped: {record.stopped}, then " if record.stopped else ""
             played.append(
                 {
                     "seed": seed + len(played),
                     "steps": steps,
                     **result._asdict(),
-                    "cause": cut + result.cause,
-                    "whole": not cut and result.cause != "interrupted",
+                    "cause": f"stopped: {record.stopped or ENDED}" if is_cut else result.cause,
+                    "success": result.success and not is_cut,
+                    "whole": not is_cut,
                     "rest": rest._asdict(),
                     "low_level": robot.summary(),
                 }

@@ -22,7 +22,7 @@ from robopolicy.unitree.fitting import fit
 from robopolicy.unitree.images import Image, depth_of
 from robopolicy.unitree.low_level import LowLevel, Phase
 
-PATIENCE = 10.0  # s for a robot to publish; and for it to stand, or to lie, beyond the time that this takes
+PATIENCE = 12.0  # s for a robot to publish, and for one that has gone to be forgotten; and to stand or lie
 BLIND = 2  # policy steps without a new image of a camera
 TOPICS = "rt/{}"  # of a camera's images, by its name in the bundle
 
@@ -194,9 +194,9 @@ class UnitreeRobot:
             robots, missing = self._node.others(LOW_STATE), sorted(self._blind.keys() - self._newest.keys())
             if len(robots) == 1 and not missing:
                 break
-            if len(robots) > 1:
-                raise ConnectionError(f"{len(robots)} peers publish {LOW_STATE}: there must be one")
             if time.monotonic() > until:
+                if len(robots) > 1:
+                    raise ConnectionError(f"{len(robots)} peers publish {LOW_STATE}: there must be one")
                 lacking = LOW_STATE if not robots else TOPICS.format(missing[0])
                 raise ConnectionError(f"nothing came on {lacking} for {PATIENCE:g} s")
             time.sleep(0.02)

@@ -188,7 +188,7 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
     after, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
     assert float(results["loss"]) == pytest.approx(float(loss), rel=1e-5)
     moved = flatten(before) - flatten(after.parameters)
-    np.testing.assert_allclose(moved, flatten(gradient), atol=1e-5 * float(jnp.abs(moved).max()) + 1e-6)
+    np.testing.assert_allclose(moved, flatten(gradient), atol=1e-4 * float(jnp.abs(moved).max()))
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ def _dds() -> Any:
         if error.name != "cyclonedds":
             raise
         raise ValueError(
-            "robot is a Go2 on DDS, which needs Cyclone DDS: pip install 'robopolicy[unitree]'"
+            "robot is a Go2 on DDS, which needs Cyclone DDS: install the extra unitree (docs/guides/unitree.md)"
         ) from error
     return dds
 

@@ -78,6 +78,7 @@ SMALLER = {
     "train bc": {"--rollouts": "1"},
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
+    "deploy": {"--pace": "0"},  # what a busy machine does not stop
 }
 # Fewer values of options that may be given once.
 FEWER = {"grid": {"--attention": ["all", "none"], "--seeds": ["0"]}}

@@ -96,6 +96,7 @@ def test_types_have_the_names_of_the_vendor():
     assert RECORDS["LowState_"].__idl__.idl_transformed_typename == "unitree_go::msg::dds_::LowState_"
 
 
+@pytest.mark.slow
 def test_it_stands_walks_and_rests(robot, network):
     with StandingGo2(network) as peer:
         robot.begin()

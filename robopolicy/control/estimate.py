@@ -87,10 +87,11 @@ class StateEstimator:
         self._noise = np.array([config.acceleration, config.slip, config.reach, config.reach_rate])
         self._is_reset = False
 
-    def reset(self, sensed: Sensed) -> BodyState:
+    def reset(self, sensed: Sensed, ahead: float | None = None) -> BodyState:
         """Start at rest, with all feet on level ground. Returns the state; raises ValueError as `update`.
 
-        What the accelerometer reads now is gravity, bias included.
+        What the accelerometer reads now is gravity, bias included. `ahead` is the yaw (rad) by the IMU that
+        counts as 0: that of now by default.
         """
         sensed = _checked(sensed)
         gravity = float(np.linalg.norm(sensed.accelerometer))
@@ -99,7 +100,7 @@ class StateEstimator:
                 f"accelerometer reads {gravity:.3g} m/s^2: it must be within {RESTING:g} of 9.81 at rest"
             )
         self._gravity = gravity
-        yaw = read(_at_origin(sensed, np.array([1.0, 0.0])), self._legs).attitude[2]
+        yaw = self.yaw(sensed) if ahead is None else ahead
         self._heading = np.array([np.cos(yaw), -np.sin(yaw)])
         state: BodyState = _at_origin(sensed, self._heading)
         reading = read(state, self._legs)
@@ -111,6 +112,10 @@ class StateEstimator:
         self._stood = np.full(4, np.inf)  # s since touchdown
         self._is_reset = True
         return state._replace(position=self._mean[PLACE].copy())
+
+    def yaw(self, sensed: Sensed) -> float:
+        """The yaw (rad) of the base by the IMU."""
+        return float(read(_at_origin(_checked(sensed), np.array([1.0, 0.0])), self._legs).attitude[2])
 
     def update(self, sensed: Sensed, standing: NDArray[np.bool_]) -> BodyState:
         """The state at the end of a control period, in which the feet `standing` [4] stood.

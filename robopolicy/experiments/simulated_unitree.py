@@ -16,17 +16,18 @@ from robopolicy.control.robot import JOINTS, Robot
 from robopolicy.control.robots import GO2
 from robopolicy.control.state import BodyState
 from robopolicy.envs.quadruped.body_sensors import BodySensorConfig, BodySensors
-from robopolicy.envs.quadruped.driven import DrivenStones, Motors
+from robopolicy.envs.quadruped.driven import Drive, DrivenStones, Motors
 from robopolicy.envs.quadruped.presets import presets_of
 from robopolicy.experiments.unitree_faults import Faults, FaultyLine
 from robopolicy.unitree.checks import PERIOD
 from robopolicy.unitree.low_level import SETTLE
-from robopolicy.unitree.records import HEAD, LOW_STATE, Record, checksum, sealed
+from robopolicy.unitree.records import HEAD, LOW_STATE, Record, checksum, new_command, sealed
 
 WATCHDOG = 25  # periods without a command after which the motors damp; Unitree publishes no number
 DAMPING = 2.0  # N m s/rad, of that
 IMAGE_EVERY = 5  # periods
 LOCK_STEP, ASKING = 2.0, 0.005  # s, for a command without a pace, and for the first one
+REHEARSED = 2  # steps of the policy
 ENDING = 5.0  # s, for its process to leave the network
 WAITING = 30.0  # s, for the simulated robot's process
 READY, PLAYED, RESTS = "ready", "played", "rests"
@@ -197,11 +198,28 @@ class _Player:
         self._connection, self._faults = connection, faults
         self._period = 1e-3 * PERIOD / pace if pace else 0.0
         self._patience = 0.0 if pace else LOCK_STEP
-        self._stones = driven_stones(self._drive, preset, others)
+        self._now: Drive = self._rehearsed
+        self._stones = driven_stones(lambda body: self._now(body), preset, others)
+        self._rehearse()
         self._node = Node(network)
         self._states = self._node.writer(STATE_TOPIC, "LowState_")
         self._commands = self._node.records(LOW_CMD, "LowCmd_")
         self._cameras = {name: self._node.image_writer(f"rt/{name}") for name in self._stones.config.images}
+
+    def _rehearse(self) -> None:
+        """Play a moment without a network, so that nothing compiles in real time."""
+        stones = self._stones
+        stones.reset(seed=0)
+        self.electronics = Electronics(GO2, stones.np_random)
+        self.electronics.obey(sealed(new_command()))
+        for _ in range(REHEARSED):
+            stones.step(np.zeros(len(stones.actions), np.float32))
+        self._now = self._drive
+
+    def _rehearsed(self, body: BodyState) -> Motors:
+        self.electronics.state(body)
+        self._stones.depth_images()
+        return self.electronics.motors()
 
     def play(self, seed: int) -> None:
         """Play the course of `seed` until the other process has something to say."""

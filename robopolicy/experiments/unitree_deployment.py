@@ -162,9 +162,11 @@ def _dds() -> Any:
     try:
         from robopolicy.unitree import dds
     except ModuleNotFoundError as error:
-        if error.name != "cyclonedds":
+        if (error.name or "").partition(".")[0] != "cyclonedds":
             raise
-        raise ValueError("robot is a Go2 on DDS, which needs Cyclone DDS: pip install cyclonedds") from error
+        raise ValueError(
+            "robot is a Go2 on DDS, which needs Cyclone DDS: the extra unitree (docs/guides/unitree.md)"
+        ) from error
     return dds
 
 

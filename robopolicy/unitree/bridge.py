@@ -72,8 +72,10 @@ class UnitreeRobot:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.rest()
-        self._node.close()
+        try:
+            self.rest()
+        finally:
+            self._node.close()
 
     def begin(self) -> None:
         """Connect, rise and stand.
@@ -154,11 +156,13 @@ class UnitreeRobot:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        self.low.stop("the drive has ended")
+        self.stop("the drive has ended")
         with self._changed:
             self._changed.wait_for(lambda: self.low.rests or self._failure, PATIENCE + 10.0 / self._pace)
         self._closing = True
         thread.join()
+        if self._failure is not None:
+            raise self._failure
 
     def summary(self) -> dict[str, Any]:
         """Counts and times (s) of the low level, for JSON."""

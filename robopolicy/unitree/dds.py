@@ -176,10 +176,14 @@ def _record(name: str, dtype: np.dtype[Any]) -> Any:
     def deserialize(data: bytes, has_header: bool = True, use_version_2: bool | None = None) -> Any:
         return of(layout.decode(data))
 
+    def deserialize_key(data: bytes, **_: Any) -> None:
+        """Of a writer that has left; these types have no keys."""
+
     def serialize(message: Any, **_: Any) -> bytes:
         return layout.encode(message.record)
 
-    kind.of, kind.deserialize, kind.serialize = of, deserialize, serialize
+    kind.of, kind.serialize = of, serialize
+    kind.deserialize, kind.deserialize_key = deserialize, deserialize_key
     kind.content = lambda message: message.record
     return kind
 

@@ -94,6 +94,7 @@ class LowLevel:
         self._pending: Array | None = None
         self._wanted, self._stop_wanted = False, ""
         self._silent = 0.0  # s since the last valid state
+        self._ahead = 0.0  # rad, yaw by the IMU where the robot was put
         self._owed = 0.0  # ms of the robot's clock that are no whole period
         self._since = 0  # periods of this phase
         self._from = self._standing  # joints at its beginning
@@ -185,7 +186,9 @@ class LowLevel:
         periods = round(self._owed / PERIOD)
         self._owed -= periods * PERIOD
         if self.phase is Phase.WAITING:
-            self._enter(Phase.RISING, sensed_of(state).joint_positions)
+            sensed = sensed_of(state)
+            self._ahead = self._estimator.yaw(sensed)  # a robot that rises may turn a little
+            self._enter(Phase.RISING, sensed.joint_positions)
         elif periods == 0:
             return True
         self.periods += periods
@@ -240,7 +243,7 @@ class LowLevel:
         return bool(np.abs(self._from - self._standing).max() < NEAR)
 
     def _begin(self, sensed: Sensed) -> None:
-        state = self._estimator.reset(sensed)
+        state = self._estimator.reset(sensed, self._ahead)
         self._controller.reset(state)
         self._odometry = Odometry(self.robot.legs, self._controller.reading)
         self._enter(Phase.WALKING, sensed.joint_positions)

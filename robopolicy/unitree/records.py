@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,11 @@ def checksum(record: Record) -> int:
 
     CRC-32 with the polynomial 0x04C11DB7, which begins with ones, shifts the highest bit of a word first and
     inverts nothing. zlib's has the same polynomial and shifts the lowest bit of a byte first, so the bits go
-    to it in the opposite order.
+    to it in the opposite order. Bytes between the fields count as 0: NumPy does not always copy them.
     """
-    words = np.frombuffer(record.tobytes(), "<u4")[:-1]
+    content, used = np.zeros(record.dtype.itemsize, np.uint8), _layout(record.dtype).memory
+    content[used] = np.frombuffer(record.tobytes(), np.uint8)[used]
+    words = content.view("<u4")[:-1]
     mirrored = zlib.crc32(words.byteswap().tobytes().translate(_REVERSED)) ^ 0xFFFFFFFF
     return int.from_bytes(mirrored.to_bytes(4, "little").translate(_REVERSED), "big")
 
@@ -107,7 +110,10 @@ def sealed(record: Record) -> Record:
 
 
 class Layout:
-    """The bytes of a record on the wire: little-endian CDR behind its header of four bytes."""
+    """The bytes of a record on the wire: little-endian CDR behind its header of four bytes.
+
+    memory: the places of its bytes in the record, in their order.
+    """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
@@ -120,12 +126,12 @@ class Layout:
             memory += range(start, start + size)
             at += size
         self._length = at
-        self._wire, self._memory = np.array(wire), np.array(memory)
+        self._wire, self.memory = np.array(wire), np.array(memory)
 
     def encode(self, record: Record) -> bytes:
         """The message of a `record` []."""
         content = np.zeros(self._length, np.uint8)
-        content[self._wire] = np.frombuffer(record.tobytes(), np.uint8)[self._memory]
+        content[self._wire] = np.frombuffer(record.tobytes(), np.uint8)[self.memory]
         return CDR_LITTLE_ENDIAN + content.tobytes()
 
     def decode(self, message: bytes) -> Record:
@@ -138,8 +144,13 @@ class Layout:
                 f"it must have {self._length} and begin with {CDR_LITTLE_ENDIAN[:2].hex()}"
             )
         record = np.zeros(self.dtype.itemsize, np.uint8)
-        record[self._memory] = np.frombuffer(content, np.uint8)[self._wire]
+        record[self.memory] = np.frombuffer(content, np.uint8)[self._wire]
         return record.view(self.dtype)[0:1].reshape(())
+
+
+@cache
+def _layout(dtype: np.dtype[Any]) -> Layout:
+    return Layout(dtype)
 
 
 def _numbers(dtype: np.dtype[Any], start: int = 0) -> Iterator[tuple[int, int]]:

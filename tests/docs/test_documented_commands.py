@@ -78,6 +78,7 @@ SMALLER = {
     "train bc": {"--rollouts": "1"},
     "plan": {"--verify": "1"},
     "inspect": {"--episode": "0"},
+    "deploy": {"--pace": "0"},  # what a busy machine does not stop
 }
 # The settings of the run that it begins with.
 SMALL["train bc --init"] = SMALL["train bc"] | {"--attention": "positive(m=4)"}
@@ -93,8 +94,8 @@ EXTRAS = {
 }
 NOT_OF_SPOT = ("--episode-seconds", "--patch")
 NOT_OF_ARM = ("--episode-seconds",)
-# Commands, and robots in real time, that fail on a busy machine.
-MAY_FAIL = {"verify", "go2-sim"}
+# Commands that fail on a busy machine.
+MAY_FAIL = ("verify",)
 # Without its robot, a command says so after some seconds.
 NO_ROBOT = "stopped safely: nothing came on rt/lowstate"
 
@@ -266,7 +267,7 @@ def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
     if "--interface" in words:
         assert NO_ROBOT in capsys.readouterr().out
         return
-    assert code in ((0, 1) if MAY_FAIL & {name, *words} else (0,)), capsys.readouterr().err
+    assert code in ((0, 1) if name in MAY_FAIL else (0,)), capsys.readouterr().err
 
 
 class Parsed(Exception):  # noqa: N818 (no error)

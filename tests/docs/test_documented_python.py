@@ -18,7 +18,11 @@ with np.load("bundle/golden.npz") as golden:
 # Blocks that a page saves as a file.
 FILES = {("docs/guides/own-environment.md", 0): "spot.py"}
 # Optional packages that pages need.
-NEEDS = {"docs/guides/lerobot.md": "pyarrow", "docs/guides/stable-baselines3.md": "stable_baselines3"}
+NEEDS = {
+    "docs/guides/lerobot.md": "pyarrow",
+    "docs/guides/stable-baselines3.md": "stable_baselines3",
+    "docs/guides/unitree.md": "cyclonedds",
+}
 # Reduced settings of pages.
 SMALL = {
     "README.md": [

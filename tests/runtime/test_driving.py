@@ -21,7 +21,7 @@ from robopolicy.runtime.link import Link, accept, connect, listen
 from robopolicy.runtime.manifest import parse
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.protocol import HEADER, Decoder, Kind, ProtocolError, encode, pack, stop
-from robopolicy.runtime.robot import Driver
+from robopolicy.runtime.robot import Driver, wait_until
 from robopolicy.runtime.serve import serve
 
 SOON = 10.0  # s; a test that takes longer hangs
@@ -51,7 +51,7 @@ class ToyRobot:
         self.stops.append(reason)
 
 
-def drive(bundle, peer, robot=None, misses=3):
+def drive(bundle, peer, robot=None, misses=3, wait=wait_until):
     """Drive a robot with `peer`, a function of a connected socket. Returns robot, record and stop reason."""
     manifest = open_bundle(bundle).manifest
     robot = robot or ToyRobot()
@@ -69,7 +69,7 @@ def drive(bundle, peer, robot=None, misses=3):
         thread = threading.Thread(target=run_peer, daemon=True)
         thread.start()
         with accept(server, manifest, SOON) as link:
-            driver = Driver(link, manifest, misses)
+            driver = Driver(link, manifest, misses, wait)
             reason = driver.run(robot, seconds=5.0)
     thread.join(SOON)
     assert not thread.is_alive()
@@ -117,6 +117,21 @@ def test_a_policy_drives_a_robot_to_its_end(bundle):
     summary = record.summary()
     assert summary["share_missed"] == record.missed / 20
     assert summary["thinking"]["max"] == pytest.approx(5e-9)
+
+
+def test_a_robot_with_a_clock_begins_the_steps(bundle):
+    steps = iter(range(5))
+
+    def wait(due):
+        if next(steps, None) is None:
+            raise ConnectionError("the robot is gone")
+        return time.monotonic() - 1.0
+
+    robot, record, reason = drive(bundle, answers, wait=wait)
+    assert reason == "the robot is gone"
+    assert robot.stops == [reason]
+    assert record.steps == 5
+    assert min(record.jitter) >= 1.0
 
 
 def silent(sock):

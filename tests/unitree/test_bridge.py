@@ -96,6 +96,7 @@ def test_types_have_the_names_of_the_vendor():
     assert RECORDS["LowState_"].__idl__.idl_transformed_typename == "unitree_go::msg::dds_::LowState_"
 
 
+@pytest.mark.slow
 def test_it_stands_walks_and_rests(robot, network):
     with StandingGo2(network) as peer:
         robot.begin()
@@ -163,6 +164,23 @@ def test_messages_of_a_second_peer_are_ignored(robot, network):
                 break
         assert robot.low.phase is Phase.WALKING
         assert robot.low.ignored["another peer"] > 3
+
+
+def test_a_failure_of_the_low_level_damps_the_robot_and_is_raised(robot, network, monkeypatch):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        monkeypatch.setattr(robot.low, "update", lambda message: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            robot.wait(0.0)
+        with pytest.raises(ZeroDivisionError):
+            robot.rest()
+        for _ in range(100):
+            if not peer.commands[-1]["motor_cmd"]["kp"][:12].any():
+                break
+            threading.Event().wait(SOON / 100)
+        motors = peer.commands[-1]["motor_cmd"][:12]
+    assert not motors["kp"].any()
+    assert motors["kd"].all()
 
 
 def test_nothing_is_one_line(robot):

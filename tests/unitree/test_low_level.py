@@ -68,6 +68,17 @@ def test_a_robot_that_lies_rises_slowly():
     assert np.abs(np.diff(targets, axis=0)).max() < 0.003
 
 
+def test_its_yaw_counts_from_the_first_state():
+    def turned(tick):
+        half = 0.5 * (0.3 + 0.0005 * min(tick, 100))
+        yaw = np.cos(half), 0.0, 0.0, np.sin(half)
+        return [state(tick, change=lambda made: made["imu_state"].__setitem__("quaternion", yaw))]
+
+    low = low_level()
+    play(low, turned, until=300)
+    assert low.readings["odometry"][2] == pytest.approx(0.049, abs=1e-4)
+
+
 def test_the_same_messages_give_the_same_commands():
     first, second = (play(low_level(), sound)[1] for _ in range(2))
     assert [command.tobytes() for command in first] == [command.tobytes() for command in second]

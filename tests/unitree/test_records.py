@@ -39,6 +39,16 @@ def test_the_checksum_is_that_of_the_words_before_it(dtype):
     assert checksum(record) == shifted(words.astype(">u4").tobytes()), "it does not depend on itself"
 
 
+def test_bytes_between_the_fields_do_not_count():
+    record = drawn(LOW_STATE)
+    content = record.reshape(1).view(np.uint8)
+    padding = np.setdiff1d(np.arange(LOW_STATE.itemsize), Layout(LOW_STATE).memory)
+    assert len(padding) > 100
+    before = checksum(record)
+    content[padding] = 0xFF
+    assert checksum(record) == before
+
+
 def test_a_new_command_moves_no_motor():
     command = new_command()
     assert command["head"].tolist() == [0xFE, 0xEF]

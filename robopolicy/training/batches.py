@@ -148,9 +148,11 @@ def _mirrored(batch: Batch, flip: NDArray[np.bool_], mirror: Mirror) -> Batch:
 
 
 def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Images [B, H, W, 3] with every channel multiplied by its gain [B, 3]."""
+    """Images [B, H, W, 3], in place, with every channel multiplied by its gain [B, 3]."""
     tables = np.clip(np.arange(256)[:, None] * gains[:, None, :], 0, 255).round().astype(np.uint8)
-    return np.stack([cv2.LUT(i, t[:, None, :]) for i, t in zip(images, tables, strict=True)])
+    for image, table in zip(images, tables, strict=True):
+        cv2.LUT(image, table[:, None, :], dst=image)
+    return images
 
 
 class Prefetcher:

@@ -22,6 +22,9 @@ from robopolicy.training.metrics import VALIDATION_LOSS, Record
 
 MOST_FRAMES = 256  # for a validation loss
 MOST_ACTIONS = 64  # of them, for the error of actions
+# On a CPU, YNNPACK computes products and no sums: where few numbers are summed, XLA's own loops are faster.
+YNNPACK = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+LOOPED_SUMS = {"xla_cpu_experimental_ynn_fusion_type": YNNPACK}
 TOKENS_AT_ONCE = 800  # on a CPU, at least
 
 
@@ -80,7 +83,8 @@ class Descent:
         self._features = jax.device_put(features, self._everywhere)
         slope = jax.value_and_grad(self._loss)
         self._slope = with_fast_sines(slope) if on_cpu else slope
-        self._step = jax.jit(self._stepped, donate_argnums=0)
+        options = _known(LOOPED_SUMS) if on_cpu else None
+        self._step = jax.jit(self._stepped, donate_argnums=0, compiler_options=options)
         self._losses = jax.jit(self._loss)
         self._act = jax.jit(jax.vmap(learner.policy.act, in_axes=(None, None, 0, None)))
         self._layers = jax.jit(jax.vmap(learner.layers, in_axes=(None, None, 0)))
@@ -184,6 +188,15 @@ def _at_once(part: int, devices: int, tokens: int) -> int:
     least = max(2, -(-TOKENS_AT_ONCE // tokens))
     fitting = (size for size in range(least, part) if part % size == 0 and size % devices == 0)
     return next(fitting, part)
+
+
+def _known(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Options of the compiler, None if this version of XLA does not have them."""
+    try:
+        jax.jit(jnp.negative, compiler_options=options).lower(1.0).compile()
+    except jax.errors.JaxRuntimeError:
+        return None
+    return options
 
 
 class HeldOut:

@@ -1,6 +1,6 @@
 """A Go2 on the loopback: what the bridge finds there, refuses, and makes of it.
 
-The robot is a thread that stands still whatever it is told. Times are generous deadlines, not measurements.
+The robot is a thread that stands still and ignores commands. Times are generous deadlines, not measurements.
 """
 
 import threading

@@ -1,6 +1,6 @@
 """The low level of a Go2: it walks by messages, ignores bad ones, and comes to rest by itself.
 
-The robot of most tests stands still whatever it is told, which takes no simulator.
+The robot of most tests stands still and ignores commands, which takes no simulator.
 """
 
 import numpy as np

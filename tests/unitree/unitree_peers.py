@@ -1,4 +1,4 @@
-"""A Go2 that stands still whatever it is told, and the manifest of a bundle for it."""
+"""A Go2 that stands still and ignores commands, and the manifest of a bundle for it."""
 
 import json
 

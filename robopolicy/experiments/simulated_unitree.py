@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -290,6 +291,8 @@ class _Player:
 
 def _serve(connection: Connection, *settings: Any) -> None:
     """The process: plays every seed that comes."""
+    # Ctrl-C reaches both processes: the other one lays the robot down, and ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     player = _Player(connection, *settings)
     try:
         while True:

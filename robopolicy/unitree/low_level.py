@@ -159,7 +159,7 @@ class LowLevel:
         self._since += round(1e3 * seconds / PERIOD) if self.phase is Phase.DAMPED else 0
         if self.phase is not Phase.WAITING and self._silent > self.safety.lost + 1e-9:
             last = f": {self.complaint}" if self.complaint else ""
-            self._damp(f"no valid rt/lowstate for {1e3 * self._silent:.0f} ms{last}")
+            self.damp(f"no valid rt/lowstate for {1e3 * self._silent:.0f} ms{last}")
 
     def ignore(self, kind: str, complaint: str) -> None:
         """Count a message that is not used."""
@@ -178,7 +178,7 @@ class LowLevel:
             return False
         except Unsafe as error:
             self._silent = 0.0
-            self._damp(str(error))
+            self.damp(str(error))
             self._since += 1
             return True
         self._silent, self.complaint = 0.0, ""
@@ -197,7 +197,7 @@ class LowLevel:
         try:
             self.command = sealed(self._next(sensed_of(state), max(1, periods)))
         except ValueError as error:  # an estimate that is not finite
-            self._damp(f"the low level failed: {error}")
+            self.damp(f"the low level failed: {error}")
         return True
 
     def _next(self, sensed: Sensed, periods: int) -> Record:
@@ -287,7 +287,7 @@ class LowLevel:
         }
         self.steps += 1
 
-    def _damp(self, reason: str) -> None:
+    def damp(self, reason: str) -> None:
         """Damp all motors at once."""
         self.reason = self.reason or reason
         if self.phase is not Phase.DAMPED:

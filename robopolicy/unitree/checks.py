@@ -107,10 +107,11 @@ class StateCheck:
     def _numbers(self, state: Record) -> tuple[np.ndarray, Record]:
         imu, motors = state["imu_state"], state["motor_state"][:JOINTS]
         spare = state["motor_state"][JOINTS:]
-        for title, name, values in (
-            *((f"the IMU's {name}", name, imu[name]) for name in ("quaternion", "gyroscope", "accelerometer")),
-            *((f"{name} of a motor", name, motors[name]) for name in ("q", "dq")),
+        for whose, name, values in (
+            *(("the IMU's {}", name, imu[name]) for name in ("quaternion", "gyroscope", "accelerometer")),
+            *(("{} of a motor", name, motors[name]) for name in ("q", "dq")),
         ):
+            title = whose.format(name)
             if not np.isfinite(values).all():
                 raise BadMessage("not finite", f"rt/lowstate: {title} is not finite")
             largest, most = float(np.abs(values).max()), MOST.get(name, math.inf)

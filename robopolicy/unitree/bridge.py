@@ -242,8 +242,7 @@ class UnitreeRobot:
             self._loop()
         except BaseException as error:
             self._failure = error
-            self.low.stop(f"the low level failed: {type(error).__name__}")
-            self.low.missing(1.0)  # the motors damp
+            self.low.damp(f"the low level failed: {type(error).__name__}")
             self._commands.write(self.low.command)
         finally:
             with self._changed:

@@ -104,7 +104,8 @@ class LowLevel:
     def rehearse(self) -> None:
         """Walk through the messages of a robot that stands still, so that nothing compiles in real time.
 
-        It is for a low level of its own, before another one drives.
+        It is for a low level of its own, before another one drives. Raises ValueError, in one line, for
+        settings with which the robot does not walk.
         """
         state = np.zeros((), LOW_STATE)
         state["imu_state"]["quaternion"][0], state["imu_state"]["accelerometer"][2] = 1.0, -GRAVITY
@@ -114,6 +115,8 @@ class LowLevel:
             self.update(sealed(state))
             self.act(np.zeros_like(self._action))
             self.walk()
+        if self.reason is not None:
+            raise ValueError(f"bundle has a low level that does not walk: {self.reason}")
 
     @property
     def ready(self) -> bool:
@@ -196,7 +199,7 @@ class LowLevel:
         self._since += periods
         try:
             self.command = sealed(self._next(sensed_of(state), max(1, periods)))
-        except ValueError as error:  # an estimate that is not finite
+        except (ValueError, ArithmeticError) as error:  # an estimate that is not finite, or no ground forces
             self.damp(f"the low level failed: {error}")
         return True
 
@@ -254,11 +257,11 @@ class LowLevel:
         if self._since:  # the first period begins in the state of the reset
             for _ in range(periods):
                 self._observe(sensed)
-        if self._pending is not None and self.phase is Phase.WALKING:
+        pending, self._pending = self._pending, None  # at once: another thread acts
+        if pending is not None and self.phase is Phase.WALKING:
             fresh = controller.swinging & (controller.tick - self._lifted <= self._late + 1)
-            controller.retarget(fresh, self._pending)
+            controller.retarget(fresh, pending)
             self.overdue += controller.tick % self._every > self._late
-        self._pending = None
         stood = ~controller.swinging
         commands = controller.command()
         self._lifted[stood & controller.swinging] = controller.tick

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -266,11 +267,11 @@ class _Player:
     def _exchange(self, body: BodyState) -> None:
         """A period of the clock."""
         electronics = self.electronics
+        if self._connection.poll():  # in each: one without an answer is long in lock step
+            raise _Interrupted
         if electronics.tick % (IMAGE_EVERY * PERIOD) == 0:
             from robopolicy.unitree.images import depth_image
 
-            if self._connection.poll():
-                raise _Interrupted
             for name, image in self._stones.depth_images().items():
                 self._cameras[name].write(depth_image(image, 10**6 * electronics.tick, name))
         for state in self._line.send(electronics.state(body)):
@@ -290,6 +291,8 @@ class _Player:
 
 def _serve(connection: Connection, *settings: Any) -> None:
     """The process: plays every seed that comes."""
+    # Ctrl-C reaches both processes. The other one ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     player = _Player(connection, *settings)
     try:
         while True:

@@ -24,6 +24,7 @@ from robopolicy.unitree.low_level import LowLevel, Phase
 
 PATIENCE = 12.0  # s for a robot to publish, and for one that has gone to be forgotten; and to stand or lie
 BLIND = 2  # policy steps without a new image of a camera
+OTHERS = f"another program publishes {LOW_CMD}"
 TOPICS = "rt/{}"  # of a camera's images, by its name in the bundle
 
 
@@ -102,13 +103,16 @@ class UnitreeRobot:
         with self._changed:
             self._changed.wait_for(lambda: self.low.ready or self._is_over, PATIENCE + 5.0 / self._pace)
         if not self.low.ready:
-            self.low.stop("the robot did not stand up in time")
-            raise self._failure or ConnectionError(self.low.reason or f"the robot {self.low.phase.value}")
+            slow = f"the robot did not stand up in time: it {self.low.phase.value}"
+            slow += f"; {self.low.complaint}" if self.low.complaint else ""
+            self.low.stop(slow)
+            raise self._failure or ConnectionError(self.low.reason or slow)
 
     def wait(self, due: float) -> float:
         """Wait for the next step of the policy, and return when it began (s of `time.monotonic`).
 
-        Raises ConnectionError with the reason if the low level has stopped the robot.
+        Raises ConnectionError with the reason if the low level has stopped the robot, and if another program
+        commands it, too.
         """
         self.low.walk()
         patience = PATIENCE / self._pace
@@ -121,7 +125,9 @@ class UnitreeRobot:
             if self.low.steps == self._seen:
                 raise ConnectionError(f"the low level began no step for {patience:g} s")
             self._seen = self.low.steps
-            return self._step_began
+        if self._node.others(LOW_CMD):
+            raise ConnectionError(OTHERS)
+        return self._step_began
 
     def finished(self) -> bool:
         """See `Robot`."""
@@ -152,15 +158,20 @@ class UnitreeRobot:
         self._answer()
 
     def rest(self) -> None:
-        """Wait until the robot is at rest, and end the low level. Raises what has failed in it."""
+        """Wait until the robot is at rest, and end the low level. Raises what has failed in it.
+
+        If the wait is interrupted or in vain, all motors damp.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self.stop("the drive has ended")
-        with self._changed:
-            self._changed.wait_for(lambda: self.low.rests or self._failure, PATIENCE + 10.0 / self._pace)
-        self._closing = True
-        thread.join()
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_down, PATIENCE + 10.0 / self._pace)
+        finally:  # a second Ctrl-C included
+            self._closing = True
+            thread.join()
         if self._failure is not None:
             raise self._failure
 
@@ -183,6 +194,11 @@ class UnitreeRobot:
     @property
     def _is_over(self) -> bool:
         return self.low.reason is not None or self._failure is not None
+
+    @property
+    def _is_down(self) -> bool:
+        is_unmoved = self.low.phase is Phase.WAITING
+        return self.low.rests or is_unmoved or self._failure is not None
 
     def _answer(self) -> None:
         if self._waits:
@@ -207,9 +223,7 @@ class UnitreeRobot:
         if robots[0].type != kind:
             raise ConnectionError(f"{LOW_STATE} has the type {robots[0].type}: a Go2 publishes {kind}")
         if self._node.others(LOW_CMD):
-            raise ConnectionError(
-                f"another program publishes {LOW_CMD}: end it, or the robot's own motion service, first"
-            )
+            raise ConnectionError(f"{OTHERS}: end it, or the robot's own motion service, first")
 
     def _look(self) -> None:
         """Take the newest images."""
@@ -228,8 +242,7 @@ class UnitreeRobot:
             self._loop()
         except BaseException as error:
             self._failure = error
-            self.low.stop(f"the low level failed: {type(error).__name__}")
-            self.low.missing(1.0)  # the motors damp
+            self.low.damp(f"the low level failed: {type(error).__name__}")
             self._commands.write(self.low.command)
         finally:
             with self._changed:
@@ -265,3 +278,6 @@ class UnitreeRobot:
                 before = time.monotonic()
             if low.phase is not Phase.WAITING:
                 self._commands.write(low.command)
+        if low.phase not in (Phase.WAITING, Phase.DAMPED):
+            low.damp("the robot did not come to rest")
+            self._commands.write(low.command)

@@ -15,6 +15,8 @@ from robopolicy.unitree.records import Record, checksum
 PERIOD = 2  # ms, between two low states
 FASTEST = 35.0  # rad/s, above the 30.1 of the fastest joints in Unitree's model of the Go2
 NOISE = 0.05  # rad, of a joint's reading
+# Largest readings that count. Those of the IMU are beyond the ranges of common ones, 35 rad/s and 157 m/s2.
+MOST = {"gyroscope": 50.0, "accelerometer": 500.0, "dq": 2 * FASTEST}
 
 
 class BadMessage(ValueError):  # noqa: N818 (a message)
@@ -105,12 +107,16 @@ class StateCheck:
     def _numbers(self, state: Record) -> tuple[np.ndarray, Record]:
         imu, motors = state["imu_state"], state["motor_state"][:JOINTS]
         spare = state["motor_state"][JOINTS:]
-        for name, values in (
-            *((f"the IMU's {name}", imu[name]) for name in ("quaternion", "gyroscope", "accelerometer")),
-            *((f"{name} of a motor", motors[name]) for name in ("q", "dq")),
+        for whose, name, values in (
+            *(("the IMU's {}", name, imu[name]) for name in ("quaternion", "gyroscope", "accelerometer")),
+            *(("{} of a motor", name, motors[name]) for name in ("q", "dq")),
         ):
+            title = whose.format(name)
             if not np.isfinite(values).all():
-                raise BadMessage("not finite", f"rt/lowstate: {name} is not finite")
+                raise BadMessage("not finite", f"rt/lowstate: {title} is not finite")
+            largest, most = float(np.abs(values).max()), MOST.get(name, math.inf)
+            if largest > most:
+                raise BadMessage("range", f"rt/lowstate: {title} is {largest:.3g}, over {most:g}")
         if (spare["q"] != 0).any():
             slot = JOINTS + int(np.flatnonzero(spare["q"] != 0)[0])
             raise BadMessage(

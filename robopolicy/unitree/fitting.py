@@ -12,7 +12,7 @@ from robopolicy.control.kinematics import LEGS
 from robopolicy.control.proprioception import LATERAL_PROPRIOCEPTION, PROPRIOCEPTION
 from robopolicy.control.robot import Robot, WalkerConfig
 from robopolicy.runtime.manifest import Manifest, Value
-from robopolicy.settings import from_json
+from robopolicy.settings import check_number, from_json
 
 
 class Fit(NamedTuple):
@@ -53,8 +53,10 @@ def fit(manifest: Manifest, robot: Robot) -> Fit:
         else:
             raise ValueError(f"bundle reads {key!r}, which is no depth image: the bridge has no such reading")
     scale = manifest.data["outputs"]["command"].get("scale")
-    if not isinstance(scale, list) or np.shape(scale) != (len(command),):
+    if not isinstance(scale, list) or len(scale) != len(command):
         raise ValueError(f"bundle has the scale {scale!r} of its command: it must be {len(command)} numbers")
+    for each in scale:
+        check_number("bundle: scale of the command", each, 1e-6, 1.0)
     low_level = described.get("low_level")
     if not isinstance(low_level, Mapping):
         raise ValueError("bundle does not describe its low level")

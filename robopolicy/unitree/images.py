@@ -37,7 +37,7 @@ def depth_image(depth: NDArray[np.float32], stamp: int, frame: str) -> Image:
 
 
 def depth_of(topic: str, image: Image, shape: tuple[int, ...], farthest: float) -> NDArray[np.float32]:
-    """The depth [H, W] (m) of `image`: 0 where it has no reading, `farthest` (m) where it is too far.
+    """The depth [H, W] (m) of `image`: 0 where it has no reading or a negative one, `farthest` (m) at most.
 
     Raises ValueError, in one line that begins with `topic`, for another shape or encoding, and for data of
     another length.
@@ -61,4 +61,4 @@ def depth_of(topic: str, image: Image, shape: tuple[int, ...], farthest: float) 
     rows = np.frombuffer(image.data, np.uint8).reshape(image.height, image.step)[:, :row]
     pixels = np.ascontiguousarray(rows).view(dtype)
     depth = np.nan_to_num(pixels.astype(np.float32), nan=0.0, posinf=np.inf, neginf=0.0) * np.float32(unit)
-    return np.minimum(depth, np.float32(farthest))
+    return np.clip(depth, np.float32(0.0), np.float32(farthest))

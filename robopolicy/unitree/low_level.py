@@ -104,7 +104,8 @@ class LowLevel:
     def rehearse(self) -> None:
         """Walk through the messages of a robot that stands still, so that nothing compiles in real time.
 
-        It is for a low level of its own, before another one drives.
+        It is for a low level of its own, before another one drives. Raises ValueError, in one line, for
+        settings with which the robot does not walk.
         """
         state = np.zeros((), LOW_STATE)
         state["imu_state"]["quaternion"][0], state["imu_state"]["accelerometer"][2] = 1.0, -GRAVITY
@@ -114,6 +115,8 @@ class LowLevel:
             self.update(sealed(state))
             self.act(np.zeros_like(self._action))
             self.walk()
+        if self.reason is not None:
+            raise ValueError(f"bundle has a low level that does not walk: {self.reason}")
 
     @property
     def ready(self) -> bool:
@@ -159,7 +162,7 @@ class LowLevel:
         self._since += round(1e3 * seconds / PERIOD) if self.phase is Phase.DAMPED else 0
         if self.phase is not Phase.WAITING and self._silent > self.safety.lost + 1e-9:
             last = f": {self.complaint}" if self.complaint else ""
-            self._damp(f"no valid rt/lowstate for {1e3 * self._silent:.0f} ms{last}")
+            self.damp(f"no valid rt/lowstate for {1e3 * self._silent:.0f} ms{last}")
 
     def ignore(self, kind: str, complaint: str) -> None:
         """Count a message that is not used."""
@@ -178,7 +181,7 @@ class LowLevel:
             return False
         except Unsafe as error:
             self._silent = 0.0
-            self._damp(str(error))
+            self.damp(str(error))
             self._since += 1
             return True
         self._silent, self.complaint = 0.0, ""
@@ -196,8 +199,8 @@ class LowLevel:
         self._since += periods
         try:
             self.command = sealed(self._next(sensed_of(state), max(1, periods)))
-        except ValueError as error:  # an estimate that is not finite
-            self._damp(f"the low level failed: {error}")
+        except (ValueError, ArithmeticError) as error:  # an estimate that is not finite, or no ground forces
+            self.damp(f"the low level failed: {error}")
         return True
 
     def _next(self, sensed: Sensed, periods: int) -> Record:
@@ -254,11 +257,11 @@ class LowLevel:
         if self._since:  # the first period begins in the state of the reset
             for _ in range(periods):
                 self._observe(sensed)
-        if self._pending is not None and self.phase is Phase.WALKING:
+        pending, self._pending = self._pending, None  # at once: another thread acts
+        if pending is not None and self.phase is Phase.WALKING:
             fresh = controller.swinging & (controller.tick - self._lifted <= self._late + 1)
-            controller.retarget(fresh, self._pending)
+            controller.retarget(fresh, pending)
             self.overdue += controller.tick % self._every > self._late
-        self._pending = None
         stood = ~controller.swinging
         commands = controller.command()
         self._lifted[stood & controller.swinging] = controller.tick
@@ -287,7 +290,7 @@ class LowLevel:
         }
         self.steps += 1
 
-    def _damp(self, reason: str) -> None:
+    def damp(self, reason: str) -> None:
         """Damp all motors at once."""
         self.reason = self.reason or reason
         if self.phase is not Phase.DAMPED:

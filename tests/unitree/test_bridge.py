@@ -209,6 +209,51 @@ def test_another_program_that_commands_is_refused(robot, network):
             robot.begin()
 
 
+def test_another_program_that_commands_later_is_a_stop(robot, network):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        peer.node.writer(LOW_CMD, "LowCmd_")
+
+        def drive():
+            for _ in range(50):
+                robot.wait(0.0)
+                robot.hold()
+
+        with pytest.raises(ConnectionError, match="another program publishes rt/lowcmd"):
+            drive()
+
+
+def test_a_robot_that_does_not_come_to_rest_is_damped(robot, network, monkeypatch):
+    """As one whose rest is interrupted, it does not keep the last command."""
+    with StandingGo2(network) as peer:
+        robot.begin()
+        monkeypatch.setattr(robot._changed, "wait_for", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            robot.rest()
+        for _ in range(100):
+            if not peer.commands[-1]["motor_cmd"]["kp"][:12].any():
+                break
+            threading.Event().wait(SOON / 100)
+        motors = peer.commands[-1]["motor_cmd"][:12]
+    assert not motors["kp"].any()
+    assert motors["kd"].all()
+
+
+def test_a_robot_whose_messages_are_all_bad_is_named(robot, network, monkeypatch):
+    """A robot that does not fill the checksum, for example."""
+    monkeypatch.setattr(robot, "_pace", 10.0)
+    with StandingGo2(network) as peer:
+        good = peer.states.write
+        peer.states.write = lambda message: good(unsealed(message))
+        with pytest.raises(ConnectionError, match="waits for a low state; rt/lowstate has the crc 0x0"):
+            robot.begin()
+
+
+def unsealed(message):
+    message["crc"] = 0
+    return message
+
+
 def test_two_robots_are_refused(robot, network):
     with StandingGo2(network), StandingGo2(network), pytest.raises(ConnectionError, match="2 peers publish"):
         robot.begin()

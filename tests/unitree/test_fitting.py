@@ -48,6 +48,8 @@ def slower(data):
         (undescribed, "does not describe its low level"),
         (slower, r"low_level lacks the settings \['speed'\]"),
         (lambda data: data["outputs"]["command"].update(scale=[1]), "has the scale"),
+        (lambda data: data["outputs"]["command"].update(scale=[None] * 4), "scale of the command is None"),
+        (lambda data: data["outputs"]["command"].update(scale=[0.0] * 4), r"scale of the command is 0\.0"),
     ],
 )
 def test_another_bundle_is_refused(change, said):
@@ -62,7 +64,7 @@ def test_a_bundle_of_another_robot_is_refused():
 
 
 def test_depth_in_metres_and_millimetres():
-    depth = np.array([[0.5, np.nan, np.inf], [1.25, 0.0, 3.0]], np.float32)
+    depth = np.array([[0.5, np.nan, np.inf], [1.25, -9.0, 3.0]], np.float32)
     metres = depth_image(depth, 5, "camera")
     expected = [[0.5, 0.0, 2.0], [1.25, 0.0, 2.0]]
     np.testing.assert_array_equal(depth_of(TOPIC, metres, (2, 3), 2.0), np.array(expected, np.float32))

@@ -3,13 +3,15 @@
 The robot of most tests stands still and ignores commands, which takes no simulator.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from unitree_peers import SCALE, STANDING, low_level, state
 
 from robopolicy.control.robots import GO2
 from robopolicy.unitree.checks import SafetyConfig
-from robopolicy.unitree.low_level import Phase
+from robopolicy.unitree.low_level import LowLevel, Phase
 from robopolicy.unitree.records import checksum, sealed
 
 WALKS = 600  # ms: it stands for 200, then walks
@@ -142,6 +144,9 @@ def forged(*field, value):
         (flipped, "checksum"),
         (forged("motor_state", "dq", value=np.nan), "not finite"),
         (forged("imu_state", "gyroscope", value=np.inf), "not finite"),
+        (forged("imu_state", "gyroscope", value=1e6), "range"),
+        (forged("imu_state", "accelerometer", value=-1e4), "range"),
+        (forged("motor_state", 3, "dq", value=1e4), "range"),
         (forged("imu_state", "quaternion", value=0.0), "quaternion"),
         (forged("motor_state", "q", value=0.5), "joint count"),
         (forged("motor_state", 1, "q", value=2.0), "jump"),
@@ -206,6 +211,20 @@ def test_a_robot_that_cannot_be_read_or_is_unsafe_is_damped(messages, said):
     assert (motors["kd"] == SafetyConfig.damping).all()
     assert low.command["crc"] == checksum(low.command)
     assert low.rests
+
+
+def test_a_low_level_that_fails_damps():
+    low = LowLevel(GO2, replace(GO2.walker, speed=1e9), 0.05, SCALE, 0.01)
+    low.walk()
+    phases, _ = play(low, sound)
+    assert phases[-1] is Phase.DAMPED
+    assert low.reason.startswith("the low level failed: the MPC found no ground forces")
+
+
+def test_settings_with_which_no_robot_stands_are_refused():
+    low = LowLevel(GO2, replace(GO2.walker, height=9.0), 0.05, SCALE, 0.01)
+    with pytest.raises(ValueError, match="bundle has a low level that does not walk: joint 'FR_calf_joint'"):
+        low.rehearse()
 
 
 REST = [Phase.HALTING, Phase.LYING, Phase.DAMPED]

@@ -33,7 +33,7 @@ from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 
 # Settings of the policy besides its mechanism.
-POLICY = ("variant", "patch", "head_dim", "keep", "normalise", "memory_decay", "memory_steps")
+POLICY = ("variant", "patch", "head_dim", "keep", "normalise", "memory_decay", "memory_steps", "memory_for")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class ESOptions:
     """Factor, at each step, of all that a memory of attention (--variant memory) or a map has written."""
     memory_steps: int = 40
     """How many steps a memory keeps with exact softmax."""
+    memory_for: str = "blind"
+    """The legs that read the memory: those without a camera (blind), or all."""
     preset: tuple[str, ...] = ()
     """Variants of the task to train on, in the order of a curriculum. Default: that of the task."""
     engine: str | None = None

@@ -103,7 +103,9 @@ class Use(NamedTuple):
 def uses_of(config: PolicyConfig) -> tuple[Use, ...]:
     """The uses of attention in a policy, one for each number of tokens."""
     if isinstance(config, IAPConfig):
-        counts = Counter(_use(config, reader, view) for reader in config.readers for view in reader.views)
+        counts = Counter(
+            _use(config, reader, view) for reader in config.readers for view in config.views_of(reader)
+        )
         return tuple(use._replace(times=times) for use, times in counts.items())
     dim = head_dim_of(config)
     return (Use("apply", config.depth, config.heads, config.tokens, dim, config.tokens, dim),)

@@ -51,7 +51,7 @@ KINDS = {
 }
 
 NEWER = {
-    "iap": ("encoder", "footholds", "recall", "memory_decay", "memory_steps"),
+    "iap": ("encoder", "footholds", "recall", "memory_decay", "memory_steps", "memory_for"),
     "vision-performer": ("encoder",),
 }  # the first files lack these
 

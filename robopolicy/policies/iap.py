@@ -62,7 +62,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
     mirrored = {a for r in config.readers for o in r.outputs if o.mirrored for a in o.actions}
     negated = mirrored & set(config.lateral_actions)
     signs = np.array([-1.0 if action in negated else 1.0 for action in config.actions], np.float32)
-    looks = [(reader, view) for reader in config.readers for view in reader.views]
+    looks = [(reader, view) for reader in config.readers for view in config.views_of(reader)]
     looks = looks if config.ranks or config.asks else []
 
     def init(key: Array) -> Any:
@@ -106,7 +106,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             with jax.named_scope("encoder"):
                 if reader.outputs[0].inputs:
                     inputs = [jnp.stack([_inputs(config, entries, output) for output in reader.outputs])]
-            for view in reader.views if config.sees else ():
+            for view in config.views_of(reader) if config.sees else ():
                 seen = pixels(view.camera)
                 read, mask = seen, jnp.ones(cameras[view.camera].shape[:2], bool)
                 draw = features["draws"][reader.name]
@@ -149,8 +149,9 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 action = _chosen(config, every)
             if negated:
                 action = action * signs
-        blind = {f"kept/{name}": jnp.zeros(c.shape[:2], bool) for name, c in cameras.items()}
-        return {"action": action, "scores": every, **(kept if config.sees else blind)}, memories or state
+        # What a memory reads is not masked.
+        unmasked = {f"kept/{name}": jnp.full(c.shape[:2], config.sees) for name, c in cameras.items()}
+        return {"action": action, "scores": every, **unmasked, **kept}, memories or state
 
     def act(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Array, Any]:
         results, state = inspect(parameters, features, observation, state)

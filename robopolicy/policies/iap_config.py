@@ -31,6 +31,7 @@ from robopolicy.policies.recall import Recall, check_recall
 from robopolicy.settings import check_count, check_fields, check_number
 
 VARIANTS = ("mask", "rank", "trans", "query", "memory")
+MEMORY_FOR = ("blind", "all")  # readers: those without a view, or every one
 HEADS = {"choice": 3, "tanh": 1}  # numbers of the head for each action
 READING = ("linear", *PLAIN_ENCODERS)
 ENCODERS = READING + MEMORY_ENCODERS
@@ -74,10 +75,13 @@ class IAPConfig(Looking):
         means: `linear` scores a foothold by the 3 x 3 places around it, `relu` by four functions of each,
         and `cnn` by four functions of the 3 x 3 places around each. With the head `tanh`, the action is the
         mean of the footholds weighted by a softmax.
-      recall: the readers without a view that choose by a memory of a camera: with the variant `memory` that
-        of attention; without attention that of the encoder `map`, by hand, or `gru`, a recurrent unit.
+      recall: the readers that choose by a memory of a camera: with the variant `memory` that of attention;
+        without attention that of the encoder `map`, by hand, or `gru`, a recurrent unit. Each reader has a
+        memory of its own.
       memory_decay: factor, at each step, of all that attention or the map has written.
       memory_steps: how many steps exact softmax keeps.
+      memory_for: the readers of `recall`: `blind`, those without a view, or `all`, which then read no image.
+        Without a memory, as in most controls, readers with a view read the image in both cases.
 
     Raises ValueError in one line for a setting of another type, out of its range, or that fits no other.
     """
@@ -104,12 +108,14 @@ class IAPConfig(Looking):
     recall: tuple[Recall, ...] = ()
     memory_decay: float = 0.97
     memory_steps: int = 40
+    memory_for: str = MEMORY_FOR[0]
 
     def __post_init__(self) -> None:
         check_fields(self)
         one_of("variant", self.variant, VARIANTS)
         one_of("encoder", self.encoder, ENCODERS)
         one_of("head", self.head, HEADS)
+        one_of("memory_for", self.memory_for, MEMORY_FOR)
         check_count("head_dim", self.head_dim, 1, LARGEST_WIDTH)
         check_count("hidden", self.hidden, 0, LARGEST_WIDTH)
         if not 0.0 < self.keep <= 1.0:
@@ -243,6 +249,17 @@ class IAPConfig(Looking):
         for recall in self.recall:
             check_recall(recall, readers, [camera.name for camera in self.cameras], self.entries)
             one_of("a reader with a memory", recall.reader, [choice.reader for choice in self.footholds])
+        remembering = {recall.reader for recall in self.recall}
+        for reader in self.readers:
+            if self.memory_for == "all" and reader.name not in remembering:
+                raise ValueError(
+                    f"memory_for is 'all': reader {reader.name!r} needs recall, as a robot with the front "
+                    "camera alone has it"
+                )
+            if self.memory_for == "blind" and reader.views and reader.name in remembering:
+                raise ValueError(
+                    f"recall has reader {reader.name!r}: it has a view, so memory_for must be 'all'"
+                )
 
     def controls(self) -> tuple[IAPConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has other inputs."""
@@ -258,7 +275,11 @@ class IAPConfig(Looking):
 
     def looks_up(self, reader: Reader) -> bool:
         """Whether it reads its image at footholds."""
-        return self.sees and bool(reader.views) and self.choice(reader) is not None
+        return self.sees and bool(self.views_of(reader)) and self.choice(reader) is not None
+
+    def views_of(self, reader: Reader) -> tuple[View, ...]:
+        """What a reader reads of the present images: nothing if it reads a memory instead."""
+        return () if self.recall_of(reader) else reader.views
 
     @property
     def asks(self) -> bool:
@@ -303,7 +324,7 @@ class IAPConfig(Looking):
     @property
     def tokens(self) -> int:
         """Number of tokens that all readers together attend to."""
-        return sum(self.token_count(view) for reader in self.readers for view in reader.views)
+        return sum(self.token_count(view) for reader in self.readers for view in self.views_of(reader))
 
     @property
     def patches(self) -> list[int]:
@@ -335,7 +356,9 @@ class IAPConfig(Looking):
 
     def encoded(self, reader: Reader) -> int:
         """Number of values that a reader reads of its cameras for all its choices."""
-        return sum(map(self._encoded, reader.views)) if self.sees and not self.looks_up(reader) else 0
+        return (
+            sum(map(self._encoded, self.views_of(reader))) if self.sees and not self.looks_up(reader) else 0
+        )
 
     def width(self, view: View) -> int:
         """Numbers for each pixel of `mask`, or each token of `trans`."""

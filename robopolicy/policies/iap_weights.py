@@ -68,11 +68,14 @@ class Weights(nnx.Module):
         width = config.encoded(reader) + len(output.inputs)
         if config.recall_of(reader):
             self.memory = memory_of(config, reader, rngs)
-        elif config.asks and reader.views:
+        elif config.asks and config.views_of(reader):
             self.question = Question(config, reader.views[0], rngs)
         elif config.ranks:
             self.looks = nnx.Dict(
-                {view.camera: Look(config, config.camera(view.camera), rngs) for view in reader.views}
+                {
+                    view.camera: Look(config, config.camera(view.camera), rngs)
+                    for view in config.views_of(reader)
+                }
             )
         choice = config.choice(reader)
         if config.looks_up(reader):
@@ -81,12 +84,12 @@ class Weights(nnx.Module):
             self.pixels = nnx.Dict(
                 {
                     view.camera: nnx.Linear(config.camera(view.camera).channels, CHANNELS, rngs=rngs)
-                    for view in reader.views
+                    for view in config.views_of(reader)
                 }
             )
         elif config.sees and config.encoder == "cnn":
             self.convolutions = nnx.Dict(
-                {view.camera: Convolutions(config, view, rngs) for view in reader.views}
+                {view.camera: Convolutions(config, view, rngs) for view in config.views_of(reader)}
             )
         if config.hidden:
             self.hidden = nnx.Linear(width, config.hidden, rngs=rngs)

@@ -13,7 +13,7 @@ from typing import Any
 
 from robopolicy.naming import check_settings, shown
 from robopolicy.policies.footholds import Footholds
-from robopolicy.policies.iap_config import SETTINGS, IAPConfig
+from robopolicy.policies.iap_config import MEMORY_FOR, SETTINGS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, Vector, View
 from robopolicy.policies.recall import Recall
 from robopolicy.settings import check_number, check_types
@@ -58,7 +58,7 @@ def quadruped(
         without an image. Without it, and for the variant `rank`, a leg chooses among three values of each
         action, and its encoder reads the mean of each row.
       odometry: entries of the vector of this name: place ahead and to the left (m) and yaw (rad) since the
-        start. With them, legs whose camera is missing can read a memory of the front camera.
+        start. With them, legs whose camera is missing, or all legs, can read a memory of the front camera.
       settings: of `IAPConfig`, in place of its defaults.
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
@@ -93,7 +93,7 @@ def quadruped(
     recall: tuple[Recall, ...] = ()
     if footholds is not None and choices and odometry:
         vectors = (*vectors, Vector("odometry", odometry))
-        recall = _recall(footholds["mounts"], odometry)
+        recall = _recall(footholds["mounts"], odometry, settings.get("memory_for", MEMORY_FOR[0]))
     legs = tuple(leg for _, *pair in READERS.values() for leg in pair)
     depths: dict[str, Any] = {"scale": depth_scale, "reference": True, "lowest": 0.0 if choices else -1.0}
     sideways = tuple(f"{leg}_y" for leg in legs) if aside else ()
@@ -151,12 +151,15 @@ def _choice(name: str, footholds: Mapping[str, Any], entries: tuple[str, ...]) -
     )
 
 
-def _recall(mounts: Mapping[str, Any], odometry: tuple[str, ...]) -> tuple[Recall, ...]:
-    """The memory of the legs whose camera is missing, of the front camera."""
+def _recall(mounts: Mapping[str, Any], odometry: tuple[str, ...], memory_for: str) -> tuple[Recall, ...]:
+    """The memories of the front camera: of the legs whose camera is missing, or of all legs."""
     front, (missing, *_) = READERS["front"][0], READERS["hind"]
     if missing in mounts or front not in mounts:
         return ()
-    return (Recall("hind", front, odometry, **{part: mounts[front][part] for part in MOUNT}),)
+    mount = {part: mounts[front][part] for part in MOUNT}
+    return tuple(
+        Recall(name, front, odometry, **mount) for name in (READERS if memory_for == "all" else ("hind",))
+    )
 
 
 def _is_lateral(name: str) -> bool:

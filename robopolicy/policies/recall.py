@@ -18,7 +18,7 @@ from robopolicy.settings import check_fields, check_number
 
 @dataclass(frozen=True)
 class Recall:
-    """A memory of what a camera showed, for a reader with footholds and without a view.
+    """A memory of what a camera showed, for a reader with footholds.
 
     Attributes:
       reader: its name.
@@ -85,5 +85,3 @@ def check_recall(recall: Recall, readers: Mapping[str, Any], cameras: Any, entri
     one_of(f"camera of the memory of reader {recall.reader!r}", recall.camera, cameras)
     for entry in recall.odometry:
         one_of(f"odometry of the memory of reader {recall.reader!r}", entry, entries)
-    if readers[recall.reader].views:
-        raise ValueError(f"reader {recall.reader!r} has a view: a reader with a memory must have none")

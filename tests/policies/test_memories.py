@@ -1,4 +1,4 @@
-"""Legs without a camera choose among footholds by what the front camera showed before."""
+"""Legs without a camera, or all legs, choose among footholds by what the front camera showed before."""
 
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ MEMORIES = {
     "random features": {"attention": "trigonometric(m=512)", "variant": "memory"},
     "map": {"attention": "all", "encoder": "map"},
     "gru": {"attention": "all", "encoder": "gru"},
+    "of all legs": {"attention": "all", "encoder": "map", "memory_for": "all"},
 }
 OF_PLACES = [name for name in MEMORIES if name != "gru"]
 
@@ -142,12 +143,25 @@ def test_a_view_from_above_shows_the_gaps_that_were_seen(name):
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-def test_only_legs_without_a_camera_remember(name):
+def test_only_legs_that_read_a_memory_remember(name):
     policy, (seen, *_) = trained(name), walk(0)
     elsewhere = [{**s, FRONT: LEVEL[FRONT]} for s in seen[:-1]]
     here, there = last(policy, seen), last(policy, [*elsewhere, seen[-1]])
-    np.testing.assert_array_equal(here[:2], there[:2])
+    if MEMORIES[name].get("memory_for") == "all":
+        assert np.abs(here[:2] - there[:2]).max() > 0.01
+    else:
+        np.testing.assert_array_equal(here[:2], there[:2])
     assert np.abs(here[2:] - there[2:]).max() > 0.01
+
+
+def test_without_a_memory_front_legs_read_the_image_whatever_memory_for_says():
+    policy = untrained(attention="all", memory_for="all")
+    assert policy.parameters.shape == untrained(attention="all").parameters.shape
+    observation = walk(0, steps=1)[0][0]
+    policy = with_weights(policy, score=np.ones((9, 1)))
+    assert np.ptp(last(policy, [observation])[0]) > np.ptp(
+        last(policy, [{**observation, FRONT: LEVEL[FRONT]}])[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["softmax", "map"])
@@ -225,6 +239,12 @@ def test_a_graph_refuses_to_remember_nan(tmp_path):
         ("front", {"variant": "memory", "memory_decay": 1.5}, "memory_decay is 1.5"),
         ("front", {"variant": "memory", "memory_steps": 0}, "memory_steps is 0"),
         ("front", {"attention": "none", "encoder": "map"}, "encoder is 'map'"),
+        (
+            "paper",
+            {"encoder": "map", "memory_for": "all"},
+            "memory_for is 'all': reader 'front' needs recall",
+        ),
+        ("front", {"encoder": "map", "memory_for": "legs"}, "memory_for is 'legs'"),
     ],
 )
 def test_bad_settings_are_refused(preset, settings, message):

@@ -19,7 +19,7 @@ from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
 from robopolicy.envs.simulated import LONGEST_EPISODE
 from robopolicy.naming import one_of
-from robopolicy.settings import check_number
+from robopolicy.settings import check_fields, check_number
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class SteppingStonesConfig:
         ):
             names = ", ".join(PLACES)
             raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {names}, each once")
+        check_fields(self)
 
     @property
     def images(self) -> dict[str, CameraConfig]:

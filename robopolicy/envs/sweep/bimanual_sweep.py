@@ -29,7 +29,7 @@ from robopolicy.envs.sweep.randomised import RandomisedConfig, drawn_physics
 from robopolicy.envs.sweep.scatter import scattered, scattered_others
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
 from robopolicy.naming import one_of
-from robopolicy.settings import check_count, check_number
+from robopolicy.settings import check_count, check_fields, check_number
 
 POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
 FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
@@ -75,6 +75,7 @@ class BimanualSweepConfig:
             check_number(name, getattr(self, name), low, high)
         if not self.bowls:
             raise ValueError("bowls is (): there must be one at least")
+        check_fields(self)
 
 
 _COLOURS = DistractionConfig(colours=0.2, lamp_turn=20.0, ambient=0.1)

@@ -335,7 +335,13 @@ def test_bad_settings_are_refused_by_name(settings, words):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"bowls": ()}, {"scatter": 0.6}, {"largest_move": float("nan")}, {"ball_mass": 0.0}, {"distractions": None}],
+    [
+        {"bowls": ()},
+        {"scatter": 0.6},
+        {"largest_move": float("nan")},
+        {"ball_mass": 0.0},
+        {"distractions": None},
+    ],
 )
 def test_bad_constants_are_refused_by_name(changed):
     with pytest.raises(ValueError, match=f"{next(iter(changed))} is"):

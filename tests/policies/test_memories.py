@@ -239,11 +239,7 @@ def test_a_graph_refuses_to_remember_nan(tmp_path):
         ("front", {"variant": "memory", "memory_decay": 1.5}, "memory_decay is 1.5"),
         ("front", {"variant": "memory", "memory_steps": 0}, "memory_steps is 0"),
         ("front", {"attention": "none", "encoder": "map"}, "encoder is 'map'"),
-        (
-            "paper",
-            {"encoder": "map", "memory_for": "all"},
-            "memory_for is 'all': reader 'front' needs recall",
-        ),
+        ("paper", {"memory_for": "all"}, "memory_for is 'all': reader 'front' needs recall"),
         ("front", {"encoder": "map", "memory_for": "legs"}, "memory_for is 'legs'"),
     ],
 )

@@ -7,10 +7,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from robopolicy.runtime.golden import write_golden
+from robopolicy.bundles.c_source.interface import c_files
+from robopolicy.runtime import BundlePolicy
+from robopolicy.runtime.bundle import open_bundle
+from robopolicy.runtime.golden import read_golden, write_golden
 
 LEGS = ("left", "right")
 ROWS = 6
+STEP = 1.5  # rad, how far a reading may go in `stepping`
 
 
 def graph(inputs=("image", "felt"), image_type=TensorProto.FLOAT, largest=0.3):
@@ -111,3 +115,25 @@ def make_bundle(folder, **changes):
     write_golden(folder / "golden.npz", {**seen, **outputs(seen)})
     seal(folder, {**manifest(), **changes})
     return folder
+
+
+def write_c(folder, described, model=None):
+    """Put the C files of the toy, or of another graph, into its bundle."""
+    made = c_files(model or graph(), open_bundle(folder).manifest, "toy")
+    (folder / "policy.c").write_text(made.source)
+    (folder / "policy.h").write_text(made.header)
+    seal(folder, described)
+
+
+def stepping():
+    """The toy's manifest, whose legs may turn no more than `STEP` from one step to the next."""
+    described = manifest()
+    for entry in described["inputs"]["felt"]["entries"]:
+        entry["step"] = STEP
+    return described
+
+
+def played(bundle, runtime):
+    policy = BundlePolicy.load(bundle, runtime)
+    replay = policy.replay()
+    return policy, [replay(seen) for seen, _ in read_golden(open_bundle(bundle))]

@@ -1,6 +1,7 @@
 """Rollout workers find the toy environment through the path of modules; tests share compilations."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -31,3 +32,9 @@ def dataset(tmp_path_factory):
     out = tmp_path_factory.mktemp("recorded") / "toy-v0"
     recorded(out, noise=0.1)
     return out
+
+
+@pytest.fixture
+def copy(dataset, tmp_path):
+    """The same demonstrations, for a test that changes them."""
+    return Path(shutil.copytree(dataset, tmp_path / "copy-v0"))

@@ -1,5 +1,7 @@
 """Small recordings of the toy demonstrator."""
 
+import hashlib
+
 import toy_demos
 
 from robopolicy.training.demonstration import RecordingConfig
@@ -24,3 +26,8 @@ def spec(**settings):
 def recorded(out, workers=2, **config):
     settings = RecordingConfig(**{"episodes": 5, "outcomes": OUTCOMES, **config})
     return record(settings, spec(), out, ABOUT, workers)
+
+
+def digest(dataset):
+    """A hash of what the dataset holds."""
+    return hashlib.sha256((dataset / "data" / "main_data.hdf5").read_bytes()).hexdigest()

@@ -139,7 +139,7 @@ def read_table(path: Path) -> Robot:
     """
     if not path.is_file():
         raise FileNotFoundError(f"robot is {str(path)!r}: there is no such file")
-    table = read_object(path)
+    table: Mapping[str, Any] = read_object(path)
     if "environment" in table:
         table = _of_run(path, table)
     robot: Robot = from_json(f"{str(path)!r}:", Robot, table)

@@ -1,6 +1,7 @@
 """Fit the linear models of a robot's trot, the numbers of `robopolicy.control.robot.Trot`.
 
     python benchmarks/robot_trot.py --robot go2 --episodes 24
+    python benchmarks/robot_trot.py --robot quadruped.json       by its table
 
 The robot trots over solid ground with random footholds, on MuJoCo. Each half period is a row: what the base
 and the feet do in it, against what the oracle knows at its beginning. Expected for any robot that trots:
@@ -15,14 +16,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from robopolicy.control.robots import ROBOTS
+from robopolicy.control.robot import Robot
+from robopolicy.control.robots import robot_of
 from robopolicy.envs.quadruped.presets import presets_of
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 
 
-def half_periods(robot: str, episodes: int) -> list[dict[str, np.ndarray]]:
+def half_periods(robot: Robot, episodes: int) -> list[dict[str, np.ndarray]]:
     """One row for each half period in which the commanded speed is known: its beginning and its outcome."""
-    config = replace(presets_of(ROBOTS[robot])["painted"], episode_seconds=20.0)
+    config = replace(presets_of(robot)["painted"], episode_seconds=20.0)
     env = SteppingStones(engine="mujoco", config=config)
     walker, rows = env.walker, []
     half = config.walker.gait.period / 2
@@ -85,7 +87,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--robot", choices=ROBOTS, default="go2")
+    parser.add_argument("--robot", default="go2", help="laikago, go2, or the JSON file of a table")
     parser.add_argument("--episodes", type=int, default=24)
     arguments = parser.parse_args()
-    print(json.dumps(fitted(half_periods(arguments.robot, arguments.episodes)), indent=1))
+    try:
+        robot = robot_of(arguments.robot)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    print(json.dumps(fitted(half_periods(robot, arguments.episodes)), indent=1))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 LONGEST_WORD, LONGEST_MESSAGE = 200, 1000  # characters
+_EXTRAS = {"pyarrow": "lerobot"}  # of packages that commands need, but few users
 NAME = re.compile(r"[^_{}\x00-\x1f\x7f][^{}\x00-\x1f\x7f]{0,99}")
 
 
@@ -56,3 +57,9 @@ def one_line(message: str) -> str:
 def _shorten(text: str, longest: int) -> str:
     part = longest // 2
     return text if len(text) <= longest else f"{text[:part]}...{text[-part:]}"
+
+
+def extra_with(error: ModuleNotFoundError) -> str:
+    """What installs the package that `error` misses, if an extra has it, or else nothing."""
+    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    return f"install the extra {extra}: pip install '.[all,{extra}]'" if extra else ""

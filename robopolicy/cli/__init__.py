@@ -24,7 +24,7 @@ import tyro
 
 from robopolicy import __version__
 from robopolicy.cli.config_file import expanded
-from robopolicy.naming import one_line
+from robopolicy.naming import extra_with, one_line
 from robopolicy.writing import AGAIN, FULL
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -247,7 +247,8 @@ def _words(error: BaseException) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name:  # its own message names no remedy
-        return f"{error}; see what is missing, and what adds it, with: robopolicy doctor"
+        doctor = "see what is missing, and what adds it, with: robopolicy doctor"
+        return f"{error}; {extra_with(error) or doctor}"
     return str(error).strip() or type(error).__name__
 
 

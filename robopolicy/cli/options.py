@@ -33,7 +33,10 @@ Preset = Annotated[
 ]
 Robot = Annotated[
     str | None,
-    arg(help="Robot of the stepping stones: laikago or go2. Default: that of the first run, or laikago."),
+    arg(
+        help="Robot of the stepping stones: laikago, go2, or the JSON file of a table of your own. Default: "
+        "that of the first run, or laikago."
+    ),
 ]
 EpisodeSeconds = Annotated[
     float | None, arg(help="Longest episode, in simulated seconds. Default: that of the preset.")

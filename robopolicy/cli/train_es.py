@@ -65,7 +65,8 @@ class ESOptions:
     task and robot have it and the evaluator is local or device, else bullet if installed, else mujoco."""
     episode_seconds: EpisodeSeconds = None
     robot: str | None = None
-    """Robot of the stepping stones: laikago (the default) or go2, which the engine jax does not have."""
+    """Robot of the stepping stones: laikago (the default), go2, or the JSON file of a table of your own
+    (docs/guides/own-quadruped.md). The engine jax has laikago alone."""
     cameras: Cameras = ()
     drift: Drift = None
     search: ESConfig = field(default_factory=ESConfig)
@@ -143,7 +144,10 @@ class TrainES(ESOptions):
         if not isinstance(policy, IAPConfig):
             raise ValueError(f"{wrong} of evolution strategies")
         others = environment.get("others", {})
-        check_types(where, others, TrainES)
+        robot = others.get("robot")
+        if isinstance(robot, dict):  # a table of one's own, which config.json holds
+            robot = str(folder.config_path)
+        check_types(where, {**others, "robot": robot}, TrainES)
         try:
             return TrainES(
                 out=self.out,
@@ -152,7 +156,7 @@ class TrainES(ESOptions):
                 **{name: environment[name] for name in ("engine", "episode_seconds")},
                 cameras=tuple(others.get("cameras", ())),
                 drift=others.get("drift"),
-                robot=others.get("robot"),
+                robot=robot,
                 **{name: getattr(policy, name) for name in ("attention", "encoder", *POLICY)},
                 search=search,
                 evaluator=evaluator,

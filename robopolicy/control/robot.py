@@ -87,7 +87,7 @@ class Robot:
       name, title: of commands and files, and for people.
       source: where the model's numbers come from.
       model, urdf: of MuJoCo and of Bullet: a file of the package, a path, or, for Bullet, a file of
-        pybullet_data.
+        pybullet_data. `urdf` is empty for a robot that Bullet does not have.
       joints, toes: names in the models, [12] and [4]. A toe is a ball.
       hips, turns, lateral: see `kinematics.Legs`; `lateral` is without a sign.
       thigh, shank: from hip to knee and from knee to toe, down and backwards, at joints of 0.
@@ -193,7 +193,8 @@ class Robot:
     @property
     def model_path(self) -> Path:
         """MuJoCo's model."""
-        return Path(str(files("robopolicy.assets"))) / self.model
+        own = Path(str(files("robopolicy.assets"))) / self.model
+        return own if own.is_file() else Path(self.model)
 
     @property
     def urdf_path(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from robopolicy.control.gait import SwingConfig
@@ -12,6 +13,7 @@ from robopolicy.control.kinematics import LEGS
 from robopolicy.control.robot import CameraConfig, Robot, Trot, WalkerConfig
 from robopolicy.control.stance import StanceConfig
 from robopolicy.naming import one_of
+from robopolicy.reading_json import read_object
 from robopolicy.settings import from_json
 
 # A foot on a raised stone slides ahead unless it is braked, and a payload lowers the base.
@@ -113,12 +115,56 @@ GO2 = Robot(
 ROBOTS = {robot.name: robot for robot in (LAIKAGO, GO2)}
 
 
-def robot_of(robot: Any) -> Robot:
-    """A robot by its name in `ROBOTS`, as it is, or from the JSON object that a run holds of it.
+TABLE = ".json"  # how the name of a file with a table ends
 
-    Raises ValueError, in one line, for anything else.
+
+def robot_of(robot: Any) -> Robot:
+    """A robot by its name in `ROBOTS`, as it is, by the JSON file of its table, or from that JSON object.
+
+    Raises FileNotFoundError or ValueError, in one line, for anything else.
     """
+    if isinstance(robot, str) and robot.endswith(TABLE):
+        return read_table(Path(robot))
     if isinstance(robot, Mapping):
         table: Robot = from_json("robot:", Robot, robot)
         return table
-    return robot if isinstance(robot, Robot) else ROBOTS[one_of("robot", robot, ROBOTS)]
+    return robot if isinstance(robot, Robot) else ROBOTS[one_of("robot", robot, (*ROBOTS, f"TABLE{TABLE}"))]
+
+
+def read_table(path: Path) -> Robot:
+    """The table in a JSON file, `json.dumps(asdict(robot))`, or that of the run whose config.json it is.
+
+    Its models are found beside the file, too. Raises FileNotFoundError, and ValueError, in one line, for a
+    file that holds no table, and for a table with the name of a robot of the package.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"robot is {str(path)!r}: there is no such file")
+    table: Mapping[str, Any] = read_object(path)
+    if "environment" in table:
+        table = _of_run(path, table)
+    robot: Robot = from_json(f"{str(path)!r}:", Robot, table)
+    if robot.name in ROBOTS:
+        raise ValueError(
+            f"{str(path)!r}: name is {robot.name!r}, that of a robot of the package: use another"
+        )
+    return replace(robot, model=_beside(path, robot.model), urdf=_beside(path, robot.urdf))
+
+
+def _beside(path: Path, file: str) -> str:
+    """A `file` that is named relative to the folder of `path`, or else as it is named."""
+    beside = path.parent / file
+    return str(beside.resolve()) if beside.is_file() else file
+
+
+def table_of(robot: str) -> str | dict[str, Any]:
+    """What a run records of a robot: its name, or the JSON object of its table."""
+    return asdict(read_table(Path(robot))) if robot.endswith(TABLE) else robot
+
+
+def _of_run(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    environment = config["environment"]
+    others = environment.get("others") if isinstance(environment, Mapping) else None
+    robot = others.get("robot") if isinstance(others, Mapping) else None
+    if not isinstance(robot, Mapping):
+        raise ValueError(f"{str(path)!r} is of a run without a table of its robot")
+    return robot

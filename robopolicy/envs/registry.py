@@ -13,7 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from robopolicy.envs.physics import default_engine
 from robopolicy.envs.task import Task, check_class, task_of
-from robopolicy.naming import one_of
+from robopolicy.naming import extra_with, one_of
 
 TASKS = {
     "stepping-stones": "robopolicy:robopolicy/SteppingStones-v0",
@@ -66,7 +66,7 @@ def check_name(name: Any, argument: str = "task") -> str:
         if module:
             import_module(module)
     except ModuleNotFoundError as error:
-        hint = "install it, or start python -m robopolicy in its folder"
+        hint = extra_with(error) or "install it, or start python -m robopolicy in its folder"
         raise ValueError(f"{argument} is {name!r}: {error}; {hint}") from error
     if own not in gymnasium.registry:
         raise ValueError(f"{argument} is {name!r}: the module {module!r} registers no environment {own!r}")

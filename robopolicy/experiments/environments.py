@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 
+from robopolicy.control.robots import table_of
 from robopolicy.envs.physics import RENDERERS
 from robopolicy.envs.registry import (
     RECORDED,
@@ -141,8 +142,12 @@ class Environment:
 def others_of(
     cameras: Sequence[str] = (), drift: float | None = None, robot: str | None = None
 ) -> dict[str, Any]:
-    """`Environment.others` with these settings of the stepping stones; no cameras and None are left out."""
-    named = {"cameras": tuple(cameras) or None, "drift": drift, "robot": robot}
+    """`Environment.others` with these settings of the stepping stones; no cameras and None are left out.
+
+    `robot` is a name or the JSON file of a table. Raises as `read_table`.
+    """
+    table = None if robot is None else table_of(robot)
+    named = {"cameras": tuple(cameras) or None, "drift": drift, "robot": table}
     return {name: value for name, value in named.items() if value is not None}
 
 

@@ -26,10 +26,10 @@ BASELINES = ("oracle", *BLIND)
 
 def find_run(name: str) -> tuple[Path, str]:
     """The folder of a run, and which of its policies `name` selects. Raises FileNotFoundError for no run."""
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name), "last"
     name, _, which = name.partition("@")
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():  # an empty one would be the current folder
         return Path(name), which or "last"
     shipped = {folder.name: folder for folder in _shipped()}
     if name in shipped:

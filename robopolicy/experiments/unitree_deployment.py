@@ -21,10 +21,11 @@ from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.policy import ONNX, BundlePolicy
 from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.robot import MISSES, Driver, Record
-from robopolicy.settings import check_count, check_number
+from robopolicy.settings import check_count, is_finite
 
 ENDED = "the drive has ended"
 MANY = 10**9
+SLOWEST = 0.01  # pace in slow motion
 LOCK_STEP_PACE = 0.05  # below which a robot in lock step counts as lost
 LOCK_STEP = 2.0  # s, for a policy
 SIMULATED_DOMAIN = 1  # no real robot is on it
@@ -89,7 +90,8 @@ def deploy_simulated_unitree(
     Other arguments, errors and results are those of `deployment.deploy`.
     """
     dds = _dds()
-    check_number("pace", pace, 0.01 if pace else 0.0, 1.0)
+    if pace != 0 and not (is_finite(pace) and SLOWEST <= pace <= 1):
+        raise ValueError(f"pace is {pace}: it must be a number from {SLOWEST} to 1, or 0 for the lock step")
     check_count("seed", seed, 0, 2**32 - 1)
     if episodes is not None:
         check_count("episodes", episodes, 1, MANY)

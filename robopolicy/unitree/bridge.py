@@ -23,6 +23,7 @@ from robopolicy.unitree.images import Image, depth_of
 from robopolicy.unitree.low_level import LowLevel, Phase
 
 PATIENCE = 12.0  # s for a robot to publish, and for one that has gone to be forgotten; and to stand or lie
+LOOK = 0.05  # s, between two looks at who publishes
 BLIND = 2  # policy steps without a new image of a camera
 OTHERS = f"another program publishes {LOW_CMD}"
 TOPICS = "rt/{}"  # of a camera's images, by its name in the bundle
@@ -158,7 +159,7 @@ class UnitreeRobot:
         self._answer()
 
     def rest(self) -> None:
-        """Wait until the robot is at rest, and end the low level. Raises what has failed in it.
+        """Wait until the robot is at rest or has gone, and end the low level. Raises what has failed in it.
 
         If the wait is interrupted or in vain, all motors damp.
         """
@@ -166,9 +167,12 @@ class UnitreeRobot:
         if thread is None:
             return
         self.stop("the drive has ended")
+        until = time.monotonic() + PATIENCE + 10.0 / self._pace
         try:
             with self._changed:
-                self._changed.wait_for(lambda: self._is_down, PATIENCE + 10.0 / self._pace)
+                while not self._changed.wait_for(lambda: self._is_down, LOOK) and time.monotonic() < until:
+                    if self.low.phase is Phase.DAMPED and not self._node.others(LOW_STATE):
+                        break  # nobody is left to rest
         finally:  # a second Ctrl-C included
             self._closing = True
             thread.join()

@@ -17,6 +17,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
+from robopolicy.naming import one_line
 from robopolicy.settings import check_count
 from robopolicy.unitree.images import Image
 from robopolicy.unitree.records import NAMES, Layout, Record
@@ -106,6 +107,7 @@ class Reader:
     """Reads one topic."""
 
     def __init__(self, topic: Any, participant: Any, all_kept: bool) -> None:
+        self._topic: str = topic.get_name()
         # Unitree's own readers take whatever arrives, too.
         reliability = Policy.Reliability.Reliable(duration(seconds=1)) if all_kept else _BEST_EFFORT
         self._reader = DataReader(participant, topic, Qos(reliability, Policy.History.KeepLast(QUEUE)))
@@ -115,10 +117,22 @@ class Reader:
         self._waiting.attach(self._arrived)
 
     def take(self, patience: float = 0.0) -> list[tuple[Any, int]]:
-        """All that has arrived, each with the number of its writer; waits for up to `patience` seconds."""
+        """All that has arrived, each with the number of its writer; waits for up to `patience` seconds.
+
+        Raises ConnectionError, in one line that begins with the topic, for bytes that are no such message.
+        """
         if patience > 0:
             self._waiting.wait(duration(nanoseconds=int(1e9 * patience)))
-        samples: Sequence[Any] = self._reader.take(QUEUE)
+        try:
+            samples: Sequence[Any] = self._reader.take(QUEUE)
+        except DDSException:
+            raise
+        except Exception as error:  # Cyclone's decoder raises whatever it meets
+            raise ConnectionError(
+                one_line(
+                    f"{self._topic} has a message that cannot be decoded: {type(error).__name__}: {error}"
+                )
+            ) from error
         return [(s.content(), s.sample_info.publication_handle) for s in samples if s.sample_info.valid_data]
 
 

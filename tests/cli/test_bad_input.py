@@ -1,6 +1,7 @@
 """One battery over all commands: what they refuse, in one line and before they touch anything."""
 
 import json
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -147,6 +148,8 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("deploy", "bundle", "--robot", "spot"), "robot is 'spot'"),
         (("deploy", "bundle", "--robot", "go2", "--pace", "0.5"), "pace is 0.5: the robot go2 has no such"),
         (("deploy", "bundle", "--robot", "go2-sim", "--wait"), "wait is True: the robot go2-sim has no such"),
+        (("evaluate", ""), "run is '': it must be a run folder or a shipped policy"),
+        (("evaluate", "@best"), "run is '': it must be a run folder or a shipped policy"),
         (("deploy", "bundle", "--interface", "eth0"), "interface is 'eth0': the robot sim has no such"),
         (("deploy", "bundle", "--robot", "go2"), "interface is missing"),
         (("deploy", "bundle", "--seconds", "0"), "seconds is 0"),
@@ -346,3 +349,25 @@ def test_a_damaged_run_is_not_resumed(refused, tmp_path, part, name, value, said
     assert said in line
     assert str(path) in line or "of type" not in said
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("train", "bc", "--data", "arm", "--out", "run"), ("convert", "arm", "--out", "arm-v0")],
+    ids=" ".join,
+)
+def test_without_pyarrow_a_lerobot_dataset_names_the_extra(refused, monkeypatch, tmp_path, words):
+    theirs = (
+        "robopolicy.training.lerobot.",
+        "robopolicy.experiments.conversion",
+        "robopolicy.experiments.recorded",
+    )
+    for name in [name for name in sys.modules if name.startswith(theirs)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.chdir(tmp_path)
+    info = tmp_path / "arm" / "meta" / "info.json"
+    info.parent.mkdir(parents=True)
+    info.write_text("{}")
+    assert "pyarrow" in (line := refused(*words))
+    assert line.endswith("; install the extra lerobot: pip install '.[all,lerobot]'\n")

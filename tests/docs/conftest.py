@@ -84,6 +84,13 @@ def _record_arm(folder):
     (folder / OURS).unlink()
 
 
+def _make_quadruped():
+    """The model of a robot that is not of the package, and its table, by the Python of its page."""
+    _, table, *_ = documented.python_blocks(documented.ROOT / "docs/guides/own-quadruped.md")
+    shutil.copy(documented.ROOT / "examples/quadruped.xml", "quadruped.xml")
+    exec(compile(f"from pathlib import Path\n{table}", "table.py", "exec"), {})
+
+
 def _make():
     def do(words):
         assert main(words.split()) == 0, words
@@ -96,6 +103,9 @@ def _make():
     do("export runs/mine --out bundle --observations 5")
     do(f"train es --robot go2 --engine mujoco --out runs/go2 {ES}")
     do("export runs/go2 --out go2-bundle --observations 5")
+    _make_quadruped()
+    do(f"train es --robot quadruped.json --engine mujoco --out runs/quadruped {ES}")
+    do("export runs/quadruped --out quadruped-bundle --observations 5")
     if find_spec("pyarrow"):
         _record_arm(Path("datasets/arm"))
         do(f"train bc --data datasets/arm --out runs/arm {BC}")

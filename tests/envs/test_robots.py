@@ -118,12 +118,24 @@ def test_a_name_that_the_model_lacks_is_refused(engine, wrong, words):
         make_physics(engine, replace(GO2, **wrong), visible=False)
 
 
-def test_joints_in_another_order_than_the_models_are_refused():
-    turned = (*GO2.joints[3:], *GO2.joints[:3])
-    with pytest.raises(
-        ValueError, match=r"^robot 'go2': its model go2/go2.xml has the joints FR_hip_joint, "
-    ):
-        make_physics("mujoco", replace(GO2, joints=turned), visible=False)
+@pytest.mark.parametrize("engine", EACH_ENGINE)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            {"joints": (*GO2.joints[3:], *GO2.joints[:3])},
+            ": when it stands with 'FL_hip_joint' at -0.300 rad",
+        ),
+        ({"toes": (GO2.toes[1], GO2.toes[0], *GO2.toes[2:])}, ": when it stands, its model"),
+        ({"turns": (-1.0, 1.0, 1.0, 1.0)}, ": when it stands with 'FR_hip_joint' at -0.300 rad, its model"),
+        ({"shank": (0.215, 0.002)}, ": when it stands, its model"),
+        ({"mass": 12.0}, " has a mass of 12.0 kg: its model go2/go2.[a-z]+ has 15.21 kg$"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
+    with pytest.raises(ValueError, match=f"^robot 'go2'{words}"):
+        make_physics(engine, replace(GO2, **wrong), visible=False)
 
 
 @pytest.mark.parametrize(

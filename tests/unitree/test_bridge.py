@@ -13,6 +13,7 @@ pytest.importorskip("cyclonedds")
 
 from unitree_peers import manifest, state
 
+from robopolicy.experiments.unitree_deployment import deploy_simulated_unitree
 from robopolicy.unitree import bridge
 from robopolicy.unitree.bridge import UnitreeRobot
 from robopolicy.unitree.dds import LOW_CMD, LOW_STATE, RECORDS, Network, Node
@@ -134,6 +135,35 @@ def test_a_peer_that_stops_damps_the_robot(robot, network):
             robot.wait(0.0)
         assert robot.low.phase is Phase.DAMPED
         assert robot.low.command["motor_cmd"]["kd"][:12].all()
+
+
+def test_a_robot_that_has_gone_is_not_waited_for(robot, network):
+    with StandingGo2(network):
+        robot.begin()
+    robot.rest()
+    assert robot.low.phase is Phase.DAMPED
+    assert not robot.low.rests  # half a second of the robot is ten here
+
+
+def test_bytes_that_are_no_message_are_a_stop_in_one_line(robot, network):
+    with StandingGo2(network) as peer:
+        robot.begin()
+        writer = peer.cameras[0]._writer
+        junk = writer.topic.data_type.of(depth_image(DEEP, 0, "camera"))
+        sound = junk.serialize
+        junk.serialize = lambda **how: sound(**how).replace(b"32FC1", b"\xff2FC1")
+
+        def drive():
+            for _ in range(50):
+                writer.write(junk)
+                robot.wait(0.0)
+                robot.observe()
+                robot.hold()
+
+        words = "^rt/front_depth has a message that cannot be decoded: .*codec can't decode byte 0xff"
+        with pytest.raises(ConnectionError, match=words) as stopped:
+            drive()
+        assert "\n" not in str(stopped.value)
 
 
 def test_a_camera_that_stops_is_a_stop(robot, network):
@@ -272,3 +302,10 @@ def test_a_network_that_does_not_exist_is_one_line(interface, domain):
     with pytest.raises(ValueError, match=r"interface is '|domain is 233") as caught:
         Node(Network(interface, domain))
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("pace", [0.001, -1.0, 2.0, float("nan")])
+def test_a_pace_that_does_not_exist_is_refused_with_all_that_do(pace):
+    words = rf"^pace is {pace}: it must be a number from 0\.01 to 1, or 0 for the lock step$"
+    with pytest.raises(ValueError, match=words):
+        deploy_simulated_unitree("bundle", pace=pace)

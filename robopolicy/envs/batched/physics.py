@@ -66,7 +66,8 @@ class JaxPhysics:
 
     def state(self) -> BodyState:
         place, turn, joints, *rates = (np.asarray(part, float).ravel() for part in self._now)
-        state: BodyState = body_state(np.concatenate([place, turn, joints]), np.concatenate(rates))
+        qpos, qvel = np.concatenate([place, turn, joints]), np.concatenate(rates)
+        state: BodyState = body_state(qpos, qvel, np.arange(len(joints)))
         return state
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:

@@ -34,6 +34,7 @@ class Robot:
     Attributes:
       parts: the shapes with their colours.
       is_moving: [P], whether each part moves when the base link stands still.
+      joints: names of its hinges, in the order of `poses`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,6 +59,7 @@ class Robot:
                 geom.type, geom.meshname, geom.size = _GEOM.mjGEOM_SPHERE, "", [1.0, 0.0, 0.0]
             elif geom.type not in _PRIMITIVES:
                 raise ValueError(f"robot {path} has a geom of type {geom.type.name}, which is not drawn")
+        self.joints = [joint.name for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_HINGE]
         self._model = spec.compile()
         self._threads = threading.local()  # MuJoCo lets other threads run while it computes
         self._shown = np.array([geom.id for geom in visible], int)

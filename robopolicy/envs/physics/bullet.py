@@ -28,6 +28,7 @@ from robopolicy.envs.physics.base import (
     View,
     substeps,
 )
+from robopolicy.envs.physics.fit import check_fit, check_names
 
 
 @contextlib.contextmanager
@@ -143,7 +144,8 @@ class BulletPhysics(BulletWorld):
     def __init__(self, robot: Robot, config: BulletConfig | None = None, *, visible: bool = False) -> None:
         """`visible` loads the visual shapes for rendering, which takes 80 ms per reset.
 
-        Raises ValueError, in one line, for a model that is no URDF, or lacks a joint or a toe of `robot`.
+        Raises ValueError, in one line, for a model that is no URDF, and for one that the robot's table does
+        not fit.
         """
         super().__init__()
         self.config = config or BulletConfig.of(robot)
@@ -157,6 +159,8 @@ class BulletPhysics(BulletWorld):
     def _find(self, robot: Robot) -> None:
         """Find the joints and toes of `robot` by their names: `joints` and `toes` are Bullet's numbers."""
         bullet = self.clear()
+        if not robot.urdf:
+            raise ValueError(f"{robot} has no URDF, which Bullet needs: use the engine mujoco")
         try:
             with quiet():
                 self.robot = bullet.loadURDF(self._urdf, flags=bullet.URDF_IGNORE_VISUAL_SHAPES)
@@ -167,13 +171,28 @@ class BulletPhysics(BulletWorld):
             {info[1].decode(): info[0] for info in found},
             {info[12].decode(): info[0] for info in found},
         )
-        parts = []
-        for kind, names, known in zip(("joint", "toe"), (robot.joints, robot.toes), numbers, strict=True):
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"{robot} has the {kind} {name!r}, which its model {robot.urdf} lacks")
-            parts.append(tuple(known[name] for name in names))
-        self.joints, self.toes = parts
+        check_names(robot, robot.urdf, *numbers)
+        self.joints, self.toes = (
+            tuple(known[name] for name in names)
+            for names, known in zip((robot.joints, robot.toes), numbers, strict=True)
+        )
+        self._weigh_base()
+        links = range(-1, len(found))
+        mass = sum(bullet.getDynamicsInfo(self.robot, link)[0] for link in links)
+        check_fit(robot, robot.urdf, mass, self._places)
+
+    def _places(self, joints: Array) -> Array:
+        """The toes' centres [4, 3] (m) in the base frame, for joint angles [12] (rad)."""
+        bullet = self.client
+        for joint, angle in zip(self.joints, joints, strict=True):
+            bullet.resetJointState(self.robot, joint, angle, 0.0)
+        toes = np.array([bullet.getLinkState(self.robot, toe, 0, 1)[0] for toe in self.toes])
+        base = self.state()
+        return (toes - base.position) @ base.rotation
+
+    def _weigh_base(self) -> None:
+        self._base_mass, _, _, center, axes = self.client.getDynamicsInfo(self.robot, -1)[:5]
+        self._base_center, self._axes = np.array(center), _matrix(axes)
 
     def reset(self, start: Start) -> None:
         bullet = self.clear()
@@ -206,8 +225,7 @@ class BulletPhysics(BulletWorld):
             else:
                 bullet.setCollisionFilterGroupMask(self.robot, link, 0, 0)
             bullet.changeDynamics(self.robot, link, linearDamping=0.0, angularDamping=0.0)
-        self._base_mass, _, _, center, axes = bullet.getDynamicsInfo(self.robot, -1)[:5]
-        self._base_center, self._axes = np.array(center), _matrix(axes)
+        self._weigh_base()
         if conditions.payload:
             inertia = bullet.getDynamicsInfo(self.robot, -1)[2]
             bullet.changeDynamics(

@@ -6,6 +6,7 @@ import ctypes.util
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -19,7 +20,8 @@ import mujoco
 
 from robopolicy.control.robot import Robot
 from robopolicy.control.robots import LAIKAGO
-from robopolicy.envs.physics.base import Array, BodyState, Box, Start, View, substeps
+from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Start, View, substeps
+from robopolicy.envs.physics.fit import check_fit, check_names
 from robopolicy.naming import one_line
 
 BASE = 1  # body; 0 is the world
@@ -153,12 +155,13 @@ class MujocoPhysics(MujocoWorld):
     def __init__(self, robot: Robot, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
         """`visible` has no effect: rendering costs nothing here until a picture is drawn.
 
-        Raises ValueError, in one line, for a model that is no MJCF, or lacks a joint or a toe of `robot`.
+        Raises ValueError, in one line, for a model that is no MJCF, and for one that the robot's table does
+        not fit.
         """
         super().__init__()
         self._robot = robot
         self.config = config or MujocoConfig.of(robot)
-        _check_names(robot, self._spec())
+        self._order = self._fitted()
         self._boxes = 0
 
     def reset(self, start: Start) -> None:
@@ -176,7 +179,7 @@ class MujocoPhysics(MujocoWorld):
         mujoco.mj_resetData(model, data)
         self._hold(np.zeros(12, bool))
         data.qpos[:7] = (*start.position, *start.quaternion)
-        data.qpos[7:] = start.joint_positions
+        data.qpos[7 + self._order] = start.joint_positions
         mujoco.mj_forward(model, data)
 
     def _build(self, boxes: int) -> None:
@@ -215,11 +218,34 @@ class MujocoPhysics(MujocoWorld):
         model.geom_solimp[self.toes, :2] = config.contact_impedance
 
     def _spec(self) -> mujoco.MjSpec:
-        path = self._robot.model_path
-        try:
-            return mujoco.MjSpec.from_file(str(path))
-        except ValueError as error:
-            raise ValueError(one_line(f"{self._robot}: its model {path} is not read: {error}")) from error
+        """The robot's model, of which toes alone collide, without motors of its own."""
+        spec, toes = read_model(self._robot.model_path, str(self._robot)), self._robot.toes
+        for geom in spec.geoms:
+            geom.contype, geom.conaffinity = (1, 2) if geom.name in toes else (0, 0)
+            geom.priority = int(geom.name in toes)  # their friction holds
+        for motor in list(spec.actuators):
+            spec.delete(motor)
+        return spec
+
+    def _fitted(self) -> NDArray[np.int64]:
+        """The place of each joint [12] of the table among the model's.
+
+        Raises ValueError, in one line, for a model that the table does not fit.
+        """
+        robot, spec = self._robot, self._spec()
+        order = _order(robot, spec)
+        model = spec.compile()
+        data = mujoco.MjData(model)
+        toes = [model.geom(name).id for name in robot.toes]
+        data.qpos[:7] = (*np.zeros(3), *UPRIGHT)
+
+        def places(joints: Array) -> Array:
+            data.qpos[7 + order] = joints
+            mujoco.mj_kinematics(model, data)
+            return np.array(data.geom_xpos[toes])
+
+        check_fit(robot, robot.model, float(model.body_mass.sum()), places)
+        return order
 
     def _place(self, boxes: list[Box]) -> None:
         model, ids = self.model, self._box_ids
@@ -244,14 +270,14 @@ class MujocoPhysics(MujocoWorld):
         model.actuator_biasprm[:, 2] = -config.damping * held
 
     def state(self) -> BodyState:
-        state: BodyState = body_state(self.data.qpos, self.data.qvel)
+        state: BodyState = body_state(self.data.qpos, self.data.qvel, self._order)
         return state
 
     def command(self, positions: Array, torques: Array, position_controlled: NDArray[np.bool_]) -> None:
         if position_controlled.tobytes() != self._held:
             self._hold(position_controlled)
         self.data.ctrl[:] = positions
-        _apply(self.data.qfrc_applied, torques, position_controlled, self._strength)
+        _apply(self.data.qfrc_applied, self._order, torques, position_controlled, self._strength)
 
     def servo(
         self, positions: Array, velocities: Array, stiffness: Array, damping: Array, torques: Array
@@ -269,7 +295,7 @@ class MujocoPhysics(MujocoWorld):
         self.data.ctrl[:] = np.where(stiffness > 0, positions, 0.0)
         most = self._torques[:, 1]
         rest = np.clip(torques + np.where(damping > 0, damping * velocities, 0.0), -most, most)
-        _apply(self.data.qfrc_applied, rest, np.zeros(12, bool), self._strength)
+        _apply(self.data.qfrc_applied, self._order, rest, np.zeros(12, bool), self._strength)
 
     def land_on_trunk(self) -> None:
         """Let the trunk collide with the boxes, as the toes do, so that a robot can lie."""
@@ -311,21 +337,44 @@ class MujocoPhysics(MujocoWorld):
         mujoco.mj_comPos(self.model, self.data)
 
 
-def _check_names(robot: Robot, spec: mujoco.MjSpec) -> None:
-    """Raise ValueError unless the model has the joints of `robot` in their order, and its toes."""
-    has = tuple(joint.name for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_HINGE)
-    toes = [geom.name for geom in spec.geoms]
-    for kind, names, known in (("joint", robot.joints, has), ("toe", robot.toes, toes)):
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{robot} has the {kind} {name!r}, which its model {robot.model} lacks")
-    if robot.joints != has:
-        raise ValueError(f"{robot}: its model {robot.model} has the joints {', '.join(has)}, in this order")
+def read_model(path: Path, whose: str) -> mujoco.MjSpec:
+    """The MJCF file at `path` of a robot whose trunk floats.
+
+    Raises ValueError, in one line that begins with `whose`, for another file.
+    """
+    try:
+        spec = mujoco.MjSpec.from_file(str(path))
+    except ValueError as error:
+        raise ValueError(one_line(f"{whose}: its model {path} is not read: {error}")) from error
+    if not spec.joints or spec.joints[0].type != mujoco.mjtJoint.mjJNT_FREE:
+        raise ValueError(f"{whose}: its model {path} must begin with a free joint, that of the trunk")
+    return spec
+
+
+def _order(robot: Robot, spec: mujoco.MjSpec) -> NDArray[np.int64]:
+    """The place of each joint [12] of `robot` among those behind the free joint of its model.
+
+    Raises ValueError unless the model has these joints alone, and the toes.
+    """
+    toes = {geom.name: geom.type for geom in spec.geoms}
+    joints = spec.joints[1:]  # the first is that of the trunk
+    hinges = [joint.name for joint in joints if joint.type == mujoco.mjtJoint.mjJNT_HINGE]
+    check_names(robot, robot.model, hinges, toes)
+    for name in robot.toes:
+        if toes[name] != mujoco.mjtGeom.mjGEOM_SPHERE:
+            raise ValueError(f"{robot} has the toe {name!r}: in its model {robot.model} it must be a sphere")
+    for joint in joints:
+        if joint.name not in robot.joints:
+            raise ValueError(f"{robot} lacks the joint {joint.name!r} of its model {robot.model}")
+    return np.array([hinges.index(name) for name in robot.joints])
 
 
 @numba.njit(cache=True)
-def body_state(qpos: Array, qvel: Array) -> BodyState:
-    """The state of a floating base and its joints, from MuJoCo's positions and velocities."""
+def body_state(qpos: Array, qvel: Array, order: NDArray[np.int64]) -> BodyState:
+    """The state of a floating base and its joints, from MuJoCo's positions and velocities.
+
+    order: [J], the place of each joint behind the base.
+    """
     w, x, y, z = qpos[3:7]
     rotation = np.array(
         [
@@ -337,11 +386,13 @@ def body_state(qpos: Array, qvel: Array) -> BodyState:
     angular = np.empty(3)  # MuJoCo gives a floating body's angular velocity in body axes
     for axis in range(3):
         angular[axis] = (rotation[axis] * qvel[3:6]).sum()
-    return BodyState(qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:].copy(), qvel[6:].copy())
+    return BodyState(qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:][order], qvel[6:][order])
 
 
 @numba.njit(cache=True)
-def _apply(applied: Array, torques: Array, held: NDArray[np.bool_], strength: float) -> None:
+def _apply(
+    applied: Array, order: NDArray[np.int64], torques: Array, held: NDArray[np.bool_], strength: float
+) -> None:
     """Write the torques of the joints that are not held, behind the six entries of the base."""
     for joint in range(len(torques)):
-        applied[6 + joint] = 0.0 if held[joint] else strength * torques[joint]
+        applied[6 + order[joint]] = 0.0 if held[joint] else strength * torques[joint]

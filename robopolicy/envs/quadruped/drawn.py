@@ -51,8 +51,9 @@ def scene(env: SteppingStones) -> Scene:
 
 def poses(env: SteppingStones) -> Array:
     """Poses of the robot's parts, [M, 4, 4] (to world)."""
-    state = env.physics.state()
-    return _robot(env).poses(state.joint_positions, pose(state.position, state.rotation))
+    state, robot, names = env.physics.state(), _robot(env), env.config.robot.joints
+    joints = state.joint_positions[[names.index(name) for name in robot.joints]]
+    return robot.poses(joints, pose(state.position, state.rotation))
 
 
 def _robot(env: SteppingStones) -> Robot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ class SteppingStonesConfig:
         if self.body_sensors is not None:
             check_number("delay", self.body_sensors.delay, 0.0, period)
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
-        check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.15)
+        check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
         if not (self.cameras and set(self.cameras) <= set(PLACES)) or len(set(self.cameras)) < len(
             self.cameras
@@ -105,7 +106,7 @@ def presets_of(robot: Robot) -> dict[str, SteppingStonesConfig]:
 
     What a step must fit is in units of the robot's leg: stones, gaps and steps in height, offsets and the
     margin to edges. Payloads are in units of its mass. The length and the width of a course, and the depth of
-    its gaps, are not.
+    its gaps, are not. Between the gaps of a small robot, stones turn less.
     """
     leg, mass = robot.leg / LAIKAGO.leg, robot.mass / LAIKAGO.mass
 
@@ -113,10 +114,14 @@ def presets_of(robot: Robot) -> dict[str, SteppingStonesConfig]:
         return low * leg, high * leg
 
     def stones(
-        length: tuple[float, float] = (0.5, 0.8), gap: tuple[float, float] = (0.10, 0.20), **more: Any
+        length: tuple[float, float] = (0.5, 0.8),
+        gap: tuple[float, float] = (0.10, 0.20),
+        yaw: float = 0.0,
+        **more: Any,
     ) -> TerrainConfig:
-        first = lengths(0.45, 0.80)
-        return TerrainConfig(length=lengths(*length), gap=lengths(*gap), first_edge=first, **more)
+        first, gaps = lengths(0.45, 0.80), lengths(*gap)
+        yaw = min(yaw, math.atan(gaps[0] / TerrainConfig.width))  # turned stones must not overlap
+        return TerrainConfig(length=lengths(*length), gap=gaps, first_edge=first, yaw=yaw, **more)
 
     scattered = ScatteredConfig(
         length=lengths(0.15, 0.25),

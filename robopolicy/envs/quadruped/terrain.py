@@ -34,11 +34,11 @@ class TerrainConfig:
 
     def __post_init__(self) -> None:
         check_number("width", self.width, 0.1)
-        check_interval("length", self.length, 0.1)
+        check_interval("length", self.length, 0.02)
         check_interval("gap", self.gap, 0.0)
         check_number("depth", self.depth, 0.1)
         check_number("height_step", self.height_step, 0.0, self.depth)
-        check_interval("first_edge", self.first_edge, 0.3)
+        check_interval("first_edge", self.first_edge, 0.1)
         check_number("goal", self.goal, 0.1)
         # The corners of two stones with opposite yaw must not touch.
         check_number("yaw", self.yaw, 0.0, math.atan(self.gap[0] / self.width))
@@ -61,7 +61,7 @@ class ScatteredConfig(TerrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("breadth", self.breadth, 0.1)
+        check_interval("breadth", self.breadth, 0.02)
         check_interval("aside", self.aside, 0.0)
         if self.painted or self.height_step or self.yaw:
             raise ValueError(

@@ -1,0 +1,160 @@
+"""A robot that is not of the package: its table by its model, in a file, and on the stones."""
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from installed_engines import needs_bullet
+
+from robopolicy.control.robots import GO2, robot_of
+from robopolicy.envs.physics import make_physics
+from robopolicy.envs.physics.measured import first_table
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
+
+MODEL = Path(__file__).parents[2] / "examples" / "quadruped.xml"
+LEGS = ("rf", "lf", "rh", "lh")
+JOINTS = tuple(f"{leg}_{joint}" for leg in LEGS for joint in ("haa", "hfe", "kfe"))
+TOES = tuple(f"{leg}_toe" for leg in LEGS)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """The table of a robot whose model has its hind legs first, and right legs that turn the other way."""
+    return first_table("mine", MODEL, JOINTS, TOES, height=0.36)
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Writes the model with a text replaced, and returns its path."""
+
+    def write(old, new):
+        text = MODEL.read_text()
+        assert old in text
+        path = tmp_path / "changed.xml"
+        path.write_text(text.replace(old, new))
+        return path
+
+    return write
+
+
+def walked(robot):
+    """The distance in 0.8 s (m), and the robot's shapes there."""
+    env = SteppingStones(engine="mujoco", robot=robot)
+    env.reset(seed=0)
+    for _ in range(16):
+        *_, info = env.step(env.oracle_action())
+    feet, poses = env.walker.truth.feet_world, env.poses()
+    env.close()
+    return info["distance"], feet, poses
+
+
+def test_a_first_table_is_that_of_the_model_and_walks(table):
+    assert table.turns == (-1.0, 1.0, -1.0, 1.0)
+    assert (table.thigh, table.shank, table.lateral) == ((0.24, 0.0), (0.25, 0.0), (0.085,) * 4)
+    assert table.mass == pytest.approx(20.5)
+    assert table.limits[:3] == ((-0.9, 0.9), (-1.0, 3.2), (-2.6, -0.5))
+    assert table.torques == (30.0, 30.0, 50.0) * 4
+    distance, feet, poses = walked(table)
+    assert distance > 0.2
+    # Toes are drawn where they are: pictures take joints in the model's order.
+    for foot in feet:
+        assert np.abs(poses[:, :3, 3] - foot).max(axis=1).min() < 0.01
+
+
+def test_a_first_table_of_the_go2_has_its_numbers(tmp_path):
+    path = tmp_path / "go2.xml"
+    limited = '<default><joint actuatorfrcrange="-23.7 23.7"/>'
+    path.write_text(GO2.model_path.read_text().replace("<default>", limited, 1))
+    ours = first_table("mine", path, GO2.joints, GO2.toes, 0.31)
+    assert ours.torques == (23.7,) * 12
+    for name in ("hips", "turns", "lateral", "thigh", "shank", "limits", "mass", "center", "inertia"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(GO2, name), atol=1e-3)
+    assert ours.walker.speed == pytest.approx(GO2.walker.speed)
+
+
+def test_a_first_table_needs_torques(changed):
+    path = changed('forcerange="-30 30"', "")
+    with pytest.raises(
+        ValueError, match=r"limits no torque of 'rf_haa': give its joint an actuatorfrcrange$"
+    ):
+        first_table("mine", path, JOINTS, TOES, 0.36)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"rf_haa" axis', '"tail" axis', "has no joint 'rf_haa': it has lh_haa, "),
+        ('geom name="rf_toe"', "geom", "has no toe 'rf_toe': it has lh_toe, rh_toe, lf_toe"),
+        ('"rf_hfe" axis="0 1 0"', '"rf_hfe" axis="0 -1 0"', "turns 'rf_hfe' about [0.0, -1.0, 0.0] with all"),
+        ('"rf_haa" axis="-1 0 0"', '"rf_haa" axis="0 1 0"', "turns 'rf_haa' about [0.0, 1.0, 0.0] with all"),
+        ('"rf_shank" pos="0 0 -0.24"', '"rf_shank" pos="0 0 -0.2"', "has legs that differ: from hip to knee"),
+        ("<freejoint/>", "", "must begin with a free joint, that of the trunk"),
+        ("<mujoco", "<robot", "is not read: "),
+        (
+            '<geom type="box"',
+            '<body><joint name="tail" axis="0 1 0"/><geom size="0.02"/></body><geom type="box"',
+            "lacks the joint 'tail' of its model",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_in_one_line(changed, old, new, words):
+    path = changed(old, new)
+    text = path.read_text()
+    for name in ("rf_haa", "rf_toe"):  # motors of what has another name now
+        if f'name="{name}" axis' not in text:
+            text = text.replace(f'<motor name="{name}" joint="{name}" forcerange="-30 30"/>', "")
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
+        first_table("mine", path, JOINTS, TOES, 0.36)
+    assert "\n" not in str(refused.value)
+
+
+def test_only_toes_collide_whatever_the_model_says(table):
+    physics = make_physics("mujoco", table, visible=False)
+    spec = physics._spec()
+    assert {geom.name for geom in spec.geoms if geom.contype or geom.conaffinity} == set(TOES)
+    assert not spec.actuators
+    physics.close()
+
+
+@needs_bullet
+def test_bullet_says_that_a_robot_has_no_urdf(table):
+    with pytest.raises(
+        ValueError, match=r"^robot 'mine' has no URDF, which Bullet needs: use the engine mujoco"
+    ):
+        make_physics("bullet", table, visible=False)
+
+
+def test_a_table_is_read_with_the_model_beside_it(table, tmp_path, monkeypatch):
+    (tmp_path / "quadruped.xml").write_bytes(MODEL.read_bytes())
+    path = tmp_path / "quadruped.json"
+    path.write_text(json.dumps(asdict(replace(table, model="quadruped.xml"))))
+    monkeypatch.chdir(tmp_path.parent)
+    read = robot_of(str(path))
+    assert read == replace(table, model=str(tmp_path / "quadruped.xml"))
+    run = tmp_path / "config.json"
+    run.write_text(json.dumps({"environment": {"others": {"robot": asdict(read)}}}))
+    assert robot_of(str(run)) == read
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "there is no such file"),
+        ("[]", "holds no JSON object"),
+        ('{"name": "mine"}', "lacks the settings "),
+        (json.dumps(asdict(GO2)), "name is 'go2', that of a robot of the package: use another"),
+        ('{"environment": {"others": {"robot": "go2"}}}', "is of a run without a table of its robot"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path, content, words):
+    path = tmp_path / "quadruped.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(words)) as refused:
+        robot_of(str(path))
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -52,8 +52,8 @@ def reach(policy: Mapping[str, Any]) -> str:
     if policy.get("history", 1) > 1:
         parts.append(f"reads the last {policy['history']} frames of each image")
     if policy.get("chunk", 1) > 1:
-        parts.append(f"chooses {policy['chunk']} actions at once, and executes them in as many steps")
-    return f" It {', and '.join(parts)}." if parts else ""
+        parts.append(f"chooses {policy['chunk']} actions at once")
+    return f" It {' and '.join(parts)}." if parts else ""
 
 
 def _result(task: str, engine: str, evaluation: Mapping[str, Any]) -> dict[str, Any]:

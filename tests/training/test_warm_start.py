@@ -94,7 +94,7 @@ def test_a_run_with_frames_and_chunks_resumes_to_the_same_bits(folder):
     np.testing.assert_array_equal(robopolicy.load("whole").parameters, whole.parameters)
     warm = cloned("round-1-v0", "warm", STILL, settings=settings, init="whole")
     np.testing.assert_allclose(warm.policy().parameters, whole.parameters, atol=1e-9)
-    assert "It reads the last 3 frames of each image, and chooses 2 actions" in (
+    assert "It reads the last 3 frames of each image and chooses 2 actions at once." in (
         (folder / "whole/README.md").read_text()
     )
 

@@ -56,6 +56,12 @@ def name(value):
         ({"settings": 3}, "settings is 3: it must be settings by name"),
         ({"settings": {"samples": "many"}}, "samples is 'many': it must be of type int"),
         ({"command": {"key": object()}}, "command holds what JSON cannot hold"),
+        ({"settings": {"history": 0}}, "history is 0: it must be a whole number from 1 to 16"),
+        (
+            {"settings": {"history": 5}},
+            "history is 5: it must be at most 4, the steps of the longest episode",
+        ),
+        ({"settings": {"chunk": 5}}, "chunk is 5: it must be at most 4, the steps of the longest episode"),
         ({"init": 3}, "run is 3: it must be"),
         ({"init": "nowhere"}, "run is 'nowhere': it must be"),
         ({"init": SHIPPED}, f"kind is 'vision-performer': the policy of init {SHIPPED!r} has 'iap'"),

@@ -46,6 +46,16 @@ def front_matter(
     return "\n".join(["---", *lines, "---"])
 
 
+def reach(policy: Mapping[str, Any]) -> str:
+    """A sentence on the frames and actions of a step, if they are several; "" for other policies."""
+    parts = []
+    if policy.get("history", 1) > 1:
+        parts.append(f"reads the last {policy['history']} frames of each image")
+    if policy.get("chunk", 1) > 1:
+        parts.append(f"chooses {policy['chunk']} actions at once")
+    return f" It {' and '.join(parts)}." if parts else ""
+
+
 def _result(task: str, engine: str, evaluation: Mapping[str, Any]) -> dict[str, Any]:
     where = ", ".join(filter(None, (task, evaluation.get("preset"), engine)))
     numbers = {

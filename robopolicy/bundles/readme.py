@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from robopolicy.bundles.model_card import front_matter
+from robopolicy.bundles.model_card import front_matter, reach
 from robopolicy.runtime.bundle import C_HEADER, C_SOURCE, GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
 from robopolicy.settings import is_finite
 
@@ -19,7 +19,8 @@ def readme(manifest: Mapping[str, Any]) -> str:
         f"# {manifest['name']}",
         f"A vision policy for the task {manifest['task']}, exported by robopolicy {versions['robopolicy']}. "
         f"Robot: {robot['name']}. Attention: `{manifest['attention']}`; {manifest['parameters']:,} "
-        f"parameters; {flops['total']:,} FLOPs a step; a step every {1e3 * period:g} ms.",
+        f"parameters; {flops['total']:,} FLOPs a step; a step every {1e3 * period:g} ms."
+        + reach(manifest["policy"]),
         "## Run it",
         "    pip wheel --no-deps .           in a checkout of robopolicy; no package index has it yet\n"
         "    pip install robopolicy-*.whl    the wheel; it needs numpy and onnxruntime only\n"

@@ -24,6 +24,7 @@ class Flops:
         robopolicy flops runs/first bundle --attention "positive(m=64)" --per-second
         robopolicy flops --attention "angular_hybrid(m=8, n=8)" --csv flops.csv --picture flops.png
         robopolicy flops --task bimanual-sweep --patch 10
+        robopolicy flops --task bimanual-sweep --history 3 --chunk 4
         robopolicy flops --preset front --variant memory --attention "trigonometric(m=32)"
     """
 
@@ -45,6 +46,10 @@ class Flops:
     """On the bimanual sweep, how actions are chosen; default: autoregressive."""
     patch: int | None = None
     """Side of a token, in pixels; default: that of the task."""
+    history: int | None = None
+    """On the bimanual sweep, frames of an image that a step reads; default: 1."""
+    chunk: int | None = None
+    """On the bimanual sweep, actions that are chosen at once; default: 1."""
     per_second: bool = False
     """Add FLOPs a second, at the control rate of the task."""
     csv: Path | None = None
@@ -55,7 +60,7 @@ class Flops:
 
     def run(self) -> None:
         """Count, write files, print."""
-        names = ("variant", "encoder", "preset", "head", "patch")
+        names = ("variant", "encoder", "preset", "head", "patch", "history", "chunk")
         settings = {name: value for name in names if (value := getattr(self, name)) is not None}
         rows = count_rows(
             self.policies,

@@ -64,6 +64,7 @@ class TrainBC:
         robopolicy train bc --data datasets/sweep-v0 datasets/round-1-v0 --out runs/round-1
         robopolicy train bc --init runs/round-0 --data datasets/round-1-v0 --out runs/round-1
         robopolicy train bc --preset tiny --data datasets/small-v0 --out runs/quick --steps 600
+        robopolicy train bc --history 3 --chunk 4 --data datasets/sweep-v0 --out runs/chunks
 
     Ctrl-C or SIGTERM stops the run after the current step. --resume continues it to the same bits.
     """
@@ -92,6 +93,10 @@ class TrainBC:
     """Candidates in each round of a search for an action."""
     iterations: int | None = None
     """Rounds of derivative_free (default 3) or steps of langevin (default 100)."""
+    history: int = 1
+    """Frames of each image that a step reads: its own, and those of the steps before."""
+    chunk: int = 1
+    """Actions that are chosen at once, and executed in as many steps."""
     init: Annotated[str | None, arg(metavar="RUN")] = None
     """Run or shipped policy, of the same settings, whose weights the training begins with."""
     precision: str = "auto"
@@ -117,6 +122,8 @@ class TrainBC:
         once: dict[str, Any] = {
             "renderer": None,
             "encoder": self.encoder,
+            "history": 1,
+            "chunk": 1,
             "cameras": [],
             "init": None,
         }  # settings that older runs do not have
@@ -150,7 +157,8 @@ class TrainBC:
         if iterations is None:
             iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS
         others = {"renderer": self.renderer} if self.renderer else {}
-        settings = {name: getattr(self, name) for name in ("encoder", "patch", "qk_norm", "head", "samples")}
+        names = ("encoder", "patch", "qk_norm", "head", "samples", "history", "chunk")
+        settings = {name: getattr(self, name) for name in names}
         with CloningProgress(self.training, f"{label(self.attention, self.encoder)} on {task}") as progress:
             run = train_bc(
                 self.attention,

@@ -35,7 +35,7 @@ IAP, VISION_PERFORMER = KINDS
 # Settings of each kind of policy that commands have as options.
 OPTIONS = {
     IAP: ("variant", "encoder", "preset", "patch"),
-    VISION_PERFORMER: ("preset", "encoder", "patch", "head"),
+    VISION_PERFORMER: ("preset", "encoder", "patch", "head", "history", "chunk"),
 }
 LAST_SEED = 2**32 - 1
 LEVEL = KINDS[IAP].constants

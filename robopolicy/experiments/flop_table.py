@@ -134,12 +134,12 @@ def count_rows(
 
 def _labelled(config: PolicyConfig, text: str) -> PolicyConfig:
     """The policy with this mechanism, or the control of `config` with this label, such as "all, cnn"."""
-    if not from_label(text)[1]:
-        return attending(config, text)
     controls = {control.label: control for control in config.controls()}
-    if text not in controls:
+    if text in controls:
+        return controls[text]
+    if from_label(text)[1]:
         raise ValueError(f"attention is {text!r}: the controls of this policy are {'; '.join(controls)}")
-    return controls[text]
+    return attending(config, text)
 
 
 def _labels(rows: Sequence[Row]) -> tuple[list[str], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from robopolicy.bundles.model_card import front_matter
+from robopolicy.bundles.model_card import front_matter, reach
 from robopolicy.writing import write_atomically
 
 CARD = "README.md"
@@ -21,7 +21,9 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
         f"# {name}",
         f"A run of robopolicy {versions.get('robopolicy', '')}: a policy of the kind {policy['kind']}, with "
         f"the attention `{policy['attention']}`, for the task {task}. `config.json` has all settings, and "
-        "`metrics.jsonl` the log." + (f" It began with the weights of `{first['run']}`." if first else ""),
+        "`metrics.jsonl` the log."
+        + reach(policy)
+        + (f" It began with the weights of `{first['run']}`." if first else ""),
         f'```python\nimport robopolicy\n\npolicy = robopolicy.load("{name}")  # the path of this folder\n```',
         "    robopolicy evaluate RUN                     plays unseen episodes\n"
         "    robopolicy export RUN --out bundle          writes what a robot runs",

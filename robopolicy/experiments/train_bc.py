@@ -32,8 +32,9 @@ from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.vision_performer import Learner, vision_performer
 from robopolicy.policies.vision_performer_config import VisionPerformerConfig
-from robopolicy.training.batches import Mirror, Split, split_by_episode, statistics
+from robopolicy.training.batches import AHEAD, Mirror, Split, split_by_episode, statistics
 from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, train
+from robopolicy.training.capacity import check_fits
 from robopolicy.training.datasets import Dataset, check_alike
 from robopolicy.training.descent import Keys
 from robopolicy.training.frames import Frames
@@ -121,6 +122,7 @@ def train_bc(
                 policy, images, columns.vectors, columns.actions, **{"preset": preset, **(settings or {})}
             )
         _check_columns(policy, dataset)
+        _check_reach(policy, datasets, config.batch)
         first = None if init is None and not resume else first_policy(init, policy, start)
         environment = rollout_environment(dataset, env)
         if (
@@ -241,6 +243,21 @@ def _check_columns(policy: VisionPerformerConfig, dataset: Dataset) -> None:
             f"data is {str(dataset.path)!r}: it has images {actual[0]}, vectors {actual[1]} and {actual[2]} "
             f"actions; the policy has {wanted[0]}, {wanted[1]} and {wanted[2]}"
         )
+
+
+def _check_reach(policy: VisionPerformerConfig, datasets: Sequence[Dataset], batch: int) -> None:
+    """Raise ValueError for a history or a chunk beyond every episode, or for one that memory cannot hold."""
+    longest = max(count for dataset in datasets for count in dataset.steps)
+    for name in ("history", "chunk"):
+        count = getattr(policy, name)
+        if count > longest:
+            raise ValueError(
+                f"{name} is {count}: it must be at most {longest}, the steps of the longest episode in data"
+            )
+    if policy.history > 1:
+        frame = sum(3 * image.rows * image.columns for image in policy.images)
+        needed = (AHEAD + 1) * batch * policy.history * frame
+        check_fits(f"history is {policy.history}", needed, f"reading ahead in batches of {batch}")
 
 
 @contextmanager

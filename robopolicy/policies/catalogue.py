@@ -52,7 +52,7 @@ KINDS = {
 
 NEWER = {
     "iap": ("encoder", "footholds", "recall", "memory_decay", "memory_steps", "memory_for"),
-    "vision-performer": ("encoder",),
+    "vision-performer": ("encoder", "history", "chunk"),
 }  # the first files lack these
 
 

@@ -3,7 +3,7 @@
 Patches of RGB images are tokens. Blocks of attention and MLP transform them, a layer reads a few numbers of
 every token, and vectors, such as the poses of end effectors, join these. The published texts leave sizes,
 readout and normalisation open; ours are the defaults of `VisionPerformerConfig`. Queries and keys have length
-one, as in Appendix K.
+one, as in Appendix K. With a history of frames or chunks of actions, a policy has a state.
 """
 
 from __future__ import annotations
@@ -19,10 +19,18 @@ from flax import nnx
 from jax import Array
 from numpy.typing import NDArray
 
-from robopolicy.policies.base import Heads, Observation, PolicyFunctions, constants_of, side_by_side
+from robopolicy.policies.action_chunks import in_turn
+from robopolicy.policies.base import (
+    Heads,
+    Observation,
+    PolicyFunctions,
+    constants_of,
+    side_by_side,
+    stateless,
+)
 from robopolicy.policies.energy import HEADS
+from robopolicy.policies.frame_history import FramePatches
 from robopolicy.policies.multihead import Features, MultiHeadAttention
-from robopolicy.policies.patches import colours, cut
 from robopolicy.policies.token_blocks import Block, See, ignore
 from robopolicy.policies.vision_performer_config import (
     ImageInput,
@@ -49,10 +57,10 @@ class VisionPerformer(nnx.Module):
 
     def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs, dtype: str = "float32") -> None:
         self.config = config
-        pixels = 3 * config.patch**2
         if config.sees:
+            sizes = config.history, config.patch, config.width
             self.patches = nnx.Dict(
-                {i.name: nnx.Linear(pixels, config.width, dtype=dtype, rngs=rngs) for i in config.images}
+                {i.name: FramePatches(*sizes, dtype=dtype, rngs=rngs) for i in config.images}
             )
             self.positions = nnx.Param(jnp.concatenate([_positions(config, i) for i in config.images]))
             depth = 0 if config.encoder == "relu" else config.depth
@@ -66,14 +74,41 @@ class VisionPerformer(nnx.Module):
             self.felt = nnx.Linear(config.numbers, config.encoding, use_bias=not config.sees, rngs=rngs)
         self.head = HEADS[config.head](config.head_config).network(rngs)
 
-    def encode(self, images: Observation, vectors: Array | None, see: See) -> Array:
-        """Images [H, W, 3] uint8 by name and all normalised vectors [N] to an encoding [E].
+    def tokens(self, images: Observation) -> Array | None:
+        """The tokens [L, width] of images [H, W, 3] uint8 by name; None for a policy that sees none.
+
+        With a history, `images` are frames [T, H, W, 3], this step's first.
+        """
+        if not self.config.sees:
+            return None
+        with jax.named_scope("patches"):
+            return self._placed([self.patches[i.name].of_frames(images[i.name]) for i in self.config.images])
+
+    def next_tokens(self, images: Observation, state: Any) -> tuple[Array | None, Any]:
+        """As `tokens`, of images [H, W, 3] after the frames of a state; and what the next state holds."""
+        if self.config.history == 1:
+            return self.tokens(images), {}
+        with jax.named_scope("patches"):
+            is_first = state["begun"] < 0.5
+            each = {
+                i.name: self.patches[i.name].of_next(images[i.name], state["frames"][i.name], is_first)
+                for i in self.config.images
+            }
+            tokens = self._placed([tokens for tokens, _ in each.values()])
+            kept = {name: frames for name, (_, frames) in each.items()}
+            return tokens, {"frames": kept, "begun": jnp.ones(1)}
+
+    def _placed(self, each: list[Array]) -> Array:
+        tokens = side_by_side(each) + self.positions[...]
+        return jax.nn.relu(tokens) if self.config.encoder == "relu" else tokens
+
+    def encode(self, tokens: Array | None, vectors: Array | None, see: See) -> Array:
+        """Tokens [L, width] of all images and all normalised vectors [N] to an encoding [E].
 
         Calls `see` with every layer's name and output, in order.
         """
         parts = []
-        if self.config.sees:
-            tokens = self._tokens(images)
+        if tokens is not None:
             see("patches", tokens)
             for number, block in enumerate(self.blocks):
                 tokens = block(tokens, partial(_see_in_block, see, number))
@@ -88,39 +123,29 @@ class VisionPerformer(nnx.Module):
         see("encoding", encoding)
         return encoding
 
-    def heads(self, images: Observation) -> tuple[Heads, ...]:
-        """The queries and keys of every block on images [H, W, 3] uint8 by name."""
-        return tuple(Heads(*attention.queries_and_keys(t)) for attention, t in self._attentions(images))
+    def heads(self, tokens: Array | None) -> tuple[Heads, ...]:
+        """The queries and keys of every block on tokens [L, width] of all images."""
+        return tuple(Heads(*attention.queries_and_keys(t)) for attention, t in self._attentions(tokens))
 
-    def ranked(self, images: Observation) -> dict[str, Array]:
-        """How much tokens of images [H, W, 3] uint8 are attended to on average, [rows, columns] by name.
+    def ranked(self, tokens: Array | None) -> dict[str, Array]:
+        """How much tokens [L, width] of all images are attended to on average, [rows, columns] by image.
 
         It is empty for a policy without attention.
         """
         if not self.config.attends:
             return {}
-        ranks = [attention.rank(tokens) for attention, tokens in self._attentions(images)]
+        ranks = [attention.rank(read) for attention, read in self._attentions(tokens)]
         mean, config = jnp.concatenate(ranks).mean(axis=0), self.config
         each = jnp.split(mean, np.cumsum(config.counts)[:-1])
         return {i.name: part.reshape(config.grid(i)) for i, part in zip(config.images, each, strict=True)}
 
-    def _attentions(self, images: Observation) -> Iterator[tuple[MultiHeadAttention, Array]]:
+    def _attentions(self, tokens: Array | None) -> Iterator[tuple[MultiHeadAttention, Array]]:
         """The attention of every block, and the tokens [L, width] that it reads."""
-        if not self.config.attends:
+        if tokens is None or not self.config.attends:
             return
-        tokens = self._tokens(images)
         for block in self.blocks:
             yield block.attention, block.attention_norm(tokens)
             tokens = block(tokens)
-
-    def _tokens(self, images: Observation) -> Array:
-        with jax.named_scope("patches"):
-            each = [
-                self.patches[image.name](colours(cut(images[image.name], self.config.patch)))
-                for image in self.config.images
-            ]
-            tokens = side_by_side(each) + self.positions[...]
-            return jax.nn.relu(tokens) if self.config.encoder == "relu" else tokens
 
 
 def _see_in_block(see: See, number: int, name: str, output: Array) -> None:
@@ -144,15 +169,20 @@ def _positions(config: VisionPerformerConfig, image: ImageInput) -> NDArray[np.f
 class Learner(NamedTuple):
     """A policy, and the functions that train it.
 
+    With a history of T > 1 frames, an observation in training holds frames [T, H, W, 3] of each image, this
+    step's first, in place of a state. With a chunk of C > 1 actions, `action` is [C, A].
+
     Attributes:
       policy: its functions.
       loss: (parameters, features, observation, action [A], key, negatives) -> loss of one demonstration.
+      chosen: (parameters, features, observation) -> the chunk of actions [C, A] that it chooses.
       layers: (parameters, features, observation) -> every layer's output by name, from first to last.
       config: the settings of the policy.
     """
 
     policy: PolicyFunctions
     loss: Callable[..., Array]
+    chosen: Callable[[Any, Any, Observation], Array]
     layers: Callable[[Any, Any, Observation], dict[str, Array]]
     config: VisionPerformerConfig
 
@@ -187,25 +217,52 @@ def vision_performer(
     def merged(parameters: Any, features: Any) -> VisionPerformer:
         return nnx.merge(graph, parameters, features["draws"])
 
-    def encode(model: VisionPerformer, features: Any, observation: Observation, see: See = ignore) -> Array:
+    def encode(
+        model: VisionPerformer,
+        features: Any,
+        tokens: Array | None,
+        observation: Observation,
+        see: See = ignore,
+    ) -> Array:
         numbers, vectors = features["statistics"], []
         with jax.named_scope("encoder"):
             for vector in config.vectors:
                 shift, scale = (numbers[f"{vector.name}_{part}"] for part in ("shift", "scale"))
                 vectors.append((observation[vector.name] - shift) * scale)
             both = side_by_side(vectors) if vectors else None
-        return model.encode(observation, both, see)
+        return model.encode(tokens, both, see)
+
+    def choose(model: VisionPerformer, features: Any, encoding: Array) -> tuple[Array, Array]:
+        """A chunk of actions [C, A], and the scores that determine it."""
+        low, high = features["statistics"]["action_low"], features["statistics"]["action_high"]
+        with jax.named_scope("head"):
+            found, scores = head.choose(model.head, features["search"], encoding)
+            chunk = found.reshape(config.chunk, config.actions)
+            return jnp.clip(low + (chunk + 1.0) * (0.5 * (high - low)), -1.0, 1.0), scores
+
+    def init_state(features: Any) -> Any:
+        state: dict[str, Any] = {}
+        if config.history > 1:
+            for image, count in zip(config.images, config.counts, strict=True):
+                frames = jnp.zeros((config.history - 1, count, config.width))
+                state.setdefault("frames", {})[image.name] = frames
+            state["begun"] = jnp.zeros(1)
+        if config.chunk > 1:
+            state |= {"rest": jnp.zeros((config.chunk - 1, config.actions)), "left": jnp.zeros(1)}
+        return state
 
     def inspect(
         parameters: Any, features: Any, observation: Observation, state: Any
     ) -> tuple[dict[str, Array], Any]:
         model = merged(parameters, features)
-        encoding = encode(model, features, observation)
-        low, high = features["statistics"]["action_low"], features["statistics"]["action_high"]
-        with jax.named_scope("head"):
-            chosen, scores = head.choose(model.head, features["search"], encoding)
-            action = jnp.clip(low + (chosen + 1.0) * (0.5 * (high - low)), -1.0, 1.0)
-        return {"action": action, "scores": scores}, state
+        tokens, following = model.next_tokens(observation, state)
+        chunk, scores = choose(model, features, encode(model, features, tokens, observation))
+        action = chunk[0]
+        if config.chunk > 1:
+            with jax.named_scope("head"):
+                action, rest, left = in_turn(chunk, state["rest"], state["left"])
+            following |= {"rest": rest, "left": left}
+        return {"action": action, "scores": scores}, following or state
 
     def act(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Array, Any]:
         results, state = inspect(parameters, features, observation, state)
@@ -215,15 +272,28 @@ def vision_performer(
         parameters: Any, features: Any, observation: Observation, action: Array, key: Array, negatives: int
     ) -> Array:
         model = merged(parameters, features)
-        encoding = encode(model, features, observation)
+        encoding = encode(model, features, model.tokens(observation), observation)
         low, high = features["statistics"]["action_low"], features["statistics"]["action_high"]
-        return head.loss(model.head, encoding, 2.0 * (action - low) / (high - low) - 1.0, key, negatives)
+        wanted = (2.0 * (action - low) / (high - low) - 1.0).ravel()
+        return head.loss(model.head, encoding, wanted, key, negatives)
+
+    def chosen(parameters: Any, features: Any, observation: Observation) -> Array:
+        model = merged(parameters, features)
+        return choose(model, features, encode(model, features, model.tokens(observation), observation))[0]
 
     def layers(parameters: Any, features: Any, observation: Observation) -> dict[str, Array]:
         model, outputs = merged(parameters, features), dict[str, Array]()
-        encoding = encode(model, features, observation, outputs.__setitem__)
+        encoding = encode(model, features, model.tokens(observation), observation, outputs.__setitem__)
         outputs["head"] = head.choose(model.head, features["search"], encoding)[1]
         return outputs
+
+    def attended(parameters: Any, features: Any, observation: Observation, state: Any) -> tuple[Heads, ...]:
+        model = merged(parameters, features)
+        return model.heads(model.next_tokens(observation, state)[0])
+
+    def ranked(parameters: Any, features: Any, observation: Observation, state: Any) -> dict[str, Array]:
+        model = merged(parameters, features)
+        return model.ranked(model.next_tokens(observation, state)[0])
 
     shapes: dict[str, tuple[int, ...]] = {i.name: (i.rows, i.columns, 3) for i in config.images}
     policy = PolicyFunctions(
@@ -231,10 +301,11 @@ def vision_performer(
         init_features,
         act,
         inspect,
-        lambda parameters, features, observation, state: merged(parameters, features).heads(observation),
-        lambda parameters, features, observation, state: merged(parameters, features).ranked(observation),
+        attended,
+        ranked,
         {**shapes, **{vector.name: (vector.size,) for vector in config.vectors}},
         config.actions,
         observation_dtypes=dict.fromkeys(shapes, "uint8"),
+        init_state=init_state if config.remembers else stateless,
     )
-    return Learner(policy, loss, layers, config)
+    return Learner(policy, loss, chosen, layers, config)

@@ -28,6 +28,7 @@ MOST_INPUTS, LARGEST_IMAGE, LARGEST_VECTOR = 64, 4096, 1024
 LARGEST = {
     **{"patch": LARGEST_IMAGE, "width": 2048, "depth": 16, "heads": 64, "mlp": 8192, "channels": 2048},
     **{"actions": 1024, "encoding": 8192, "hidden": 8192, "samples": MOST, "iterations": 1000},
+    **{"history": 16, "chunk": 128},
 }
 
 
@@ -84,6 +85,9 @@ class VisionPerformerConfig(Looking):
       iterations: rounds of `derivative_free` after its first candidates; for `langevin`, its steps.
       encoder: `transformer`, or in place of it, with the attention `all`: `relu`, one layer on each token, or
         `cnn`, whose blocks have a convolution of 3 x 3 tokens, separable, in place of attention.
+      history: frames of each image that a step reads: its own and those of the steps before. As an episode
+        begins, these were as its first frame.
+      chunk: actions that are chosen at once, and executed in as many steps.
     """
 
     attention: str
@@ -103,6 +107,8 @@ class VisionPerformerConfig(Looking):
     samples: int = 128
     iterations: int = 3
     encoder: str = ENCODERS[0]
+    history: int = 1
+    chunk: int = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -120,7 +126,13 @@ class VisionPerformerConfig(Looking):
         for what, number, most in (
             ("tokens times width", self.tokens * self.width, 2**24),
             ("depth times heads", self.depth * self.heads, 192),
-            ("actions times samples times iterations", self.actions * self.samples * self.iterations, 2**27),
+            ("history times tokens times width", self.history * self.tokens * self.width, 2**26),
+            ("chunk times actions", self.chunk * self.actions, LARGEST["actions"]),
+            (
+                "chunk times actions times samples times iterations",
+                self.chunk * self.actions * self.samples * self.iterations,
+                2**27,
+            ),
         ):
             check_count(what, number, 1, most)
         one_of("qk_norm", self.qk_norm, NORMS)
@@ -135,13 +147,17 @@ class VisionPerformerConfig(Looking):
             )
         if not self.sees and not self.vectors:
             raise ValueError(f"attention is {self.attention!r}: without vectors the policy reads nothing")
+        if not self.sees and self.history > 1:
+            raise ValueError(
+                f"history is {self.history}: it must be 1 with attention {NO_VISION!r}, which reads no image"
+            )
 
     def controls(self) -> tuple[VisionPerformerConfig, ...]:
         """The same policy without attention, with each encoder, and without images if it has vectors."""
         plain = replace(self, attention=NO_ATTENTION, encoder=ENCODERS[0])
         controls = [replace(plain, encoder=encoder) for encoder in ENCODERS]
         if self.vectors:
-            controls.append(replace(plain, attention=NO_VISION))
+            controls.append(replace(plain, attention=NO_VISION, history=1))
         return tuple(controls)
 
     def grid(self, image: ImageInput) -> tuple[int, int]:
@@ -159,6 +175,11 @@ class VisionPerformerConfig(Looking):
         return sum(self.counts)
 
     @property
+    def remembers(self) -> bool:
+        """Whether the policy has a state."""
+        return self.history > 1 or self.chunk > 1
+
+    @property
     def numbers(self) -> int:
         """Number of entries of all vectors."""
         return sum(vector.size for vector in self.vectors)
@@ -171,7 +192,8 @@ class VisionPerformerConfig(Looking):
     @property
     def head_config(self) -> HeadConfig:
         """The settings of the head."""
-        return HeadConfig(self.encoding, self.actions, self.hidden, self.samples, self.iterations)
+        dimensions = self.chunk * self.actions
+        return HeadConfig(self.encoding, dimensions, self.hidden, self.samples, self.iterations)
 
 
 def default_patch(*sides: int) -> int:

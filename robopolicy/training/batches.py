@@ -32,23 +32,56 @@ class Mirror(NamedTuple):
     action: Callable[[NDArray[Any]], NDArray[Any]]
 
 
+class Reach(NamedTuple):
+    """How far around its step a demonstration reaches: frames up to it, and actions from it on.
+
+    Both end with the episode. Frames before its first are as the first. Actions after its last are as the
+    last: no step of the demonstration is left out, and no head needs a loss of parts of an action.
+    """
+
+    history: int = 1
+    chunk: int = 1
+
+
+ONE_STEP = Reach()
+
+
 class Batch(NamedTuple):
-    """Images [B, H, W, 3] uint8 and vectors [B, K] float32 by name, and actions [B, A] float32."""
+    """Images [B, H, W, 3] uint8 and vectors [B, K] float32 by name, and actions [B, A] float32.
+
+    With a history of T > 1 frames, images are [B, T, H, W, 3], those of the step itself first. With a chunk
+    of C > 1 actions, these are [B, C, A].
+    """
 
     images: dict[str, NDArray[np.uint8]]
     vectors: dict[str, NDArray[np.float32]]
     action: NDArray[np.float32]
 
     @staticmethod
-    def read(frames: Frames, indices: NDArray[np.intp]) -> Batch:
-        """The frames of these indices, without augmentation."""
+    def read(frames: Frames, indices: NDArray[np.intp], reach: Reach = ONE_STEP) -> Batch:
+        """The demonstrations of the frames of these indices [B], without augmentation."""
         vectors = {name: array[indices].astype(np.float32) for name, array in frames.vectors.items()}
-        return Batch(frames.images(indices), vectors, frames.action[indices].astype(np.float32))
+        seen = _nearby(frames.episode, indices, -np.arange(reach.history))
+        planned = _nearby(frames.episode, indices, np.arange(reach.chunk))
+        images = {n: a.reshape(*seen.shape, *a.shape[1:]) for n, a in frames.images(seen.ravel()).items()}
+        return Batch(images, vectors, frames.action[planned].astype(np.float32))
 
     @property
     def observation(self) -> Arrays:
         """The policy's observations, each with the axis B."""
         return {**self.images, **self.vectors}
+
+
+def _nearby(episode: NDArray[Any], indices: NDArray[np.intp], offsets: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Indices [B, K] of the frames at K offsets from those of `indices`; [B] for one offset, of zero.
+
+    Where it would leave its episode, an offset ends at the episode's first or last frame.
+    """
+    if len(offsets) == 1:
+        return indices
+    own = episode[indices]
+    first, last = np.searchsorted(episode, own, "left"), np.searchsorted(episode, own, "right") - 1
+    return np.clip(np.asarray(indices)[:, None] + offsets, first[:, None], last[:, None])
 
 
 class Split(NamedTuple):
@@ -112,10 +145,11 @@ class Batches:
         seed: int,
         mirror: Mirror | None,
         jitter: float,
+        reach: Reach = ONE_STEP,
     ) -> None:
         """Batches of `size` from the frames whose indices are `chosen`."""
         self._frames, self._chosen, self._size, self._seed = frames, chosen, size, seed
-        self._mirror, self._jitter = mirror, jitter
+        self._mirror, self._jitter, self._reach = mirror, jitter, reach
         self._order = lru_cache(maxsize=2)(self._permutation)
 
     def indices(self, step: int) -> NDArray[np.intp]:
@@ -128,7 +162,7 @@ class Batches:
 
     def at(self, step: int) -> Batch:
         """Read a batch."""
-        batch = Batch.read(self._frames, self.indices(step))
+        batch = Batch.read(self._frames, self.indices(step), self._reach)
         rng = np.random.default_rng([self._seed, 3, step])
         if self._mirror is not None:
             batch = _mirrored(batch, rng.random(self._size) < 0.5, self._mirror)
@@ -148,10 +182,11 @@ def _mirrored(batch: Batch, flip: NDArray[np.bool_], mirror: Mirror) -> Batch:
 
 
 def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Images [B, H, W, 3], in place, with every channel multiplied by its gain [B, 3]."""
+    """Images [B, ..., H, W, 3], in place, with every channel multiplied by its gain [B, 3]."""
     tables = np.clip(np.arange(256)[:, None] * gains[:, None, :], 0, 255).round().astype(np.uint8)
     for image, table in zip(images, tables, strict=True):
-        cv2.LUT(image, table[:, None, :], dst=image)
+        rows = image.reshape(-1, *image.shape[-2:])
+        cv2.LUT(rows, table[:, None, :], dst=rows)
     return images
 
 

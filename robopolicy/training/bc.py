@@ -21,7 +21,7 @@ from robopolicy.policies.energy import MOST
 from robopolicy.policies.older_formats import current_path
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.settings import check_count, check_number
-from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Split
+from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Reach, Split
 from robopolicy.training.capacity import check_settings
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder, check_features, under
 from robopolicy.training.descent import Descent, HeldOut, Keys
@@ -208,10 +208,10 @@ def train(
     if config.batch > len(split.train):
         raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
     cloning = _Cloning(config, learner, features, parameters)
-    batches = Batches(
-        frames, split.train, config.batch, config.seed, mirror if config.mirror else None, config.jitter
-    )
-    held_out = HeldOut(frames, split.validation, config.batch // config.accumulate)
+    reach = Reach(learner.config.history, learner.config.chunk)
+    mirrored = mirror if config.mirror else None
+    batches = Batches(frames, split.train, config.batch, config.seed, mirrored, config.jitter, reach)
+    held_out = HeldOut(frames, split.validation, config.batch // config.accumulate, reach)
     schedule = Schedule(COUNTER, config.steps, config.checkpoint_every)
     last: Record | None = None
     with (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.patches import stacked
 from robopolicy.policies.vision_performer import Learner
-from robopolicy.training.batches import Batch
+from robopolicy.training.batches import ONE_STEP, Batch, Reach
 from robopolicy.training.fast_sines import with_fast_sines
 from robopolicy.training.frames import Frames
 from robopolicy.training.metrics import VALIDATION_LOSS, Record
@@ -86,7 +86,7 @@ class Descent:
         options = _known(LOOPED_SUMS) if on_cpu else None
         self._step = jax.jit(self._stepped, donate_argnums=0, compiler_options=options)
         self._losses = jax.jit(self._loss)
-        self._act = jax.jit(jax.vmap(learner.policy.act, in_axes=(None, None, 0, None)))
+        self._chosen = jax.jit(jax.vmap(learner.chosen, in_axes=(None, None, 0)))
         self._layers = jax.jit(jax.vmap(learner.layers, in_axes=(None, None, 0)))
         self._gradient = jax.jit(jax.grad(self._loss))
 
@@ -120,9 +120,8 @@ class Descent:
         return float(self._losses(parameters, self._features, batch, keys))
 
     def actions(self, parameters: Any, batch: Batch) -> Array:
-        """Actions [B, A] of the policy."""
-        actions, _ = self._act(parameters, self._features, batch.observation, ())
-        return actions
+        """The policy's actions, of the shape of the batch's."""
+        return self._chosen(parameters, self._features, batch.observation).reshape(batch.action.shape)
 
     def complaint(self, parameters: Any, batch: Batch, number: int) -> str:
         """The first layer or gradient of step `number` that is not finite, in words."""
@@ -202,9 +201,9 @@ def _known(options: dict[str, Any]) -> dict[str, Any] | None:
 class HeldOut:
     """Validation frames in batches; each batch covers all validation episodes."""
 
-    def __init__(self, frames: Frames, indices: NDArray[np.intp], size: int) -> None:
+    def __init__(self, frames: Frames, indices: NDArray[np.intp], size: int, reach: Reach = ONE_STEP) -> None:
         """Batches of `size` from the frames of `indices`."""
-        self._frames = frames
+        self._frames, self._reach = frames, reach
         count = min(len(indices), MOST_FRAMES)
         parts = max(count // size, 1) if count else 0
         count = min(parts * size, count)
@@ -215,7 +214,7 @@ class HeldOut:
         """Mean loss and mean absolute error of actions by name, without values that are not finite."""
         losses, errors, actions = [], [], 0
         for part in self._parts:
-            batch = Batch.read(self._frames, part)
+            batch = Batch.read(self._frames, part, self._reach)
             losses.append(descent.loss(parameters, batch))
             if actions < MOST_ACTIONS:
                 chosen = np.asarray(descent.actions(parameters, batch))

@@ -134,6 +134,15 @@ def test_a_state_has_its_bytes(capsys):
     assert "bytes of the state" not in capsys.readouterr().out
 
 
+def test_a_history_of_frames_has_a_price_and_a_control_without_images(capsys):
+    words = ("--task", "bimanual-sweep", "--preset", "tiny", "--attention", "none")
+    plain, several = (rows_of(capsys, *words, *more) for more in ((), ("--history", "3", "--chunk", "2")))
+    assert [row["label"] for row in several] == ["none", "softmax", "all", "all, relu", "all, cnn"]
+    assert all(row["total"] > before["total"] for row, before in zip(several, plain, strict=True))
+    chunk = 4 * (12 + 1)
+    assert [row["state_bytes"] for row in several] == [chunk, *[chunk + 4 * (2 * 400 * 32 + 1)] * 4]
+
+
 def test_a_control_may_be_named_as_grids_name_it(capsys, refused):
     rows = rows_of(capsys, "--patch", "4", "--attention", "all, cnn", "--attention", "positive(m=4)")
     assert [row["label"] for row in rows] == [

@@ -283,7 +283,10 @@ def test_presets_fit_their_images(preset):
             {"images": (ImageInput("image", 4096, 4096),), "patch": 1},
             "tokens times width is 134217728: .* to 16777216",
         ),
-        ({"samples": 65536, "iterations": 1000}, "actions times samples times iterations is 786432000"),
+        (
+            {"samples": 65536, "iterations": 1000},
+            "chunk times actions times samples times iterations is 786432000",
+        ),
         ({"head": "softmax"}, "head is 'softmax'"),
         ({"qk_norm": "none"}, "qk_norm is 'none'"),
         ({"attention": "attention"}, "attention"),

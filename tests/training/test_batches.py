@@ -5,7 +5,7 @@ import pytest
 from toy_frames import ToyFrames
 
 from robopolicy.envs.sweep import mirror as sweep_mirror
-from robopolicy.training.batches import Batches, Mirror, Prefetcher, split_by_episode
+from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Reach, split_by_episode
 
 MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
 
@@ -55,6 +55,43 @@ def test_jitter_changes_colours_alone():
     wanted = np.clip(gains[:, None, None] * seen, 0, 255)
     assert np.abs(images - wanted).max() <= 200 / 40 + 1  # rounding of 40 * gain, scaled up
     np.testing.assert_array_equal(jittered.action, plain.action)
+
+
+class Numbered(ToyFrames):
+    """Three episodes of five steps: images and actions are the numbers of their frames."""
+
+    def __init__(self):
+        super().__init__(episodes=3, steps=5)
+        self.action = np.repeat(np.arange(15.0)[:, None], 12, axis=1)
+
+    def images(self, indices):
+        return {"image": np.stack([np.full((4, 6, 3), 10 * (i + 1), np.uint8) for i in indices])}
+
+
+def test_frames_before_a_step_and_actions_after_it_are_of_its_episode():
+    batch = Batch.read(Numbered(), np.array([5, 6, 13, 9]), Reach(history=3, chunk=4))
+    assert batch.images["image"].shape == (4, 3, 4, 6, 3)
+    assert (batch.images["image"][:, :, 0, 0, 0] // 10 - 1).tolist() == [
+        [5, 5, 5],
+        [6, 5, 5],
+        [13, 12, 11],
+        [9, 8, 7],
+    ]
+    assert batch.action[:, :, 0].tolist() == [[5, 6, 7, 8], [6, 7, 8, 9], [13, 14, 14, 14], [9, 9, 9, 9]]
+
+
+def test_all_frames_and_actions_of_a_demonstration_are_changed_alike():
+    frames, reach = Numbered(), Reach(3, 2)
+    frames.action[:, :6] = 0.5  # of one arm
+    plain = Batches(frames, np.arange(15), 12, 0, None, 0.0, reach).at(0)
+    mirrored = Batches(frames, np.arange(15), 12, 0, MIRROR, 0.0, reach).at(0)
+    flipped = (mirrored.action != plain.action).any(axis=(1, 2))
+    assert 2 < flipped.sum() < 10
+    np.testing.assert_array_equal(mirrored.action[flipped], MIRROR.action(plain.action[flipped]))
+    brighter = Batches(frames, np.arange(15), 12, 0, None, 0.3, reach).at(0).images["image"]
+    gains = brighter[:, :, 0, 0] / plain.images["image"][:, :, 0, 0]
+    assert np.abs(gains - gains[:, :1]).max() < 0.1
+    assert np.ptp(gains) > 0.2
 
 
 def test_the_consumer_of_batches_receives_errors_of_the_reader():

@@ -18,8 +18,8 @@ CONFIG = robopolicy.BCConfig(steps=4, batch=4, warmup=0, validation=0.5, checkpo
 STILL = replace(CONFIG, learning_rate=1e-12)  # no step moves a weight
 
 
-def cloned(data, out, config=CONFIG, **more):
-    settings = {"head": "squared_error", "patch": 16}
+def cloned(data, out, config=CONFIG, settings=(), **more):
+    settings = {"head": "squared_error", "patch": 16, **dict(settings)}
     return robopolicy.train_bc(
         "positive(m=4)", data, config, out=out, preset="tiny", settings=settings, **more
     )
@@ -76,6 +76,27 @@ def test_it_resumes_without_the_first_run_to_the_same_bits(folder):
     shutil.copytree(folder / "warm", folder / "source")
     with pytest.raises(ValueError, match="init is 'source': it has changed since the run began"):
         cloned("round-2-v0", "warm", init="source", resume=True, resume_from=0)
+
+
+@pytest.mark.parametrize("name", ["history", "chunk"])
+def test_other_frames_or_actions_are_refused(folder, name):
+    with pytest.raises(ValueError, match=f"{name} is 2: the policy of init 'source' has 1"):
+        cloned("round-1-v0", "warm", settings={name: 2}, init="source")
+    with pytest.raises(ValueError, match=f"{name} is 2: the run to resume has 1"):
+        cloned("round-1-v0", "source", settings={name: 2}, resume=True)
+
+
+def test_a_run_with_frames_and_chunks_resumes_to_the_same_bits(folder):
+    settings = {"history": 3, "chunk": 2}
+    whole = cloned("round-1-v0", "whole", settings=settings).policy()
+    assert whole.has_state
+    cloned("round-1-v0", "whole", settings=settings, resume=True, resume_from=2)
+    np.testing.assert_array_equal(robopolicy.load("whole").parameters, whole.parameters)
+    warm = cloned("round-1-v0", "warm", STILL, settings=settings, init="whole")
+    np.testing.assert_allclose(warm.policy().parameters, whole.parameters, atol=1e-9)
+    assert "It reads the last 3 frames of each image and chooses 2 actions at once." in (
+        (folder / "whole/README.md").read_text()
+    )
 
 
 def test_it_resumes_with_no_other_weights(folder):

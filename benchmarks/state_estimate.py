@@ -41,6 +41,11 @@ PLAYS = (  # robot, engine, player, courses
 )
 
 
+def where_of(row: dict) -> tuple[str, ...]:
+    """Robot, engine, player and preset of a row of crossings."""
+    return tuple(row[name] for name in ("robot", "engine", "player", "preset"))
+
+
 def is_of(row: dict, robot: str, engine: str, player: str, courses: int, preset: str) -> bool:
     """Whether a row of crossings is that of these arguments of `crossings`."""
     names = ("robot", "engine", "player", "episodes", "preset")
@@ -89,14 +94,15 @@ def main() -> None:
         walked = [(robot, engine) for robot, engine, player, _ in PLAYS if player == "oracle"]
         plays = [(*play, preset) for preset in ("sensors", "paper") for play in PLAYS]
         missing = [play for play in plays if not any(is_of(row, *play) for row in kept["crossings"])]
-        kept["crossings"] = [row for row in kept["crossings"] if any(is_of(row, *play) for play in plays)]
         for play in missing:
-            kept["crossings"].append(crossings(*play))
+            rest = [row for row in kept["crossings"] if where_of(row) != (*play[:3], play[4])]
+            kept["crossings"] = [*rest, crossings(*play)]
             write_atomically(KEPT, json.dumps(kept, indent=1) + "\n")
         for where in walked:
             if where not in [(row["robot"], row["engine"]) for row in kept["errors"]]:
                 kept["errors"].append(errors(*where))
-        kept["crossings"].sort(key=lambda row: [is_of(row, *play) for play in plays].index(True) % len(PLAYS))
+        order = [(*play[:3], preset) for play in PLAYS for preset in ("paper", "sensors")]
+        kept["crossings"].sort(key=lambda row: order.index(where_of(row)))
         write_atomically(KEPT, json.dumps(kept, indent=1) + "\n")
     kept = json.loads(KEPT.read_text())
     rows = [("robot", "engine", "speed, mm/s: x", "y", "z", "drift, %: x", "y", "z", "yaw, degrees")]

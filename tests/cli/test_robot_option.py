@@ -1,12 +1,15 @@
 """`--robot`: which robot a command plays, and where it is recorded."""
 
 import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from made_runs import PAPER, made_run
 
 from robopolicy.cli import main
 from robopolicy.cli.train_es import TrainES
+from robopolicy.control.robots import GO2
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.runs import load, played_on, preset_of, trained_on
@@ -87,3 +90,12 @@ def test_a_camera_is_named_once(refused):
 def test_a_training_records_its_robot():
     command = TrainES(out="unused", robot="go2", engine="mujoco")
     assert command.environment.others == {"robot": "go2"}
+
+
+def test_a_training_with_a_table_of_ones_own_is_resumed_by_its_run(tmp_path):
+    table = json.loads(json.dumps(asdict(replace(GO2, name="mine"))))
+    run = made_run(tmp_path / "run", environment={**PAPER, "others": {"robot": table}})
+    begun = TrainES(out=Path(run)).stored_command()
+    assert begun.robot == str(Path(run) / "config.json")
+    assert json.loads(json.dumps(begun.environment.others["robot"])) == table
+    assert played_on([run], None, None).title == "stepping-stones (paper, mujoco, mine)"

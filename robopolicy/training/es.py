@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from robopolicy.policies.catalogue import Arrays, by_path, from_path
-from robopolicy.settings import check_count, is_finite
+from robopolicy.settings import check_count, check_number, is_finite
 from robopolicy.training.capacity import check_fits, check_settings
 from robopolicy.training.checkpoint import (
     BEST,
@@ -39,6 +39,7 @@ COUNTER = "generation"  # the number of a record
 STRATEGY, SEEN = "strategy/", "seen/"
 CANDIDATE = 16  # bytes per parameter: float32, in four copies on its way to the strategy and back
 EPISODE = 500  # bytes of an episode's results, at least
+HIGHEST_AVERAGE = 0.999
 LOWEST = {
     **dict.fromkeys(("generations", "evaluate_every", "checkpoint_every"), 1),
     **dict.fromkeys(("stage_limit", "stop_after", "episode_budget", "seconds_budget", "keep_every"), 0),
@@ -74,6 +75,9 @@ class ESConfig:
       elite: share of the directions that a random search (ars, robotics_ars) learns from.
       shaping: transformation of returns: raw, ranks, standardized, normalized, or default (the strategy's).
       weight_decay: cost of a candidate's mean squared parameter, in units of return.
+      average: the result is the mean of all means of the search, each with `average` times the weight of the
+        next one; 0 for the last one alone. The search itself does not change. The last mean is as noisy as
+        the steps of the search.
       seed: of all random draws; results do not depend on the number of workers.
       checkpoint_every: generations between two checkpoints; a run always saves its last state.
       keep_every: the checkpoints at its multiples stay for good, besides the latest; 0 for none.
@@ -99,6 +103,7 @@ class ESConfig:
     elite: float = 0.5
     shaping: str = "default"
     weight_decay: float = 0.0
+    average: float = 0.0
     seed: int = 0
     checkpoint_every: int = 1
     keep_every: int = 0
@@ -106,6 +111,7 @@ class ESConfig:
     def __post_init__(self) -> None:
         check_settings(self, LOWEST)
         check_count("held_out", self.held_out, 1, MOST_HELD_OUT)
+        check_number("average", self.average, 0.0, HIGHEST_AVERAGE)
         if self.advance_at and len(self.episodes) not in (0, 1, len(self.advance_at) + 1):
             raise ValueError(
                 f"episodes is {self.episodes}: it must be one number, or one for each of "
@@ -262,7 +268,7 @@ class _Search:
         population, self._state, results = self._played(generation, seeds, stage, on_episode)
         seconds = time.monotonic() - started
         returns, broken = sanitised(results.returns.mean(axis=1))
-        self._mean = np.asarray(strategy.mean(self._state), np.float32)
+        self._mean = self._averaged(np.asarray(strategy.mean(self._state), np.float32), generation)
         _check_finite("the search's mean", self._mean, generation)
         self._normaliser = self._normaliser.after(results.episodes)
         record = {
@@ -311,8 +317,16 @@ class _Search:
         state = strategy.tell(tell_key, population, jnp.asarray(returns, jnp.float32), state)
         return population, state, results
 
+    def _averaged(self, mean: NDArray[np.float32], generation: int) -> NDArray[np.float32]:
+        """The result after `generation`, whose search has this `mean` [P]."""
+        factor = self._config.average
+        if not factor:
+            return mean
+        weights = (1 - factor**generation) / (1 - factor)  # of all means so far, the last of which has 1
+        return self._mean + (mean - self._mean) / np.float32(weights)
+
     def _held_out(self) -> Evaluations:
-        """Evaluate the search's mean on the last environment, with seeds that no generation plays."""
+        """Evaluate the result on the last environment, with seeds that no generation plays."""
         seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + self._config.held_out)
         return self._evaluator.evaluate(self._mean[None], seeds, -1, None, self._normaliser.vector())
 
@@ -335,6 +349,7 @@ class _Search:
             raise CheckpointError(
                 f"the checkpoint has {list(shape)} parameters: this policy has [{self._mean.size}]"
             )
+        self._mean = np.asarray(arrays[MEAN])
         self._progress = Progress.restored(arrays, PROGRESS)
         self._normaliser = self._normaliser.restored(arrays, SEEN)
         self._best = {path: arrays[path] for path in self._best}

@@ -9,7 +9,7 @@ import pytest
 import toy
 from toy_runs import FEATURES, START, Quadratic, config, log, run, trained_on_the_toy
 
-from robopolicy.training.checkpoint import RunFolder, load_policy
+from robopolicy.training.checkpoint import MEAN, RunFolder, load_policy
 from robopolicy.training.es import ESConfig, generation_seeds, train
 from robopolicy.training.metrics import read
 from robopolicy.training.normaliser import Normaliser
@@ -152,6 +152,22 @@ def test_a_stage_ends_at_its_limit_and_has_its_own_number_of_episodes(tmp_path):
     assert [r["episodes"] for r in records] == [8] * 4 + [24] * 2
 
 
+def test_the_result_is_a_mean_of_means_that_leaves_the_search_as_it_is(tmp_path):
+    plain = run(tmp_path / "plain", keep_every=1)
+    averaging = run(tmp_path / "averaging", keep_every=1, average=0.5)
+    generations = plain.generations()
+    centres, averages = (
+        np.array([folder.load(generation)[1][MEAN] for generation in generations])
+        for folder in (plain, averaging)
+    )
+    for last in range(len(generations)):
+        weights = 0.5 ** np.arange(last, -1, -1)
+        expected = weights @ centres[: last + 1] / weights.sum()
+        np.testing.assert_allclose(averages[last], expected, rtol=1e-5, atol=1e-7)
+    returns = [[record["return_mean"] for record in log(folder)[1:]] for folder in (plain, averaging)]
+    assert returns[0] == returns[1]
+
+
 @pytest.mark.slow
 def test_records_hold_the_share_of_time_in_episodes(tmp_path):
     records = read(trained_on_the_toy(tmp_path / "run", 1).metrics_path)
@@ -200,6 +216,7 @@ def test_returns_that_are_not_finite_are_counted_and_rank_last(tmp_path):
         ({"episode_budget": -5}, "episode_budget is -5"),
         ({"seconds_budget": float("nan")}, "seconds_budget is nan"),
         ({"keep_every": -1}, "keep_every is -1"),
+        ({"average": 1.0}, "average is 1.0"),
     ],
 )
 def test_bad_settings_are_refused_by_name(changed, words):

@@ -55,7 +55,7 @@ def test_the_error_names_a_damaged_line_of_the_log(tmp_path, line):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["open_es", "evojax_pgpe"])
 def test_a_resumed_run_equals_a_run_without_a_stop(tmp_path, strategy):
-    settings = {"strategy": strategy, "learning_rate": 0.2, "generations": 14}
+    settings = {"strategy": strategy, "learning_rate": 0.2, "generations": 14, "average": 0.8}
     through = run(tmp_path / "through", **settings)
     assert {r.get("environment") for r in log(through)} == {None, "easy", "real"}
     stopped = run(tmp_path / "stopped", **{**settings, "generations": 5}, evaluate_every=5)

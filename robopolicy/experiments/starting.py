@@ -11,8 +11,9 @@ from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.runs import load
+from robopolicy.experiments.trainings import LATER
 from robopolicy.naming import shown
-from robopolicy.policies.catalogue import describe, restore
+from robopolicy.policies.catalogue import describe, newer, restore
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import RunFolder, check_features
@@ -135,9 +136,19 @@ def check_same(
         old, new = before[part], settings[part]
         if not isinstance(old, dict) or not isinstance(new, dict):
             old, new = {part: old}, {part: new}
+        old = {**_later(part, new), **old}
         for name in sorted(old.keys() | new.keys()):
             if name not in may_change and old.get(name) != new.get(name):
                 raise ValueError(f"{name} is {new.get(name)!r}: {whose} has {old.get(name)!r}")
+
+
+def _later(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those `settings` of a part that files of older versions lack, with their defaults."""
+    if part == "es":
+        defaults = LATER
+    else:
+        defaults = newer(settings["kind"]) if part == "policy" and "kind" in settings else {}
+    return {name: value for name, value in defaults.items() if name in settings}
 
 
 def checked_evaluator(

@@ -80,9 +80,14 @@ def restore(description: Mapping[str, Any]) -> PolicyConfig:
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"policy kind is {shown(kind)}: it must be {' or '.join(map(repr, KINDS))}")
     config: PolicyConfig | None = from_older(kind, settings)
+    return config or from_json(f"policy, of kind {kind},", KINDS[kind].config, {**newer(kind), **settings})
+
+
+def newer(kind: str) -> dict[str, Any]:
+    """The settings of this kind of policy that the first files lack, with their defaults, as in JSON."""
     declared: Any = KINDS[kind].config
-    settings = {**{name: getattr(declared, name) for name in NEWER[kind]}, **settings}
-    return config or from_json(f"policy, of kind {kind},", declared, settings)
+    defaults: dict[str, Any] = json.loads(json.dumps({n: getattr(declared, n) for n in NEWER[kind]}))
+    return defaults
 
 
 def by_path(tree: Any) -> Arrays:

@@ -164,6 +164,20 @@ def test_the_number_of_workers_may_change(trainer):
     assert run("--attention", "none", "--seeds", "1", "--workers", "2") == 0
 
 
+def test_a_grid_of_an_older_version_continues(trainer, tmp_path, capsys):
+    assert run("--attention", "none", "--seeds", "0") == 0
+    for file in (tmp_path / "runs/table").glob("**/*.json"):
+        settings = json.loads(file.read_text())
+        for part, name in (("es", "average"), ("policy", "memory_for")):
+            settings.get(part, {}).pop(name, None)
+        file.write_text(json.dumps(settings))
+    capsys.readouterr()
+    assert run("--attention", "none", "--seeds", "0", "1", "--json") == 0
+    assert trainer.trained == [("none-seed-0", False), ("none-seed-1", False)]
+    ((row,),) = json.loads(capsys.readouterr().out)["rows"].values()
+    assert len(row["runs"]) == 2
+
+
 @pytest.mark.slow
 def test_a_run_that_fails_does_not_end_the_grid(trainer, capsys):
     trainer.ends["none-seed-0"] = RuntimeError("episode 7 failed\nthree times")

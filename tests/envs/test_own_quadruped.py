@@ -93,6 +93,7 @@ def test_a_first_table_needs_torques(changed):
         ('"rf_shank" pos="0 0 -0.24"', '"rf_shank" pos="0 0 -0.2"', "has legs that differ: from hip to knee"),
         ("<freejoint/>", "", "must begin with a free joint, that of the trunk"),
         ("<mujoco", "<robot", "is not read: "),
+        ('type="box" size="0.21', 'type="box" size="-1', "changed.xml does not compile: Error: size "),
         (
             '<geom type="box"',
             '<body><joint name="tail" axis="0 1 0"/><geom size="0.02"/></body><geom type="box"',

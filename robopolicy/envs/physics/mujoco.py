@@ -234,7 +234,7 @@ class MujocoPhysics(MujocoWorld):
         """
         robot, spec = self._robot, self._spec()
         order = _order(robot, spec)
-        model = spec.compile()
+        model = compiled(spec, robot.model_path, str(robot))
         data = mujoco.MjData(model)
         toes = [model.geom(name).id for name in robot.toes]
         data.qpos[:7] = (*np.zeros(3), *UPRIGHT)
@@ -349,6 +349,17 @@ def read_model(path: Path, whose: str) -> mujoco.MjSpec:
     if not spec.joints or spec.joints[0].type != mujoco.mjtJoint.mjJNT_FREE:
         raise ValueError(f"{whose}: its model {path} must begin with a free joint, that of the trunk")
     return spec
+
+
+def compiled(spec: mujoco.MjSpec, path: Path, whose: str) -> mujoco.MjModel:
+    """The model of a `spec` from the file at `path`.
+
+    Raises ValueError, in one line that begins with `whose`, if MuJoCo cannot compile it.
+    """
+    try:
+        return spec.compile()
+    except ValueError as error:
+        raise ValueError(one_line(f"{whose}: its model {path} does not compile: {error}")) from error
 
 
 def _order(robot: Robot, spec: mujoco.MjSpec) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import gymnasium
 import pytest
 from made_runs import PAPER, made_run
 
@@ -99,3 +100,14 @@ def test_a_training_with_a_table_of_ones_own_is_resumed_by_its_run(tmp_path):
     assert begun.robot == str(Path(run) / "config.json")
     assert json.loads(json.dumps(begun.environment.others["robot"])) == table
     assert played_on([run], None, None).title == "stepping-stones (paper, mujoco, mine)"
+
+
+def test_settings_of_an_environment_hold_the_table_and_not_its_file(tmp_path):
+    table = json.loads(json.dumps(asdict(replace(GO2, name="mine"))))
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(table))
+    env = gymnasium.make("robopolicy:robopolicy/SteppingStones-v0", engine="mujoco", robot=str(path))
+    settings = Environment.of(env)
+    env.close()
+    assert json.loads(json.dumps(settings.others["robot"])) == table
+    assert settings.recorded["robot"] == "mine"

@@ -113,6 +113,12 @@ def test_a_model_that_does_not_fit_is_refused_in_one_line(changed, old, new, wor
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("height", [np.nan, -0.3, "0.36"])
+def test_a_height_that_is_no_length_is_refused_by_its_name(height):
+    with pytest.raises(ValueError, match=rf"^height is {height!r}: it must be a number of 0\.001 or more$"):
+        first_table("mine", MODEL, JOINTS, TOES, height)
+
+
 def test_only_toes_collide_whatever_the_model_says(table):
     physics = make_physics("mujoco", table, visible=False)
     spec = physics._spec()

@@ -15,6 +15,7 @@ from robopolicy.control.robots import GO2
 from robopolicy.control.state import Array
 from robopolicy.envs.physics.base import Box, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics, compiled, mujoco, read_model
+from robopolicy.settings import check_number
 
 ALIKE = 1e-3  # m, by which the legs of a robot may differ
 PARALLEL = 0.999  # cosine
@@ -37,9 +38,10 @@ def first_table(
       height: of the base over the ground (m) in the trot.
       urdf: the same robot for Bullet, if it has one.
 
-    Raises ValueError, in one line, for a model that is no MJCF, lacks one of the names, does not limit a
-    torque, or has legs of another kind, and as a table does.
+    Raises ValueError, in one line, for a height that is no positive number, for a model that is no MJCF,
+    lacks one of the names, does not limit a torque, or has legs of another kind, and as a table does.
     """
+    check_number("height", height, ALIKE)
     begun = replace(
         GO2,
         **_of_model(Path(model), joints, toes),

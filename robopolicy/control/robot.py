@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from robopolicy.control.gait import SwingConfig, TrotConfig
 from robopolicy.control.kinematics import LEGS, Legs, joint_angles
 from robopolicy.control.stance import StanceConfig
 from robopolicy.control.state import Array
+from robopolicy.naming import shown
 from robopolicy.settings import check_count, check_number
 
 JOINTS = 3 * len(LEGS)
+UNBOUNDED = ("limits", "torques")  # fields that may be infinite
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,9 @@ class Robot:
     belly: CameraConfig
 
     def __post_init__(self) -> None:
+        held = () if isinstance(self.held_torque, int | float) else (("held_torque", JOINTS),)
         for name, count in (
-            *(("joints", JOINTS), ("limits", JOINTS), ("torques", JOINTS)),
+            *(("joints", JOINTS), ("limits", JOINTS), ("torques", JOINTS), *held),
             *(("toes", 4), ("hips", 4), ("turns", 4), ("lateral", 4)),
         ):
             value = getattr(self, name)
@@ -144,6 +148,11 @@ class Robot:
         for name, shape in (("hips", (4, 3)), ("limits", (JOINTS, 2)), ("inertia", (3, 3))):
             if np.shape(getattr(self, name)) != shape:
                 raise ValueError(f"{self} has {name} of another shape than {list(shape)}")
+        for name, value in asdict(self).items():
+            if name not in UNBOUNDED and not np.isfinite(_numbers(value)).all():
+                raise ValueError(f"{self} has {name} {shown(value)}: its numbers must be finite")
+        for name in ("thigh", "shank"):
+            check_number(f"{self}: the length of {name}", math.hypot(*getattr(self, name)), 1e-6)
         for name in ("joints", "toes"):
             value = getattr(self, name)
             if len(set(value)) < len(value):
@@ -213,3 +222,11 @@ class Robot:
         down = np.full(4, legs.foot_radius - height)
         toes = np.stack([legs.hips[:, 0], legs.hips[:, 1] + legs.plane, down], axis=1)
         return np.asarray(joint_angles(legs, toes)).ravel()
+
+
+def _numbers(value: Any) -> list[float]:
+    """All numbers in a field of `asdict`."""
+    if isinstance(value, dict | list | tuple):
+        parts = value.values() if isinstance(value, dict) else value
+        return [number for part in parts for number in _numbers(part)]
+    return [value] if isinstance(value, int | float) else []

@@ -24,6 +24,7 @@ from robopolicy.envs.task import task_of
 from robopolicy.training.worker import EnvironmentSpec
 
 Shapes = Mapping[str, tuple[int, ...]]
+STONES = "stepping-stones"
 PICTURES = ("render_mode", "render_size")  # settings of pictures, which are not copied
 
 
@@ -52,8 +53,9 @@ class Environment:
         """The settings of a task by its name, or of an environment from `gymnasium.make`.
 
         An engine that is None becomes `engine`, or the task's default; a preset that is None becomes the
-        task's default. An environment keeps its engine. Raises ValueError, in one line, for an unknown task,
-        and for an environment that breaks the contract or that gymnasium did not make.
+        task's default. An environment keeps its engine. The file of a robot's table becomes the table. Raises
+        ValueError, in one line, for an unknown task, and for an environment that breaks the contract or that
+        gymnasium did not make; and as `read_table`.
         """
         if isinstance(env, Environment):
             result = env
@@ -74,6 +76,9 @@ class Environment:
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
             result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
             engine = None
+        robot = result.others.get("robot")
+        if result.task == STONES and isinstance(robot, str):  # a run outlives the file of a table
+            result = replace(result, others={**result.others, "robot": table_of(robot)})
         renderer = result.others.get("renderer")
         if isinstance(renderer, str) and RENDERERS.get(renderer):
             engine = None  # the renderer needs an engine of its own

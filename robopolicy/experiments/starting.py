@@ -139,7 +139,20 @@ def check_same(
         old = {**_later(part, new), **old}
         for name in sorted(old.keys() | new.keys()):
             if name not in may_change and old.get(name) != new.get(name):
-                raise ValueError(f"{name} is {new.get(name)!r}: {whose} has {old.get(name)!r}")
+                where, had, has = _difference(name, old.get(name), new.get(name))
+                raise ValueError(f"{where} is {has!r}: {whose} has {had!r}")
+
+
+def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    """The first setting that differs in two unequal values of the setting `name`, and what each has.
+
+    Settings by name, such as the table of a robot, are told by their own `name` where the other has none.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        first = min(part for part in old.keys() | new.keys() if old.get(part) != new.get(part))
+        return _difference(f"{name} {first}", old.get(first), new.get(first))
+    had, has = (value.get("name", value) if isinstance(value, dict) else value for value in (old, new))
+    return name, had, has
 
 
 def _later(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:

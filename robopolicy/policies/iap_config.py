@@ -253,8 +253,8 @@ class IAPConfig(Looking):
         for reader in self.readers:
             if self.memory_for == "all" and reader.name not in remembering:
                 raise ValueError(
-                    f"memory_for is 'all': reader {reader.name!r} needs recall, as a robot with the front "
-                    "camera alone has it"
+                    f"memory_for is 'all': reader {reader.name!r} needs recall, which the stepping "
+                    "stones have with the front camera alone, such as on the preset front"
                 )
             if self.memory_for == "blind" and reader.views and reader.name in remembering:
                 raise ValueError(

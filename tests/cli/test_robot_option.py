@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import gymnasium
 import pytest
 from made_runs import PAPER, made_run
 
@@ -13,6 +14,7 @@ from robopolicy.control.robots import GO2
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.runs import load, played_on, preset_of, trained_on
+from robopolicy.experiments.starting import check_same
 from robopolicy.experiments.stored_evaluations import FILE, stored_evaluation
 
 
@@ -99,3 +101,30 @@ def test_a_training_with_a_table_of_ones_own_is_resumed_by_its_run(tmp_path):
     assert begun.robot == str(Path(run) / "config.json")
     assert json.loads(json.dumps(begun.environment.others["robot"])) == table
     assert played_on([run], None, None).title == "stepping-stones (paper, mujoco, mine)"
+
+
+def test_settings_of_an_environment_hold_the_table_and_not_its_file(tmp_path):
+    table = json.loads(json.dumps(asdict(replace(GO2, name="mine"))))
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(table))
+    env = gymnasium.make("robopolicy:robopolicy/SteppingStones-v0", engine="mujoco", robot=str(path))
+    settings = Environment.of(env)
+    env.close()
+    assert json.loads(json.dumps(settings.others["robot"])) == table
+    assert settings.recorded["robot"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("robot", "words"),
+    [
+        ({"mass": 12.0}, "others robot mass is 12.0: the run to resume has 15.21"),
+        ("go2", "others robot is 'go2': the run to resume has 'mine'"),
+        (None, "others robot is None: the run to resume has 'mine'"),
+    ],
+)
+def test_a_resume_with_another_table_names_what_differs(robot, words):
+    mine = {"name": "mine", "mass": 15.21}
+    before = {"environment": {"others": {"robot": mine}}}
+    others = {"robot": mine | robot if isinstance(robot, dict) else robot}
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        check_same("the run to resume", ("environment",), before, {"environment": {"others": others}})

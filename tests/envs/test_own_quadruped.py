@@ -93,6 +93,7 @@ def test_a_first_table_needs_torques(changed):
         ('"rf_shank" pos="0 0 -0.24"', '"rf_shank" pos="0 0 -0.2"', "has legs that differ: from hip to knee"),
         ("<freejoint/>", "", "must begin with a free joint, that of the trunk"),
         ("<mujoco", "<robot", "is not read: "),
+        ('type="box" size="0.21', 'type="box" size="-1', "changed.xml does not compile: Error: size "),
         (
             '<geom type="box"',
             '<body><joint name="tail" axis="0 1 0"/><geom size="0.02"/></body><geom type="box"',
@@ -110,6 +111,12 @@ def test_a_model_that_does_not_fit_is_refused_in_one_line(changed, old, new, wor
     with pytest.raises(ValueError, match=re.escape(words)) as refused:
         first_table("mine", path, JOINTS, TOES, 0.36)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("height", [np.nan, -0.3, "0.36"])
+def test_a_height_that_is_no_length_is_refused_by_its_name(height):
+    with pytest.raises(ValueError, match=rf"^height is {height!r}: it must be a number of 0\.001 or more$"):
+        first_table("mine", MODEL, JOINTS, TOES, height)
 
 
 def test_only_toes_collide_whatever_the_model_says(table):

@@ -160,6 +160,12 @@ def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
         ),
         ({"turns": (1.0, 1.0, 1.0, 0.5)}, "robot 'go2' has turns (1.0, 1.0, 1.0, 0.5): each must be 1 or -1"),
         ({"mass": -1.0}, "robot 'go2': mass is -1.0: it must be a number"),
+        ({"center": (np.nan, 0.0, 0.0)}, "robot 'go2' has center (nan, 0.0, 0.0): its numbers"),
+        ({"held_torque": (np.nan,) * 12}, "robot 'go2' has held_torque (nan, "),
+        ({"held_torque": (20.0,) * 3}, "robot 'go2' has held_torque for 3: there must be 12"),
+        ({"trot": replace(GO2.trot, overshoot=np.inf)}, "robot 'go2' has trot {'progress': ("),
+        ({"walker": replace(GO2.walker, speed=np.nan)}, "robot 'go2' has walker {'speed': nan, "),
+        ({"thigh": (0.0, 0.0)}, "robot 'go2': the length of thigh is 0.0: it must be a number"),
         ({"inertia": ((0.0, 0.0, 0.0),) * 3}, "robot 'go2' has the inertia ((0.0, 0.0, 0.0)"),
         ({"inertia": ((1.0, 0.0), (0.0, 1.0))}, "robot 'go2' has inertia of another shape than [3, 3]"),
         (

@@ -16,7 +16,8 @@ from robopolicy.envs.batched.contacts import Drive, step
 from robopolicy.envs.batched.course import RAISED, check_robot, model_of, rows_of
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.physics.base import BodyState, Conditions, Start, View
-from robopolicy.envs.physics.mujoco import MujocoConfig, MujocoPhysics, body_state
+from robopolicy.envs.physics.floating import body_state
+from robopolicy.envs.physics.mujoco import MujocoConfig, MujocoPhysics
 
 LEG = (4, 3)
 ROOM = 16  # boxes: their number is rounded up to a multiple, since another one compiles the step anew

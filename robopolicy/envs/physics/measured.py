@@ -14,7 +14,8 @@ from robopolicy.control.robot import JOINTS, CameraConfig, Robot
 from robopolicy.control.robots import GO2
 from robopolicy.control.state import Array
 from robopolicy.envs.physics.base import Box, Start
-from robopolicy.envs.physics.mujoco import MujocoPhysics, mujoco, read_model
+from robopolicy.envs.physics.mujoco import MujocoPhysics, compiled, mujoco, read_model
+from robopolicy.settings import check_number
 
 ALIKE = 1e-3  # m, by which the legs of a robot may differ
 PARALLEL = 0.999  # cosine
@@ -37,9 +38,10 @@ def first_table(
       height: of the base over the ground (m) in the trot.
       urdf: the same robot for Bullet, if it has one.
 
-    Raises ValueError, in one line, for a model that is no MJCF, lacks one of the names, does not limit a
-    torque, or has legs of another kind, and as a table does.
+    Raises ValueError, in one line, for a height that is no positive number, for a model that is no MJCF,
+    lacks one of the names, does not limit a torque, or has legs of another kind, and as a table does.
     """
+    check_number("height", height, ALIKE)
     begun = replace(
         GO2,
         **_of_model(Path(model), joints, toes),
@@ -85,18 +87,18 @@ def _of_model(path: Path, joints: Sequence[str], toes: Sequence[str]) -> dict[st
         for name in names:
             if name not in known:
                 raise ValueError(f"{where} has no {kind} {name!r}: it has {', '.join(known) or 'no names'}")
-    compiled = spec.compile()
-    data = mujoco.MjData(compiled)
+    built = compiled(spec, path, "robot")
+    data = mujoco.MjData(built)
     data.qpos[:] = 0.0
     data.qpos[3] = 1.0
-    mujoco.mj_kinematics(compiled, data)
+    mujoco.mj_kinematics(built, data)
     ids, balls = (
-        [getattr(compiled, kind)(n).id for n in names] for kind, names in (("joint", joints), ("geom", toes))
+        [getattr(built, kind)(n).id for n in names] for kind, names in (("joint", joints), ("geom", toes))
     )
     anchors, axes = data.xanchor[ids].reshape(4, 3, 3), data.xaxis[ids].reshape(4, 3, 3)
     ends = data.geom_xpos[balls]
     _check_axes(where, joints, axes)
-    limited = compiled.jnt_limited[ids].astype(bool)[:, None]
+    limited = built.jnt_limited[ids].astype(bool)[:, None]
     return {
         "model": str(path),
         "joints": tuple(joints),
@@ -106,11 +108,11 @@ def _of_model(path: Path, joints: Sequence[str], toes: Sequence[str]) -> dict[st
         "lateral": _rounded(np.abs(ends[:, 1] - anchors[:, 0, 1])),
         "thigh": _common(where, "from hip to knee", anchors[:, 1] - anchors[:, 2]),
         "shank": _common(where, "from knee to toe", anchors[:, 2] - ends),
-        "foot_radius": float(compiled.geom_size[balls[0], 0]),
+        "foot_radius": float(built.geom_size[balls[0], 0]),
         "trunk": _rounded(np.ptp(anchors[:, 0], axis=0) / 2 + [0.0, 0.0, 0.05]),
-        "mass": round(float(compiled.body_mass.sum()), 4),
-        "limits": _rounded(np.where(limited, compiled.jnt_range[ids], [-np.inf, np.inf])),
-        "torques": _torques(where, compiled, joints, ids),
+        "mass": round(float(built.body_mass.sum()), 4),
+        "limits": _rounded(np.where(limited, built.jnt_range[ids], [-np.inf, np.inf])),
+        "torques": _torques(where, built, joints, ids),
     }
 
 

@@ -22,6 +22,7 @@ from robopolicy.control.robot import Robot
 from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.physics.base import UPRIGHT, Array, BodyState, Box, Start, View, substeps
 from robopolicy.envs.physics.fit import check_fit, check_names
+from robopolicy.envs.physics.floating import body_state
 from robopolicy.naming import one_line
 
 BASE = 1  # body; 0 is the world
@@ -234,7 +235,7 @@ class MujocoPhysics(MujocoWorld):
         """
         robot, spec = self._robot, self._spec()
         order = _order(robot, spec)
-        model = spec.compile()
+        model = compiled(spec, robot.model_path, str(robot))
         data = mujoco.MjData(model)
         toes = [model.geom(name).id for name in robot.toes]
         data.qpos[:7] = (*np.zeros(3), *UPRIGHT)
@@ -351,6 +352,17 @@ def read_model(path: Path, whose: str) -> mujoco.MjSpec:
     return spec
 
 
+def compiled(spec: mujoco.MjSpec, path: Path, whose: str) -> mujoco.MjModel:
+    """The model of a `spec` from the file at `path`.
+
+    Raises ValueError, in one line that begins with `whose`, if MuJoCo cannot compile it.
+    """
+    try:
+        return spec.compile()
+    except ValueError as error:
+        raise ValueError(one_line(f"{whose}: its model {path} does not compile: {error}")) from error
+
+
 def _order(robot: Robot, spec: mujoco.MjSpec) -> NDArray[np.int64]:
     """The place of each joint [12] of `robot` among those behind the free joint of its model.
 
@@ -367,26 +379,6 @@ def _order(robot: Robot, spec: mujoco.MjSpec) -> NDArray[np.int64]:
         if joint.name not in robot.joints:
             raise ValueError(f"{robot} lacks the joint {joint.name!r} of its model {robot.model}")
     return np.array([hinges.index(name) for name in robot.joints])
-
-
-@numba.njit(cache=True)
-def body_state(qpos: Array, qvel: Array, order: NDArray[np.int64]) -> BodyState:
-    """The state of a floating base and its joints, from MuJoCo's positions and velocities.
-
-    order: [J], the place of each joint behind the base.
-    """
-    w, x, y, z = qpos[3:7]
-    rotation = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-    angular = np.empty(3)  # MuJoCo gives a floating body's angular velocity in body axes
-    for axis in range(3):
-        angular[axis] = (rotation[axis] * qvel[3:6]).sum()
-    return BodyState(qpos[:3].copy(), rotation, qvel[:3].copy(), angular, qpos[7:][order], qvel[6:][order])
 
 
 @numba.njit(cache=True)

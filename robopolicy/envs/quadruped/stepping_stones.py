@@ -85,7 +85,7 @@ class SteppingStones(SimulatedTask):
 
         cameras: `front`, `belly` or both, in place of those of the preset.
         drift: of the odometry (m a policy step), in place of that of the preset.
-        robot: a name in `robopolicy.control.robots.ROBOTS`, or a table of your own.
+        robot: a name in `robopolicy.control.robots.ROBOTS`, a table of your own, or its JSON file's path.
         """
         super().__init__(engine, renderer, render_mode, render_size)
         if config is None:

@@ -20,7 +20,7 @@ with `all` as the control without a memory. On `dust`, all legs may read a memor
         --attention "trigonometric(m=256)" "all, map" --seeds 0 1 2 \\
         --preset dust --episodes 2 --generations 15 --test-engines mujoco bullet
 
-and on the Go2, the grid is
+Its controls are those with both cameras, of the first grid. On the Go2, the grid is
 
     robopolicy grid GRID --robot go2 --engine mujoco --attention SPEC all none --seeds 0 1 2 \\
         --preset paper --episodes 2 --generations 12 --test-engines mujoco bullet
@@ -65,7 +65,9 @@ ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the
 def courses_of(config: dict) -> str:
     """The preset that a run was trained on last, its cameras and its robot if they are not the default."""
     others = config["environment"].get("others", {})
-    parts = [config["environment"]["presets"][-1], *others.get("cameras", ()), others.get("robot")]
+    robot = others.get("robot")
+    robot = robot["name"] if isinstance(robot, dict) else robot
+    parts = [config["environment"]["presets"][-1], *others.get("cameras", ()), robot]
     return "-".join(filter(None, parts))
 
 

@@ -57,7 +57,8 @@ class ESOptions:
     memory_steps: int = 40
     """How many steps a memory keeps with exact softmax."""
     memory_for: str = "blind"
-    """The legs that read the memory: those without a camera (blind), or all."""
+    """The legs that read a memory: those without a camera (blind), or all. Policies without a memory ignore
+    it."""
     preset: tuple[str, ...] = ()
     """Variants of the task to train on, in the order of a curriculum. Default: that of the task."""
     engine: str | None = None

@@ -15,7 +15,7 @@ from robopolicy.control.gait import SwingConfig, TrotConfig
 from robopolicy.control.kinematics import LEGS, Legs, joint_angles
 from robopolicy.control.stance import StanceConfig
 from robopolicy.control.state import Array
-from robopolicy.naming import shown
+from robopolicy.naming import check_name, shown
 from robopolicy.settings import check_count, check_number
 
 JOINTS = 3 * len(LEGS)
@@ -137,6 +137,7 @@ class Robot:
     belly: CameraConfig
 
     def __post_init__(self) -> None:
+        check_name("a robot", self.name)
         held = () if isinstance(self.held_torque, int | float) else (("held_torque", JOINTS),)
         for name, count in (
             *(("joints", JOINTS), ("limits", JOINTS), ("torques", JOINTS), *held),

@@ -134,8 +134,8 @@ def robot_of(robot: Any) -> Robot:
 def read_table(path: Path) -> Robot:
     """The table in a JSON file, `json.dumps(asdict(robot))`, or that of the run whose config.json it is.
 
-    Its models are found beside the file, too. Raises FileNotFoundError, and ValueError, in one line, for a
-    file that holds no table, and for a table with the name of a robot of the package.
+    Its models are found beside the file, and in the current folder. Raises FileNotFoundError, and ValueError,
+    in one line, for a file that holds no table, and for a table with the name of a robot of the package.
     """
     if not path.is_file():
         raise FileNotFoundError(f"robot is {str(path)!r}: there is no such file")
@@ -151,9 +151,9 @@ def read_table(path: Path) -> Robot:
 
 
 def _beside(path: Path, file: str) -> str:
-    """A `file` that is named relative to the folder of `path`, or else as it is named."""
-    beside = path.parent / file
-    return str(beside.resolve()) if beside.is_file() else file
+    """A `file` relative to the folder of `path`, or else to the current one; as named if it is in neither."""
+    found = [place for place in (path.parent / file, Path(file)) if place.is_file()]
+    return str(found[0].resolve()) if found else file
 
 
 def table_of(robot: str) -> str | dict[str, Any]:

@@ -141,6 +141,9 @@ def test_a_table_is_read_with_the_model_beside_it(table, tmp_path, monkeypatch):
     path.write_text(json.dumps(asdict(replace(table, model="quadruped.xml"))))
     monkeypatch.chdir(tmp_path.parent)
     read = robot_of(str(path))
+    (tmp_path.parent / "elsewhere.json").write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)  # the model is in the current folder, and not beside the table
+    assert robot_of("../elsewhere.json") == read
     assert read == replace(table, model=str(tmp_path / "quadruped.xml"))
     run = tmp_path / "config.json"
     run.write_text(json.dumps({"environment": {"others": {"robot": asdict(read)}}}))

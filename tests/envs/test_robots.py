@@ -172,6 +172,7 @@ def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
             {"walker": replace(GO2.walker, height=0.44)},
             "robot 'go2' stands with 'FR_calf_joint' at ",
         ),
+        ({"name": ""}, "the name of a robot is '': it must be"),
     ],
 )
 def test_a_bad_table_is_refused_in_one_line(wrong, message):

@@ -118,7 +118,9 @@ def small(name: str, words: list[str]) -> dict[str, str]:
         return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_SPOT}
     if any(word in ("runs/arm", "datasets/arm", "datasets/arm-v0") for word in words):
         return {option: v for option, v in SMALL[which].items() if option not in NOT_OF_ARM}
-    return SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
+    needed = {"--attention"} if "--encoder" in words else set()  # these encoders need no attention
+    settings = SMALL[which] | {option: v for option, v in SMALLER.get(name, {}).items() if option in words}
+    return {option: value for option, value in settings.items() if option not in needed}
 
 
 def fewer(name: str, words: list[str]) -> list[str]:

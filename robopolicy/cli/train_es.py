@@ -146,7 +146,7 @@ class TrainES(ESOptions):
             raise ValueError(f"{wrong} of evolution strategies")
         others = environment.get("others", {})
         robot = others.get("robot")
-        if isinstance(robot, dict):  # a table of one's own, which config.json holds
+        if isinstance(robot, dict):  # the table of a robot that is not of the package
             robot = str(folder.config_path)
         check_types(where, {**others, "robot": robot}, TrainES)
         try:

@@ -146,7 +146,7 @@ def check_same(
 def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
     """The first setting that differs in two unequal values of the setting `name`, and what each has.
 
-    Settings by name, such as the table of a robot, are told by their own `name` where the other has none.
+    Where only one of them is an object with a `name`, such as the table of a robot, that name is returned.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         first = min(part for part in old.keys() | new.keys() if old.get(part) != new.get(part))

@@ -35,7 +35,7 @@ def quadruped(
     proprioception: tuple[str, ...],
     *,
     image: tuple[int, int] = (24, 32),
-    columns: tuple[int, int] = (4, 16),
+    columns: tuple[int, int] | None = None,
     depth_scale: float = 0.2,
     leg_inputs: tuple[str, ...] = LEG_INPUTS,
     footholds: Mapping[str, Any] | None = None,
@@ -48,7 +48,8 @@ def quadruped(
       attention: spec of the mechanism, or a control.
       proprioception: name of every entry of the proprioception vector, in order.
       image: rows and columns of both depth images.
-      columns: the image columns [first, last) that the encoder of a left leg reads if it reads means of rows.
+      columns: the image columns [first, last) that the encoder of a left leg reads if it reads means of rows;
+        by default the left half without its outer quarter.
       depth_scale: depth (m) below level ground that the policy reads as 1.
       leg_inputs: entries of proprioception that a leg's encoder reads; {leg} stands for the leg's name.
       footholds: what tells where in the images a leg would land: `reach`, how far (m) an action of 1 moves a
@@ -67,6 +68,7 @@ def quadruped(
     own |= {"footholds": footholds, "odometry": odometry}
     check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
+    columns = columns or (image[1] // 8, image[1] // 2)
     if footholds is not None:
         _check_footholds(footholds)
     aside = footholds is not None and len(footholds["reach"]) > 1

@@ -11,6 +11,7 @@ from made_runs import PAPER, made_run
 from robopolicy.cli import main
 from robopolicy.cli.train_es import TrainES
 from robopolicy.control.robots import GO2
+from robopolicy.experiments.default_policies import new_policy
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.runs import load, played_on, preset_of, trained_on
@@ -101,6 +102,17 @@ def test_a_training_with_a_table_of_ones_own_is_resumed_by_its_run(tmp_path):
     assert begun.robot == str(Path(run) / "config.json")
     assert json.loads(json.dumps(begun.environment.others["robot"])) == table
     assert played_on([run], None, None).title == "stepping-stones (paper, mujoco, mine)"
+
+
+def test_a_policy_reads_images_of_the_size_that_its_robot_has():
+    front, belly = (replace(camera, width=64, height=48) for camera in (GO2.front, GO2.belly))
+    robot = replace(GO2, name="fine", front=front, belly=belly)
+    env = gymnasium.make("robopolicy:robopolicy/SteppingStones-v0", engine="mujoco", robot=robot)
+    policy = new_policy(env, "trigonometric(m=8)")
+    observation, _ = env.reset(seed=0)
+    assert observation["belly_depth"].shape == (48, 64)
+    assert policy.act(observation).shape == env.action_space.shape
+    assert policy.inspect(observation)["kept/belly_depth"].shape == (48, 64)
 
 
 def test_settings_of_an_environment_hold_the_table_and_not_its_file(tmp_path):

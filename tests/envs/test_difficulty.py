@@ -10,7 +10,13 @@ from installed_engines import EACH_OF_QUADRUPEDS
 from robopolicy.control.kinematics import LIMB_RADIUS
 from robopolicy.envs.quadruped.body_sensors import BodySensorConfig
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
-from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances, SensorConfig, Sensors
+from robopolicy.envs.quadruped.difficulty import (
+    DisturbanceConfig,
+    Disturbances,
+    SensorConfig,
+    Sensors,
+    with_blobs,
+)
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, ScatteredTerrain, Terrain, TerrainConfig
@@ -71,6 +77,16 @@ def test_spots_of_wrong_depth_are_few_and_elsewhere_in_every_image():
     count = (wrong != 0).reshape(50, -1).sum(axis=1)
     assert 15 < count.mean() <= count.max() <= 42
     assert (wrong != 0).any(axis=0).mean() > 0.5
+
+
+def test_a_spot_hides_the_same_share_of_a_finer_image():
+    config = SensorConfig(blobs=1, blob_radius=(3.0, 3.0))
+    draws = np.array([[0.5, 0.5, 0.0, 1.0]], np.float32)
+    shares = [
+        np.mean(with_blobs(config, np.ones((24 * finer, 32 * finer), np.float32), draws, 2.0, np) > 1)
+        for finer in (1, 4)
+    ]
+    np.testing.assert_allclose(shares, np.pi * 3**2 / (24 * 32), rtol=0.15)
 
 
 def test_cameras_see_legs_where_they_are():

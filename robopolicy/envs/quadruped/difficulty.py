@@ -14,6 +14,8 @@ from robopolicy.envs.physics.base import Array, Conditions
 from robopolicy.envs.quadruped.cameras import NO_BALLS, CameraConfig, DepthCamera, Ground
 from robopolicy.settings import check_count, check_interval, check_number
 
+BLOB_COLUMNS = 32
+
 
 @dataclass(frozen=True)
 class DisturbanceConfig:
@@ -82,7 +84,7 @@ class SensorConfig:
     mount_shift: float = 0.0  # m, largest error of a camera's position along each axis; one draw per episode
     mount_tilt: float = 0.0  # deg, largest error of its tilt
     blobs: int = 0  # spots of wrong depth in each image, at random places
-    blob_radius: tuple[float, float] = (1.0, 4.0)  # pixels
+    blob_radius: tuple[float, float] = (1.0, 4.0)  # pixels of an image with BLOB_COLUMNS columns
     blob_error: float = 0.3  # m, largest error of the depth in a spot
     legs: bool = False  # whether the cameras see the robot's legs
 
@@ -144,7 +146,7 @@ def with_blobs(config: SensorConfig, image: Any, draws: Any, reach: float, array
     """
     height, width = image.shape
     rows, columns = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
-    low, high = config.blob_radius
+    low, high = (radius * width / BLOB_COLUMNS for radius in config.blob_radius)
     for row, column, size, error in draws:
         radius = low + (high - low) * size
         is_in = (rows - height * row) ** 2 + (columns - width * column) ** 2 < radius**2

@@ -177,9 +177,11 @@ PRESETS = presets_of(LAIKAGO)
 def default_policy(config: SteppingStonesConfig) -> Description:
     """The policy that is trained by default."""
     reach = (config.largest_offset, config.largest_aside)[: 1 + bool(config.largest_aside)]
+    first, *_ = config.images.values()
     return {
         **({"odometry": tuple(q.name for q in description.ODOMETRY)} if config.odometry else {}),
         "kind": "iap",
+        "image": (first.height, first.width),
         "proprioception": LATERAL_PROPRIOCEPTION if config.largest_aside else PROPRIOCEPTION,
         "footholds": description.reading(config.robot, config.walker.height, reach, config.images),
     }

@@ -20,7 +20,16 @@ with `all` as the control without a memory. On `dust`, all legs may read a memor
         --attention "trigonometric(m=256)" "all, map" --seeds 0 1 2 \\
         --preset dust --episodes 2 --generations 15 --test-engines mujoco bullet
 
-Its controls are those with both cameras, of the first grid. On the Go2, the grid is
+Its controls are those with both cameras, of the first grid. Other trainings have twice the episodes, and
+begin with harder images or with easier stones:
+
+    robopolicy grid GRID ... --preset dust-thick dust --stage-limit 15 --advance-at 100 \\
+        --episodes 4 --generations 20 --engine mujoco --policy-runtime c --test-engines mujoco bullet
+    robopolicy grid GRID ... --preset hard extreme --stage-limit 10 --advance-at 100 \\
+        --episodes 4 --generations 30 --held-out 60 --engine mujoco --policy-runtime c \\
+        --test-engines mujoco bullet
+
+No mean return is 100, so the stage limit ends the first stage. On the Go2, the grid is
 
     robopolicy grid GRID --robot go2 --engine mujoco --attention SPEC all none --seeds 0 1 2 \\
         --preset paper --episodes 2 --generations 12 --test-engines mujoco bullet

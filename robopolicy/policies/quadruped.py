@@ -64,8 +64,8 @@ def quadruped(
 
     Raises ValueError for an unknown setting, and as `IAPConfig` does.
     """
-    own = {"image": image, "columns": columns, "depth_scale": depth_scale, "leg_inputs": leg_inputs}
-    own |= {"footholds": footholds, "odometry": odometry}
+    own: dict[str, Any] = {"image": image, "columns": columns, "depth_scale": depth_scale}
+    own |= {"leg_inputs": leg_inputs, "footholds": footholds, "odometry": odometry}
     check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
     columns = columns or (image[1] // 8, image[1] // 2)

@@ -119,6 +119,11 @@ def test_a_height_that_is_no_length_is_refused_by_its_name(height):
         first_table("mine", MODEL, JOINTS, TOES, height)
 
 
+def test_a_table_has_a_name_of_its_own():
+    with pytest.raises(ValueError, match=r"^name is 'go2', that of a robot of the package: use another$"):
+        first_table("go2", MODEL, JOINTS, TOES, 0.36)
+
+
 def test_only_toes_collide_whatever_the_model_says(table):
     physics = make_physics("mujoco", table, visible=False)
     spec = physics._spec()

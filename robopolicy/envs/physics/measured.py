@@ -11,7 +11,7 @@ import numpy as np
 
 from robopolicy.control.kinematics import LEGS
 from robopolicy.control.robot import JOINTS, CameraConfig, Robot
-from robopolicy.control.robots import GO2
+from robopolicy.control.robots import GO2, ROBOTS
 from robopolicy.control.state import Array
 from robopolicy.envs.physics.base import Box, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics, compiled, mujoco, read_model
@@ -38,9 +38,12 @@ def first_table(
       height: of the base over the ground (m) in the trot.
       urdf: the same robot for Bullet, if it has one.
 
-    Raises ValueError, in one line, for a height that is no positive number, for a model that is no MJCF,
-    lacks one of the names, does not limit a torque, or has legs of another kind, and as a table does.
+    Raises ValueError, in one line, for the name of a robot of the package, for a height that is no positive
+    number, for a model that is no MJCF, lacks one of the names, does not limit a torque, or has legs of
+    another kind, and as a table does.
     """
+    if name in ROBOTS:
+        raise ValueError(f"name is {name!r}, that of a robot of the package: use another")
     check_number("height", height, ALIKE)
     begun = replace(
         GO2,

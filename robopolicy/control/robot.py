@@ -20,6 +20,7 @@ from robopolicy.settings import check_count, check_number
 
 JOINTS = 3 * len(LEGS)
 UNBOUNDED = ("limits", "torques")  # fields that may be infinite
+MOST_PIXELS = 2048  # of a side of an image
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class CameraConfig:
     width: int = 32
     height: int = 24
     reach: float = 2.0  # m, the largest depth that is measured
+
+    def __post_init__(self) -> None:
+        for side in ("width", "height"):
+            check_count(f"{side} of a camera", getattr(self, side), 1, MOST_PIXELS)
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,9 @@ class Robot:
             check_number(f"{self}: {name}", getattr(self, name), 1e-6)
         if not np.linalg.eigvalsh(np.array(self.inertia)).min() > 0:
             raise ValueError(f"{self} has the inertia {self.inertia}: it must be positive definite")
+        sizes = [f"{camera.width} x {camera.height}" for camera in (self.front, self.belly)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"{self} has images of {sizes[0]} and {sizes[1]} pixels: they must be alike")
         standing = self.standing_joints(self.walker.height)
         for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
             if not low <= angle <= high:

@@ -1,6 +1,7 @@
 """`--robot`: which robot a command plays, and where it is recorded."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -113,6 +114,19 @@ def test_a_policy_reads_images_of_the_size_that_its_robot_has():
     assert observation["belly_depth"].shape == (48, 64)
     assert policy.act(observation).shape == env.action_space.shape
     assert policy.inspect(observation)["kept/belly_depth"].shape == (48, 64)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"width": 0}, "width of a camera is 0: it must be a whole number from 1 to 2048"),
+        ({"height": 24.5}, "height of a camera is 24.5: it must be a whole number from 1 to 2048"),
+        ({"width": 64}, "robot 'go2' has images of 64 x 24 and 32 x 24 pixels: they must be alike"),
+    ],
+)
+def test_images_that_no_policy_reads_are_refused(changed, words):
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        replace(GO2, front=replace(GO2.front, **changed))
 
 
 def test_settings_of_an_environment_hold_the_table_and_not_its_file(tmp_path):

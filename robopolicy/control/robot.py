@@ -19,7 +19,7 @@ from robopolicy.naming import check_name, shown
 from robopolicy.settings import check_count, check_number
 
 JOINTS = 3 * len(LEGS)
-UNBOUNDED = ("limits", "torques")  # fields that may be infinite
+UNLIMITED = 1e6  # rad or N m, of a joint whose model has no limit: JSON has no infinity
 MOST_PIXELS = 2048  # of a side of an image
 
 
@@ -103,7 +103,8 @@ class Robot:
       trunk: half the sides of a box for the trunk in recordings.
       mass, center, inertia: of the whole robot in its standing pose, in base axes, about the centre.
       lowest_base: height of the base over what it stands on, below which the robot has fallen.
-      limits: smallest and largest angle of each joint, [12, 2]; infinite where the model has none.
+      limits: smallest and largest angle of each joint, [12, 2]; 1e6 rad either way where the model
+        has none.
       torques: the largest of each joint, [12].
       held_torque: the largest of a joint that follows positions, one or [12].
       stiffness, damping: gains of such a joint in MuJoCo, N m/rad and N m s/rad.
@@ -155,7 +156,7 @@ class Robot:
             if np.shape(getattr(self, name)) != shape:
                 raise ValueError(f"{self} has {name} of another shape than {list(shape)}")
         for name, value in asdict(self).items():
-            if name not in UNBOUNDED and not np.isfinite(_numbers(value)).all():
+            if not np.isfinite(_numbers(value)).all():
                 raise ValueError(f"{self} has {name} {shown(value)}: its numbers must be finite")
         for name in ("thigh", "shank"):
             check_number(f"{self}: the length of {name}", math.hypot(*getattr(self, name)), 1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from robopolicy.control.gait import SwingConfig
 from robopolicy.control.kinematics import LEGS
-from robopolicy.control.robot import CameraConfig, Robot, Trot, WalkerConfig
+from robopolicy.control.robot import UNLIMITED, CameraConfig, Robot, Trot, WalkerConfig
 from robopolicy.control.stance import StanceConfig
 from robopolicy.naming import one_of
 from robopolicy.reading_json import read_object
@@ -49,8 +48,8 @@ LAIKAGO = Robot(
     inertia=((0.579, 0.0, -0.038), (0.0, 1.255, 0.001), (-0.038, 0.001, 1.347)),
     lowest_base=0.28,
     # The model has neither limits of joints nor any below 100 N m of torques.
-    limits=((-math.inf, math.inf),) * 12,
-    torques=(math.inf,) * 12,
+    limits=((-UNLIMITED, UNLIMITED),) * 12,
+    torques=(UNLIMITED,) * 12,
     held_torque=60.0,
     stiffness=600.0,
     damping=8.0,

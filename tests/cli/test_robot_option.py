@@ -11,7 +11,7 @@ from made_runs import PAPER, made_run
 
 from robopolicy.cli import main
 from robopolicy.cli.train_es import TrainES
-from robopolicy.control.robots import GO2
+from robopolicy.control.robots import GO2, ROBOTS, robot_of
 from robopolicy.experiments.default_policies import new_policy
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
@@ -114,6 +114,13 @@ def test_a_policy_reads_images_of_the_size_that_its_robot_has():
     assert observation["belly_depth"].shape == (48, 64)
     assert policy.act(observation).shape == env.action_space.shape
     assert policy.inspect(observation)["kept/belly_depth"].shape == (48, 64)
+
+
+@pytest.mark.parametrize("robot", ROBOTS.values(), ids=str)
+def test_a_table_is_json_without_infinity(robot):
+    """A bundle's manifest holds the table of its run, and takes no other JSON."""
+    table = json.dumps(asdict(replace(robot, name="mine")), allow_nan=False)
+    assert robot_of(json.loads(table)) == replace(robot, name="mine")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from robopolicy.control.kinematics import LEGS
-from robopolicy.control.robot import JOINTS, CameraConfig, Robot
+from robopolicy.control.robot import JOINTS, UNLIMITED, CameraConfig, Robot
 from robopolicy.control.robots import GO2, ROBOTS
 from robopolicy.control.state import Array
 from robopolicy.envs.physics.base import Box, Start
@@ -114,7 +114,7 @@ def _of_model(path: Path, joints: Sequence[str], toes: Sequence[str]) -> dict[st
         "foot_radius": float(built.geom_size[balls[0], 0]),
         "trunk": _rounded(np.ptp(anchors[:, 0], axis=0) / 2 + [0.0, 0.0, 0.05]),
         "mass": round(float(built.body_mass.sum()), 4),
-        "limits": _rounded(np.where(limited, built.jnt_range[ids], [-np.inf, np.inf])),
+        "limits": _rounded(np.where(limited, built.jnt_range[ids], [-UNLIMITED, UNLIMITED])),
         "torques": _torques(where, built, joints, ids),
     }
 

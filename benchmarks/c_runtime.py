@@ -40,7 +40,7 @@ def both(name: str) -> tuple:
     graph = worker_graph(policy.config, policy.features)
     made = OnnxPolicy(graph, policy.parameters), CompiledGraph(c_graph(graph), policy.parameters)
     trained = trained_on(policy)
-    environment = Environment(trained.task, "mujoco", trained.preset)
+    environment = Environment(trained.task, "mujoco", trained.preset, None, trained.others)
     return made, Environment.of(environment).showing(policy.functions.observation_shapes).spec()
 
 

@@ -28,7 +28,8 @@ from robopolicy.viz.top_view import top_view as seen_from_above
 if TYPE_CHECKING:
     from robopolicy.viz.recording import Recording
 
-SMALL, BESIDE = 160, 240  # pixels of a picture's width for each pixel of a depth image, and of a memory
+SHARE = 5  # a depth image takes this part of a picture's width at most
+BESIDE = 240  # pixels of a picture's width for each pixel of a memory
 WITHIN, BENEATH = 4, 3  # lines of captions in a picture of the robot, and beneath a colour image
 
 REMEMBERED, LANDINGS = "remembered/", "landings"
@@ -135,12 +136,15 @@ class FilmedEpisode:
         for camera in dict.fromkeys((*self._level, *self._depths)):
             depth = step.observation[camera]
             level = self._level.get(camera, np.full_like(depth, np.median(depth)))
-            scale = max(1, min(self.size[0] // SMALL, room // len(level)))
+            rows, columns = level.shape
+            scale = max(1, min(self.size[0] // SHARE // columns, room // rows))
+            every = max(1, -(-columns // (self.size[0] // SHARE)), -(-rows // room))  # pixel that is shown
             name = camera.removesuffix("_depth")
-            panels[f"{name} camera"] = overlay.depth_picture(depth, level, shown.get(f"kept/{camera}"), scale)
+            picture = overlay.depth_picture(depth, level, shown.get(f"kept/{camera}"), scale)
+            panels[f"{name} camera"] = picture[::every, ::every]
             if camera in shown:
                 plain = overlay.depth_picture(depth, level, None, scale)
-                panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)
+                panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)[::every, ::every]
         for name, ground in shown.items():
             if name.startswith(REMEMBERED):
                 scale = max(1, min(self.size[0] // BESIDE, room // len(ground)))

@@ -23,11 +23,12 @@ with `all` as the control without a memory. On `dust`, all legs may read a memor
 Its controls are those with both cameras, of the first grid. Other trainings have twice the episodes, and
 begin with harder images or with easier stones:
 
-    robopolicy grid GRID ... --preset dust-thick dust --stage-limit 15 --advance-at 100 \\
-        --episodes 4 --generations 20 --engine mujoco --policy-runtime c --test-engines mujoco bullet
-    robopolicy grid GRID ... --preset hard extreme --stage-limit 10 --advance-at 100 \\
-        --episodes 4 --generations 30 --held-out 60 --engine mujoco --policy-runtime c \\
-        --test-engines mujoco bullet
+    robopolicy grid GRID --variant memory --memory-for all --cameras front --attention "all, map" \\
+        --seeds 0 1 2 --preset dust-thick dust --stage-limit 15 --advance-at 100 --episodes 4 \\
+        --generations 20 --engine mujoco --policy-runtime c --test-engines mujoco bullet
+    robopolicy grid GRID --attention all "all, cnn" none --seeds 0 1 2 --preset hard extreme \\
+        --stage-limit 10 --advance-at 100 --episodes 4 --generations 30 --held-out 60 \\
+        --engine mujoco --policy-runtime c --test-engines mujoco bullet
 
 No mean return is 100, so the stage limit ends the first stage. On the Go2, the grid is
 

@@ -39,10 +39,6 @@ class CameraConfig:
     height: int = 24
     reach: float = 2.0  # m, the largest depth that is measured
 
-    def __post_init__(self) -> None:
-        for side in ("width", "height"):
-            check_count(f"{side} of a camera", getattr(self, side), 1, MOST_PIXELS)
-
 
 @dataclass(frozen=True)
 class WalkerConfig:
@@ -144,6 +140,10 @@ class Robot:
 
     def __post_init__(self) -> None:
         check_name("a robot", self.name)
+        for name in ("front", "belly"):
+            camera = getattr(self, name)
+            for side in ("width", "height"):
+                check_count(f"{self}: {side} of {name}", getattr(camera, side), 1, MOST_PIXELS)
         held = () if isinstance(self.held_torque, int | float) else (("held_torque", JOINTS),)
         for name, count in (
             *(("joints", JOINTS), ("limits", JOINTS), ("torques", JOINTS), *held),
@@ -175,9 +175,6 @@ class Robot:
             check_number(f"{self}: {name}", getattr(self, name), 1e-6)
         if not np.linalg.eigvalsh(np.array(self.inertia)).min() > 0:
             raise ValueError(f"{self} has the inertia {self.inertia}: it must be positive definite")
-        sizes = [f"{camera.width} x {camera.height}" for camera in (self.front, self.belly)]
-        if sizes[0] != sizes[1]:
-            raise ValueError(f"{self} has images of {sizes[0]} and {sizes[1]} pixels: they must be alike")
         standing = self.standing_joints(self.walker.height)
         for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
             if not low <= angle <= high:

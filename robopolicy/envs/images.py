@@ -20,7 +20,7 @@ class DepthImages(
     gymnasium.ObservationWrapper[Observation, NDArray[np.float32], Observation],
     gymnasium.utils.RecordConstructorArgs,
 ):
-    """Depth images [24, 32] (m) as grey images [48, 64, 1] (uint8); other observations stay as they are.
+    """Depth images, [24, 32] (m) by default, as grey images [48, 64, 1] (uint8); the rest stays as it is.
 
     The last axis is the channel. 0 means no reading, 255 the camera's reach. Every pixel is repeated
     2 x 2 times. Raises ValueError for an environment whose observations hold no depth image.

@@ -94,6 +94,7 @@ def policy_config(attention: str, task: str, **settings: Any) -> PolicyConfig:
 def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
     """The Implicit Attention Policy that a task declares; by default one that reads all observations."""
     if "proprioception" in task.policy_settings:
+        _check_sizes(task)
         return _quadruped(attention, task.policy_settings, settings)
     _check_settings(settings, IAPConfig, ())
     entries = {name: [q.name for q in quantities] for name, quantities in task.vectors.items()}
@@ -101,6 +102,14 @@ def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
     shapes = {n: s.shape for n, s in task.observation_space.spaces.items() if n in names}  # type: ignore[attr-defined]
     actions = [quantity.name for quantity in task.actions]
     return default_iap(canonical_spec(attention), shapes, actions, entries, **settings)
+
+
+def _check_sizes(task: Task) -> None:
+    """Raise ValueError for a robot whose cameras differ in their sizes."""
+    sizes = {name: "{} x {}".format(*image.shape) for name, image in task.reference_images().items()}
+    if len(set(sizes.values())) > 1:
+        told = " and ".join(f"{name} of {size}" for name, size in sizes.items())
+        raise ValueError(f"robot has {told} pixels: for a policy, its cameras must have the same size")
 
 
 def _quadruped(attention: str, declared: Mapping[str, Any], settings: Mapping[str, Any]) -> IAPConfig:

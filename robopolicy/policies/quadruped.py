@@ -68,7 +68,7 @@ def quadruped(
     own |= {"leg_inputs": leg_inputs, "footholds": footholds, "odometry": odometry}
     check_settings(settings, [*own, *(name for name in SETTINGS if name not in FIXED)])
     check_types("quadruped", {**own, "proprioception": proprioception}, quadruped)
-    columns = columns or (image[1] // 8, image[1] // 2)
+    columns = columns or (image[1] // 8, max(1, image[1] // 2))
     if footholds is not None:
         _check_footholds(footholds)
     aside = footholds is not None and len(footholds["reach"]) > 1

@@ -122,6 +122,14 @@ def test_a_height_that_is_no_length_is_refused_by_its_name(height):
 def test_a_table_has_a_name_of_its_own():
     with pytest.raises(ValueError, match=r"^name is 'go2', that of a robot of the package: use another$"):
         first_table("go2", MODEL, JOINTS, TOES, 0.36)
+    with pytest.raises(ValueError, match=r"^the name of a robot is \['go2'\]: it must be "):
+        first_table(["go2"], MODEL, JOINTS, TOES, 0.36)
+
+
+@pytest.mark.parametrize("width", [0, -4, 32.0, 5000])
+def test_images_have_a_size(width):
+    with pytest.raises(ValueError, match=rf"^robot 'fine': width of belly is {width}: it must be a whole"):
+        replace(GO2, name="fine", belly=replace(GO2.belly, width=width))
 
 
 def test_only_toes_collide_whatever_the_model_says(table):

@@ -15,6 +15,7 @@ from robopolicy.control.robots import GO2, ROBOTS
 from robopolicy.control.state import Array
 from robopolicy.envs.physics.base import Box, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics, compiled, mujoco, read_model
+from robopolicy.naming import check_name
 from robopolicy.settings import check_number
 
 ALIKE = 1e-3  # m, by which the legs of a robot may differ
@@ -42,6 +43,7 @@ def first_table(
     number, for a model that is no MJCF, lacks one of the names, does not limit a torque, or has legs of
     another kind, and as a table does.
     """
+    check_name("a robot", name)
     if name in ROBOTS:
         raise ValueError(f"name is {name!r}, that of a robot of the package: use another")
     check_number("height", height, ALIKE)

@@ -139,7 +139,7 @@ class SteppingStones(SimulatedTask):
         return self.config.walker.control_period
 
     def reference_images(self) -> dict[str, NDArray[np.float32]]:
-        """The images of the cameras over unbroken level ground at the nominal height, [24, 32] (m) each."""
+        """The images of the cameras over unbroken level ground at the nominal height, in metres."""
         height = self.config.walker.height
         return {name: DepthCamera(camera).level_image(height) for name, camera in self.config.images.items()}
 

@@ -19,6 +19,7 @@ from robopolicy.naming import check_name, shown
 from robopolicy.settings import check_count, check_number
 
 JOINTS = 3 * len(LEGS)
+OF_JOINTS = ("limits", "torques")  # checked joint by joint
 UNLIMITED = 1e6  # rad or N m, of a joint whose model has no limit: JSON has no infinity
 MOST_PIXELS = 2048  # of a side of an image
 
@@ -156,7 +157,7 @@ class Robot:
             if np.shape(getattr(self, name)) != shape:
                 raise ValueError(f"{self} has {name} of another shape than {list(shape)}")
         for name, value in asdict(self).items():
-            if not np.isfinite(_numbers(value)).all():
+            if name not in OF_JOINTS and not np.isfinite(_numbers(value)).all():
                 raise ValueError(f"{self} has {name} {shown(value)}: its numbers must be finite")
         for name in ("thigh", "shank"):
             check_number(f"{self}: the length of {name}", math.hypot(*getattr(self, name)), 1e-6)
@@ -165,10 +166,14 @@ class Robot:
             if len(set(value)) < len(value):
                 raise ValueError(f"{self} has {name} {', '.join(value)}: each name may occur once")
         for joint, (low, high), torque in zip(self.joints, self.limits, self.torques, strict=True):
-            if not low < high:
-                raise ValueError(f"{self} has limits {low} and {high} of {joint!r}: low must be below high")
-            if not torque > 0:
-                raise ValueError(f"{self} has a torque of {torque} for {joint!r}: it must be above 0")
+            if not -math.inf < low < high < math.inf:
+                raise ValueError(
+                    f"{self} has limits {low} and {high} of {joint!r}: low must be below high, both finite"
+                )
+            if not 0 < torque < math.inf:
+                raise ValueError(
+                    f"{self} has a torque of {torque} for {joint!r}: it must be above 0, and finite"
+                )
         if not all(turn in (1.0, -1.0) for turn in self.turns):
             raise ValueError(f"{self} has turns {self.turns}: each must be 1 or -1")
         for name in ("mass", "foot_radius", "stiffness", "damping", "lowest_base"):

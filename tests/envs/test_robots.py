@@ -148,11 +148,11 @@ def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
         ),
         (
             {"limits": ((1.0, -1.0), *GO2.limits[1:])},
-            "robot 'go2' has limits 1.0 and -1.0 of 'FR_hip_joint': low must be below high",
+            "robot 'go2' has limits 1.0 and -1.0 of 'FR_hip_joint': low must be below high, both finite",
         ),
         (
-            {"limits": ((-1.0, np.nan), *GO2.limits[1:])},
-            "robot 'go2' has limits -1.0 and nan of 'FR_hip_joint': low must be below high",
+            {"limits": ((-1.0, np.inf), *GO2.limits[1:])},
+            "robot 'go2' has limits -1.0 and inf of 'FR_hip_joint': low must be below high, both finite",
         ),
         (
             {"torques": (0.0, *GO2.torques[1:])},

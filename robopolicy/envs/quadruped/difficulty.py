@@ -14,7 +14,7 @@ from robopolicy.envs.physics.base import Array, Conditions
 from robopolicy.envs.quadruped.cameras import NO_BALLS, CameraConfig, DepthCamera, Ground
 from robopolicy.settings import check_count, check_interval, check_number
 
-BLOB_COLUMNS = 32
+BLOB_COLUMNS = 32  # of the images in whose pixels the radii of spots are given
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,20 @@
 
     python benchmarks/stones.py                   the tables, from the trainings that are kept
     python benchmarks/stones.py --keep GRID       adds the complete trainings of a grid
+    python benchmarks/stones.py --time GRID       times a step of its policies in C, in turns, on one core
     python benchmarks/stones.py --ship RUN NAME   makes a run that is kept a policy of the package
 
 A grid is, on `dust` for example,
 
     robopolicy grid GRID --attention SPEC ... all "all, relu" "all, cnn" none --seeds 0 1 2 3 4 \\
         --preset dust --episodes 2 --generations 15 --test-engines mujoco bullet
+
+The comparison of mechanisms, on `paper`, `dust` and `sparse`, is
+
+    robopolicy grid GRID --attention softmax "trigonometric(m=256)" "angular_hybrid(m=8, n=8)" \\
+        "positive_antithetic(m=256)" "optimal_positive(m=256, coupling=halton)" \\
+        all "all, relu" "all, cnn" none --seeds 0 1 2 3 4 --preset paper --episodes 2 --generations 20 \\
+        --engine mujoco --policy-runtime c --test-engines mujoco bullet
 
 On `front`, where hind legs have no camera, it is
 
@@ -35,10 +43,11 @@ No mean return is 100, so the stage limit ends the first stage. On the Go2, the 
     robopolicy grid GRID --robot go2 --engine mujoco --attention SPEC all none --seeds 0 1 2 \\
         --preset paper --episodes 2 --generations 12 --test-engines mujoco bullet
 
-Every policy plays 100 unseen courses (seeds 9000 on) of its preset on both engines.
+Every policy plays 100 unseen courses (seeds 9000 on) of its preset on both engines. Trainings of one budget,
+which differ in policy and seed alone, share a table.
 
-The best policy is the one with the highest mean return, at the end of its trainings, on the held-out courses:
-not on the test courses, which would choose it by chance results, too.
+The best policy is the one of three seeds or more that has the highest mean return on the held-out courses at
+the end of its trainings: not on the test courses, which would choose it by chance results, too.
 
 Expected, as means of three seeds or more of the best policy, on both engines: at least 95 % of the courses on
 `hard` and `dust`, 80 % on `sparse`, 60 % on `extreme`, 90 % on `front`, there at least 30 points above the
@@ -49,30 +58,31 @@ import argparse
 import json
 import shutil
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from jax.tree_util import keystr
+from kept_trainings import ENGINES, SEEDS, Kept, Named, add, by_budget, kept_run, print_table, rows, said
 
-from robopolicy.experiments.comparison import rows_of, titles
-from robopolicy.experiments.comparison_table import table
+from robopolicy.bundles.c_source.worker import c_graph
+from robopolicy.bundles.onnx import worker_graph
 from robopolicy.experiments.runs import load
-from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import unflatten
-from robopolicy.policies.catalogue import restore
 from robopolicy.policies.memories import SHORTEST, WAVES
+from robopolicy.runtime.compiled import CompiledGraph
 
 KEPT = Path(__file__).parent / "stones"
 SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
-ENGINES = ("mujoco", "bullet")
-PARTS = ("policy", "environment", "es")  # of a config.json
-SEEDS = 3  # the fewest of a claim
 LEAST = {"sparse": 80, "extreme": 60, "front": 90, "paper-go2": 90}  # percent; 95 elsewhere
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
+CALLS = 300  # of each policy that is timed
+STEP = "step_ms"
 
 
-def courses_of(config: dict) -> str:
+def courses_of(config: dict[str, Any]) -> str:
     """The preset that a run was trained on last, its cameras and its robot if they are not the default."""
     others = config["environment"].get("others", {})
     robot = others.get("robot")
@@ -81,40 +91,55 @@ def courses_of(config: dict) -> str:
     return "-".join(filter(None, parts))
 
 
+def runs_of(grid: Path) -> list[Path]:
+    return sorted(path.parent for path in grid.glob("*/config.json"))
+
+
 def keep(grid: Path) -> None:
     """Add the trained and evaluated runs of a grid to the file of its preset."""
-    for run in sorted(path.parent for path in grid.glob("*/config.json")):
-        evaluation = run / "evaluation.json"
-        if not evaluation.is_file() or not set(ENGINES) <= json.loads(evaluation.read_text()).keys():
+    for run in runs_of(grid):
+        file = run / "evaluation.json"
+        evaluations = json.loads(file.read_text()) if file.is_file() else {}
+        if not set(ENGINES) <= evaluations.keys():
             print(f"{run.name} is not complete")
             continue
         name = f"{grid.name}/{run.name}"
-        config = json.loads((run / "config.json").read_text())
-        log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        path = KEPT / f"{courses_of(config)}.json"
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        kept[name] = {
-            **{name: config[name] for name in ("policy", "environment", "es", "flops", "versions")},
-            "steps": sum(line.get("steps", 0) for line in log),
-            **kernel_widths(run),
-            "curve": [
-                [line["generation"], round(line["held_out/return"], 3), line["held_out/success"]]
-                for line in log
-                if "held_out/return" in line
-            ],
-            "evaluations": {
-                engine: {
-                    **result,
-                    "policy": name,
-                    "seeds": [result["seeds"][0], result["seeds"][-1]],
-                    "returns": [round(value, 3) for value in result["returns"]],
-                }
-                for engine, result in json.loads(evaluation.read_text()).items()
-            },
-        }
-        KEPT.mkdir(exist_ok=True)
-        lines = (f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
-        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        kept = kept_run(name, run, evaluations)
+        log = kept["curve"]
+        kept["steps"] = sum(line.get("steps", 0) for line in log)
+        kept["curve"] = [
+            [line["generation"], round(line["held_out/return"], 3), line["held_out/success"]]
+            for line in log
+            if "held_out/return" in line
+        ]
+        add(KEPT / f"{courses_of(kept)}.json", name, kept | kernel_widths(run))
+
+
+def time_steps(grid: Path) -> None:
+    """Add the median processor time (ms) of a step of each policy in C to kept trainings of its settings.
+
+    The policies take turns, and read random numbers in place of images.
+    """
+    policies = {}
+    for run in runs_of(grid):
+        policies.setdefault(json.dumps(json.loads((run / "config.json").read_text())["policy"]), run)
+    rng = np.random.default_rng(0)
+    steps, seconds = {}, {}
+    for config, run in policies.items():
+        policy = load(run)
+        graph = CompiledGraph(c_graph(worker_graph(policy.config, policy.features)), policy.parameters)
+        shapes = policy.functions.observation_shapes
+        seen = {name: rng.uniform(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+        steps[config], seconds[config] = (graph, seen), []
+    for _ in range(CALLS):
+        for config, (graph, seen) in steps.items():
+            began = time.thread_time()
+            graph(seen)
+            seconds[config].append(time.thread_time() - began)
+    for path in KEPT.glob("*.json"):
+        for name, run in json.loads(path.read_text()).items():
+            if times := seconds.get(json.dumps(run["policy"])):
+                add(path, name, run | {STEP: round(1e3 * float(np.median(times)), 4)})
 
 
 def kernel_widths(run: Path) -> dict[str, list[float]]:
@@ -142,63 +167,59 @@ def ship(run: Path, name: str) -> None:
     print(SHIPPED / name)
 
 
-def tables(preset: str, kept: dict[str, dict]) -> bool:
+def tables(preset: str, kept: Kept) -> bool:
     """Print the tables of a preset; whether the claims hold."""
-    groups: dict = {}
-    configs = {name: {part: run[part] for part in PARTS} for name, run in kept.items()}
-    trainings = [training(name, config) for name, config in configs.items()]
-    for (name, config), copies in zip(configs.items(), apart(list(kept), trainings), strict=True):
-        settings = json.dumps(search_settings(config))
-        groups.setdefault((restore(config["policy"]), settings, copies), []).append(name)
-    together = [(config, names) for (config, *_), names in groups.items()]
-    crossed: dict = {}
-    held_out: dict = {}
-    for engine in ENGINES:
-        results = {name: run["evaluations"][engine] for name, run in kept.items()}
-        rows = rows_of(together, results, {})
-        print(table(rows, f"{preset}, {engine}"), end="\n\n")
-        for row, title in zip(rows, titles(rows), strict=True):
-            rates = [results[name]["success_rate"] for name in row["runs"]]
-            crossed.setdefault((title, len(rates)), []).append(100 * float(np.mean(rates)))
+    crossed: Named = {}
+    held_out: dict[tuple[str, str], float] = {}
+    latencies = {name: run[STEP] / 1e3 for name, run in kept.items() if STEP in run}
+    for budget in by_budget(kept):
+        es = next(iter(budget.values()))["es"]
+        episodes = " or ".join(str(count * es["population"]) for count in es["episodes"])
+        for engine in ENGINES:
+            named = rows(budget, engine, latencies)
+            print_table(f"{preset}, {es['generations']} generations of {episodes} episodes, {engine}", named)
+            for title, row in named:
+                place = title, row["runs"][0]
+                of_row = [kept[name]["evaluations"][engine]["success_rate"] for name in row["runs"]]
+                crossed.setdefault(place, []).append([100 * rate for rate in of_row])
+                ends = [kept[name]["curve"][-1] for name in row["runs"]]
+                held_out[place] = float(np.mean([value for _, value, _ in ends]))
+        for title, row in named:
             every = [kept[name]["kernels_cm"] for name in row["runs"] if "kernels_cm" in kept[name]]
             widths = [" and ".join(f"{width:.1f}" for width in widths) for widths in every]
-            if widths and engine == ENGINES[0]:
+            if widths:
                 print(f"{title} learned kernels of {', '.join(widths)} cm", end="\n\n")
-            ends = [kept[name]["curve"][-1] for name in row["runs"]]
-            held_out[title, len(rates)] = float(np.mean([value for _, value, _ in ends]))
     least = LEAST.get(preset, 95)
-    best = max(held_out, key=lambda row: held_out[row])
-    blind = next((row for row in crossed if row[0] == "none"), None)
-    held = [said(f"the best policy crosses {least} % or more", best, crossed, min(crossed[best]) >= least)]
+    enough = [place for place in held_out if len(crossed[place][0]) >= SEEDS and place[0] != "none"]
+    best = max(enough or held_out, key=lambda place: held_out[place])
+    lowest = min(map(np.mean, crossed[best]))
+    held = [said(f"the best policy crosses {least} % or more", best, crossed, lowest >= least)]
     if preset in ABOVE:
         control, points = ABOVE[preset]
-        lower = next((row for row in crossed if row[0] == control), None)
-        gaps = [a - b for a, b in zip(crossed[best], crossed.get(lower, crossed[best]), strict=True)]
+        lower = next((place for place in crossed if place[0] == control), None)
+        gaps = [
+            np.mean(a) - np.mean(b)
+            for a, b in zip(crossed[best], crossed.get(lower, crossed[best]), strict=True)
+        ]
         held.append(said(f"it crosses {points} points more than this", lower, crossed, min(gaps) >= points))
-    holds = blind is not None and max(crossed[blind]) <= 5
+    blind = next((place for place in crossed if place[0] == "none"), None)
+    holds = blind is not None and max(map(np.mean, crossed[blind])) <= 5
     held.append(said("without an image, at most 5 % are crossed", blind, crossed, holds))
     print()
     return all(held)
-
-
-def said(claim: str, row: tuple[str, int] | None, crossed: dict, holds: bool) -> bool:
-    """Print whether a claim holds of a row of `crossed`; fewer than three seeds do not show it."""
-    holds = holds and row is not None and row[1] >= SEEDS
-    found = "not trained yet"
-    if row is not None:
-        found = f"{row[0]}, {row[1]} seeds, {', '.join(f'{rate:.0f} %' for rate in crossed[row])}"
-    print(f"{'yes' if holds else 'NO ':4}{claim}: {found}")
-    return holds
 
 
 def main() -> None:
     """Run as the docstring of this file says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keep", metavar="GRID", type=Path, nargs="+", default=[])
+    parser.add_argument("--time", metavar="GRID", type=Path, nargs="+", default=[])
     parser.add_argument("--ship", metavar=("RUN", "NAME"), nargs=2)
     options = parser.parse_args()
     for grid in options.keep:
         keep(grid)
+    for grid in options.time:
+        time_steps(grid)
     if options.ship:
         ship(Path(options.ship[0]), options.ship[1])
     held = [tables(path.stem, json.loads(path.read_text())) for path in sorted(KEPT.glob("*.json"))]

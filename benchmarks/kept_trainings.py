@@ -1,0 +1,92 @@
+"""Trainings that benchmarks keep, a file for each preset: settings, curve and evaluations of each run.
+
+`stones.py` and `bimanual_sweep.py` print their tables from these files.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from robopolicy.experiments.comparison import Row, rows_of, titles
+from robopolicy.experiments.comparison_table import table
+from robopolicy.experiments.trainings import apart, search_settings, training
+from robopolicy.policies.catalogue import restore
+from robopolicy.writing import write_atomically
+
+ENGINES = ("mujoco", "bullet")
+PARTS = ("policy", "environment", "es", "bc", "precision", "data")  # of a config.json
+SEEDS = 3  # the fewest of a claim
+
+Kept = dict[str, dict[str, Any]]
+# Percentages of the trainings of a row, on each engine, by its title and its first run.
+Named = dict[tuple[str, str], list[list[float]]]
+
+
+def add(path: Path, name: str, run: dict[str, Any]) -> None:
+    """Add a training to a file, one line each; an earlier one of the same name is replaced."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[name] = run
+    lines = (f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def kept_run(name: str, run: Path, evaluations: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a run: settings, evaluations by engine under this name, and its log as `curve`."""
+    stored = json.loads((run / "config.json").read_text())
+    return {
+        **{part: stored[part] for part in (*PARTS, "flops", "versions") if part in stored},
+        "curve": [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],
+        "evaluations": {
+            engine: {
+                **result,
+                "policy": name,
+                "seeds": [result["seeds"][0], result["seeds"][-1]],
+                "returns": [round(value, 3) for value in result["returns"]],
+            }
+            for engine, result in evaluations.items()
+        },
+    }
+
+
+def config(run: dict[str, Any]) -> dict[str, Any]:
+    """The part of a kept training that was in its config.json."""
+    return {part: run[part] for part in PARTS if part in run}
+
+
+def by_budget(kept: Kept) -> list[Kept]:
+    """The trainings of each budget: those that differ in policy and seed alone."""
+    budgets: dict[str, Kept] = {}
+    for name, run in kept.items():
+        budgets.setdefault(json.dumps(search_settings(config(run)), sort_keys=True), {})[name] = run
+    return list(budgets.values())
+
+
+def rows(kept: Kept, engine: str, latencies: dict[str, float] | None = None) -> list[tuple[str, Row]]:
+    """Rows of `compare` with their titles, from evaluations on an engine; `latencies` (s) by run."""
+    kept = {name: run for name, run in kept.items() if engine in run["evaluations"]}
+    trainings = [training(name, config(run)) for name, run in kept.items()]
+    groups: dict = {}
+    for (name, run), copies in zip(kept.items(), apart(list(kept), trainings), strict=True):
+        settings = json.dumps(search_settings(config(run)), sort_keys=True)
+        groups.setdefault((restore(run["policy"]), settings, copies), []).append(name)
+    results = {name: run["evaluations"][engine] for name, run in kept.items()}
+    together = [(policy, names) for (policy, *_), names in groups.items()]
+    found = rows_of(together, results, latencies or {})
+    return list(zip(titles(found), found, strict=True))
+
+
+def print_table(title: str, named: list[tuple[str, Row]]) -> None:
+    print(table([row for _, row in named], title), end="\n\n")
+
+
+def said(claim: str, place: tuple[str, str] | None, found: Named, holds: bool) -> bool:
+    """Print whether a claim holds of a row of `found`; fewer than three seeds do not show it."""
+    result, words = False, "not trained yet"
+    if place is not None:
+        seeds = len(found[place][0])
+        result = holds and seeds >= SEEDS
+        percent = ", ".join(f"{sum(values) / seeds:.1f} %" for values in found[place])
+        words = f"{place[0]}, {seeds} seeds, {percent}"
+    print(f"{'yes' if result else 'NO ':4}{claim}: {words}")
+    return result

@@ -10,7 +10,7 @@
 The demonstrations and a training are, for example,
 
     robopolicy demos --episodes 300 --noise 0.1 --engine bullet --out datasets/bullet-v0
-    robopolicy demos --episodes 300 --noise 0.1 --engine mujoco --out datasets/mujoco-v0
+    robopolicy demos --episodes 300 --noise 0.05 --engine mujoco --out datasets/mujoco-v0
     robopolicy train bc --data datasets/bullet-v0 datasets/mujoco-v0 --history 3 --steps 4000 \\
         --rollouts 20 --seed 0 --out runs/three-frames-0
 

@@ -97,8 +97,8 @@ def data_of(run: dict[str, Any]) -> str:
     for one in every:
         made, recording = one["environment"], one["recording"]
         preset = made.get("preset", "paper")
-        rest = " of a policy's rounds" if one.get("policy") else ""
-        words.append(f"{recording['episodes']} on {preset}, {made['engine']}{rest}")
+        player = "a policy" if one.get("policy") else f"noise {recording['noise']}"
+        words.append(f"{recording['episodes']} on {preset}, {made['engine']}, {player}")
     return "; ".join(words)
 
 
@@ -137,26 +137,24 @@ def tables(preset: str, kept: Kept) -> bool:
 
 
 def draw(kept: Kept) -> None:
-    """Loss on frames set aside over steps, and balls in bowls on Bullet against the price of a step."""
+    """Loss on frames set aside over steps, and balls in bowls on Bullet against the price of a step.
+
+    Of the budget with the most trainings.
+    """
     from robopolicy.viz.pictures import picture
 
     with picture(FIGURE, (10, 3.8)) as figure:
         axes = figure.subplots(1, 2)
-        number = 0
-        for budget in by_budget(kept):
-            for title, row in rows(budget, "bullet"):
-                style = {"color": f"C{number}", "label": title}
-                number += 1
-                for run in (kept[name] for name in row["runs"]):
-                    records = [r for r in run["curve"] if "validation/loss" in r]
-                    if run["policy"]["head"] != "squared_error":  # its loss is another one
-                        axes[0].plot(
-                            [r["step"] for r in records], [r["validation/loss"] for r in records], **style
-                        )
-                share = [
-                    100 * kept[n]["evaluations"]["bullet"]["fraction_in_bowls_mean"] for n in row["runs"]
-                ]
-                axes[1].plot([row["flops"] / 1e6] * len(share), share, "o", **style)
+        for number, (title, row) in enumerate(rows(max(by_budget(kept), key=len), "bullet")):
+            style = {"color": f"C{number}", "label": title}
+            for name in row["runs"]:
+                records = [r for r in kept[name]["curve"] if "validation/loss" in r]
+                steps, losses = zip(*((r["step"], r["validation/loss"]) for r in records), strict=True)
+                if kept[name]["policy"]["head"] != "squared_error":  # its loss is another one
+                    axes[0].plot(steps, losses, **style)
+            results = [kept[name]["evaluations"]["bullet"] for name in row["runs"]]
+            share = [100 * result["fraction_in_bowls_mean"] for result in results]
+            axes[1].plot([row["flops"] / 1e6] * len(share), share, "o", **style)
         axes[0].set(xlabel="step", ylabel="InfoNCE on episodes set aside")
         axes[1].set(
             xlabel="MFLOP of a policy step", ylabel="balls in bowls, %, 50 unseen seeds", ylim=(0, 100)

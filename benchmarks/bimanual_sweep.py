@@ -7,16 +7,16 @@
     python benchmarks/bimanual_sweep.py --ship RUN NAME   makes a run that is kept a policy of the package
     python benchmarks/bimanual_sweep.py --picture         draws docs/images/bimanual-sweep-cloned.png
 
-The demonstrations and a training are, for example,
+The demonstrations and one training for a claim, which needs rollouts at its end, are, for example,
 
     robopolicy demos --episodes 300 --noise 0.1 --engine bullet --out datasets/bullet-v0
     robopolicy demos --episodes 300 --noise 0.05 --engine mujoco --out datasets/mujoco-v0
     robopolicy train bc --data datasets/bullet-v0 datasets/mujoco-v0 --history 3 --steps 4000 \\
         --rollouts 20 --seed 0 --out runs/three-frames-0
 
-Trainings of one budget, which differ in policy and seed alone, share a table. The first table is older: all
-policies have the data of `robopolicy demos --episodes 240 --noise 0.1` on Bullet and the mechanisms that HRF,
-Appendix K.2, compares, one training each.
+Trainings of one budget, which differ in policy and seed alone, share a table. The table on 240 demonstrations
+(`robopolicy demos --episodes 240 --noise 0.1`, on Bullet) is older: the mechanisms that HRF, Appendix K.2,
+compares, exact softmax and a regression, with one training each.
 
 The best policy is the one of three seeds or more that has the highest mean return in the rollouts at the end
 of its trainings, which are on other seeds. Expected of it, as means: at least 99 % of the balls in bowls on
@@ -31,8 +31,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kept_trainings import ENGINES, SEEDS, Kept, Named, add, by_budget, kept_run, print_table, rows, said
+from kept_trainings import (
+    ENGINES,
+    SEEDS,
+    Found,
+    Kept,
+    Place,
+    add,
+    by_budget,
+    kept_run,
+    named_rows,
+    said,
+    shipped_folder,
+)
 
+from robopolicy.envs.registry import task_class
+from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder
@@ -41,7 +55,6 @@ from robopolicy.training.metrics import ROLLOUT_RETURN
 HERE = Path(__file__).parent
 KEPT = HERE / "bimanual_sweep" / "trained"
 FIGURE = HERE.parent / "docs" / "images" / "bimanual-sweep-cloned.png"
-SHIPPED = HERE.parent / "robopolicy" / "assets" / "policies"
 TASK = "bimanual-sweep"
 EPISODES = 50
 LEAST = {"paper": {"bullet": 99, "mujoco": 97}, "distracted": {"bullet": 85, "mujoco": 85}}  # percent
@@ -52,7 +65,17 @@ CURVE = (
 
 
 def keep(run: Path, preset: str, workers: int) -> None:
-    """Evaluate a run on both engines, and add it to the file of the preset that it played."""
+    """Evaluate a run on both engines, and add it to the file of the preset that it played.
+
+    Raises ValueError or OSError, before it plays, for a folder without a complete cloning run.
+    """
+    config = json.loads((run / "config.json").read_text())
+    if "bc" not in config:
+        raise ValueError(f"RUN is {str(run)!r}: it must be a run of train bc")
+    log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    log = [line for line in log if "loss" in line]
+    if not log or log[-1]["step"] != config["bc"]["steps"] or "validation/loss" not in log[-1]:
+        raise ValueError(f"RUN is {str(run)!r}: its training is not complete, or has no episodes set aside")
     evaluations = {}
     for engine in ENGINES:
         environment = Environment.of(Environment(TASK, engine, preset))
@@ -60,11 +83,7 @@ def keep(run: Path, preset: str, workers: int) -> None:
         evaluations[engine] = played.summary()
         print(f"{run.name}, {preset}, {engine}: {played.mean('fraction_in_bowls'):.1%} in bowls", flush=True)
     kept = kept_run(run.name, run, evaluations)
-    kept["curve"] = [
-        {name: round(line[name], 4) for name in CURVE if name in line}
-        for line in kept["curve"]
-        if "loss" in line
-    ]
+    kept["curve"] = [{name: round(line[name], 4) for name in CURVE if name in line} for line in log]
     add(KEPT / f"{preset}.json", run.name, kept)
 
 
@@ -73,11 +92,14 @@ def ship(run: Path, name: str) -> None:
 
     Without the optimiser's state, which is four times as large as all the rest.
     """
-    kept = json.loads((KEPT / "paper.json").read_text())[run.name]
-    out = SHIPPED / name
-    shutil.rmtree(out, ignore_errors=True)
+    out = shipped_folder(name)
+    kept = json.loads((KEPT / "paper.json").read_text()).get(run.name)
+    if kept is None:
+        raise ValueError(f"RUN is {str(run)!r}: it is not kept, --keep it first")
     step, arrays = RunFolder(run).load()
-    RunFolder(out).create(json.loads((run / "config.json").read_text()))
+    config = json.loads((run / "config.json").read_text())
+    shutil.rmtree(out, ignore_errors=True)
+    RunFolder(out).create(config)
     policy = {p: a for p, a in arrays.items() if p in (MEAN, BEST) or p.startswith(FEATURES)}
     RunFolder(out).save(step, policy)
     shutil.copy(run / "metrics.jsonl", out / "metrics.jsonl")
@@ -104,21 +126,22 @@ def data_of(run: dict[str, Any]) -> str:
 
 def tables(preset: str, kept: Kept) -> bool:
     """Print the tables of the preset that was played; whether the claims hold."""
-    swept: Named = {}
-    held_out: dict[tuple[str, str], float] = {}
+    swept: Found = {}
+    held_out: dict[Place, float] = {}
     for budget in by_budget(kept):
         one = next(iter(budget.values()))
         about = f"{one['bc']['steps']} steps on demonstrations: {data_of(one)}"
         for engine in ENGINES:
-            named = rows(budget, engine)
+            named = named_rows(budget, engine)
             if not named:
                 continue
-            print_table(f"played on {preset}, {engine}, {about}", named)
+            title = f"played on {preset}, {engine}, {about}"
+            print(table([row for _, row in named], title), end="\n\n")
             for title, row in named:
                 place = title, row["runs"][0]
                 results = [kept[name]["evaluations"][engine] for name in row["runs"]]
                 percent = [100 * result["fraction_in_bowls_mean"] for result in results]
-                swept.setdefault(place, []).append(percent)
+                swept.setdefault(place, {})[engine] = percent
                 ends = [kept[name]["curve"][-1] for name in row["runs"]]
                 if all(ROLLOUT_RETURN in end for end in ends) and len(ends) >= SEEDS:
                     held_out[place] = float(np.mean([end[ROLLOUT_RETURN] for end in ends]))
@@ -127,12 +150,16 @@ def tables(preset: str, kept: Kept) -> bool:
                 print(f"{title}: {single} % of the balls; loss on episodes set aside {loss:.2f}")
             print()
     held = []
-    best = max(held_out, key=lambda place: held_out[place], default=None)
+    both = [place for place in held_out if len(swept[place]) == len(ENGINES)]
+    best = max(both, key=lambda place: held_out[place], default=None)
     for engine, least in LEAST.get(preset, {}).items():
-        holds = best is not None and np.mean(swept[best][ENGINES.index(engine)]) >= least
-        held.append(said(f"{least} % or more of the balls are in bowls on {engine}", best, swept, holds))
+        claim = f"on {preset}, {least} % or more of the balls are in bowls on {engine}"
+        holds = best is not None and np.mean(swept[best][engine]) >= least
+        held.append(said(claim, best, swept, holds))
     skipped = [name for name, run in kept.items() if run["curve"][-1].get("skipped")]
-    print(f"{'NO ' if skipped else 'yes':4}all {len(kept)} trainings stay finite", end="\n\n")
+    if kept:
+        print(f"{'NO ' if skipped else 'yes':4}{len(kept)} trainings, all of them finite in every step")
+    print()
     return all(held) and not skipped
 
 
@@ -145,7 +172,7 @@ def draw(kept: Kept) -> None:
 
     with picture(FIGURE, (10, 3.8)) as figure:
         axes = figure.subplots(1, 2)
-        for number, (title, row) in enumerate(rows(max(by_budget(kept), key=len), "bullet")):
+        for number, (title, row) in enumerate(named_rows(max(by_budget(kept), key=len), "bullet")):
             style = {"color": f"C{number}", "label": title}
             for name in row["runs"]:
                 records = [r for r in kept[name]["curve"] if "validation/loss" in r]
@@ -167,16 +194,21 @@ def main() -> int:
     """Run as the docstring of this file says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keep", nargs="+", type=Path, default=[], metavar="RUN")
-    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--preset", choices=task_class(TASK).presets, default="paper")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--ship", nargs=2, metavar=("RUN", "NAME"))
     parser.add_argument("--picture", action="store_true")
     given = parser.parse_args()
-    for run in given.keep:
-        keep(run, given.preset, given.workers)
-    if given.ship:
-        ship(Path(given.ship[0]), given.ship[1])
-    files = {path.stem: json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))}
+    try:
+        for run in given.keep:
+            keep(run, given.preset, given.workers)
+        if given.ship:
+            ship(Path(given.ship[0]), given.ship[1])
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    files: dict[str, Kept] = {preset: {} for preset in LEAST}
+    for path in sorted(KEPT.glob("*.json")):
+        files[path.stem] = json.loads(path.read_text())
     if given.picture:
         draw(files["paper"])
     held = [tables(preset, kept) for preset, kept in files.items()]

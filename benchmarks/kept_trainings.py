@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.experiments.comparison import Row, rows_of, titles
-from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.catalogue import restore
 from robopolicy.writing import write_atomically
@@ -16,19 +15,33 @@ from robopolicy.writing import write_atomically
 ENGINES = ("mujoco", "bullet")
 PARTS = ("policy", "environment", "es", "bc", "precision", "data")  # of a config.json
 SEEDS = 3  # the fewest of a claim
+SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
 
 Kept = dict[str, dict[str, Any]]
-# Percentages of the trainings of a row, on each engine, by its title and its first run.
-Named = dict[tuple[str, str], list[list[float]]]
+# A row by its title and its first run, and the percentages of its trainings by engine.
+Place = tuple[str, str]
+Found = dict[Place, dict[str, list[float]]]
 
 
 def add(path: Path, name: str, run: dict[str, Any]) -> None:
-    """Add a training to a file, one line each; an earlier one of the same name is replaced."""
+    """Add a training to a file, one line each; an earlier one of the same name and settings is replaced.
+
+    Raises ValueError for a name that is kept with other settings.
+    """
     kept = json.loads(path.read_text()) if path.exists() else {}
+    if name in kept and config(kept[name]) != config(run):
+        raise ValueError(f"{name} is kept with other settings: give its folder another name")
     kept[name] = run
-    lines = (f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
-    path.parent.mkdir(exist_ok=True)
+    lines = (f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(kept.items()))
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def shipped_folder(name: str) -> Path:
+    """The folder of a policy of the package. Raises ValueError for a name that is no single folder."""
+    if not name or Path(name).name != name:
+        raise ValueError(f"NAME is {name!r}: it must be the name of one folder")
+    return SHIPPED / name
 
 
 def kept_run(name: str, run: Path, evaluations: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +75,7 @@ def by_budget(kept: Kept) -> list[Kept]:
     return list(budgets.values())
 
 
-def rows(kept: Kept, engine: str, latencies: dict[str, float] | None = None) -> list[tuple[str, Row]]:
+def named_rows(kept: Kept, engine: str, latencies: dict[str, float] | None = None) -> list[tuple[str, Row]]:
     """Rows of `compare` with their titles, from evaluations on an engine; `latencies` (s) by run."""
     kept = {name: run for name, run in kept.items() if engine in run["evaluations"]}
     trainings = [training(name, config(run)) for name, run in kept.items()]
@@ -76,17 +89,13 @@ def rows(kept: Kept, engine: str, latencies: dict[str, float] | None = None) -> 
     return list(zip(titles(found), found, strict=True))
 
 
-def print_table(title: str, named: list[tuple[str, Row]]) -> None:
-    print(table([row for _, row in named], title), end="\n\n")
-
-
-def said(claim: str, place: tuple[str, str] | None, found: Named, holds: bool) -> bool:
+def said(claim: str, place: Place | None, found: Found, holds: bool) -> bool:
     """Print whether a claim holds of a row of `found`; fewer than three seeds do not show it."""
-    result, words = False, "not trained yet"
+    result, words = False, f"no policy with {SEEDS} seeds yet"
     if place is not None:
-        seeds = len(found[place][0])
+        seeds = min(map(len, found[place].values()))
         result = holds and seeds >= SEEDS
-        percent = ", ".join(f"{sum(values) / seeds:.1f} %" for values in found[place])
-        words = f"{place[0]}, {seeds} seeds, {percent}"
+        means = (f"{sum(values) / len(values):.1f} % on {engine}" for engine, values in found[place].items())
+        words = f"{place[0]}, {seeds} seed{'s' * (seeds != 1)}, {', '.join(means)}"
     print(f"{'yes' if result else 'NO ':4}{claim}: {words}")
     return result

@@ -3,7 +3,7 @@
     python benchmarks/stones.py                   the tables, from the trainings that are kept
     python benchmarks/stones.py --keep GRID       adds the complete trainings of a grid
     python benchmarks/stones.py --time GRID       times a step of its policies in C, in turns, on one core
-    python benchmarks/stones.py --ship RUN NAME   makes a run that is kept a policy of the package
+    python benchmarks/stones.py --ship RUN NAME   makes an evaluated run a policy of the package
 
 A grid is, on `dust` for example,
 
@@ -65,17 +65,29 @@ from typing import Any
 import jax
 import numpy as np
 from jax.tree_util import keystr
-from kept_trainings import ENGINES, SEEDS, Kept, Named, add, by_budget, kept_run, print_table, rows, said
+from kept_trainings import (
+    ENGINES,
+    SEEDS,
+    Found,
+    Kept,
+    Place,
+    add,
+    by_budget,
+    kept_run,
+    named_rows,
+    said,
+    shipped_folder,
+)
 
 from robopolicy.bundles.c_source.worker import c_graph
 from robopolicy.bundles.onnx import worker_graph
+from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.runs import load
 from robopolicy.policies.base import unflatten
 from robopolicy.policies.memories import SHORTEST, WAVES
 from robopolicy.runtime.compiled import CompiledGraph
 
 KEPT = Path(__file__).parent / "stones"
-SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
 LEAST = {"sparse": 80, "extreme": 60, "front": 90, "paper-go2": 90}  # percent; 95 elsewhere
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
 CALLS = 300  # of each policy that is timed
@@ -92,7 +104,11 @@ def courses_of(config: dict[str, Any]) -> str:
 
 
 def runs_of(grid: Path) -> list[Path]:
-    return sorted(path.parent for path in grid.glob("*/config.json"))
+    """The folders of its runs. Raises FileNotFoundError if there are none."""
+    runs = sorted(path.parent for path in grid.resolve().glob("*/config.json"))
+    if not runs:
+        raise FileNotFoundError(f"GRID is {str(grid)!r}: it holds no runs")
+    return runs
 
 
 def keep(grid: Path) -> None:
@@ -103,7 +119,7 @@ def keep(grid: Path) -> None:
         if not set(ENGINES) <= evaluations.keys():
             print(f"{run.name} is not complete")
             continue
-        name = f"{grid.name}/{run.name}"
+        name = f"{run.parent.name}/{run.name}"
         kept = kept_run(name, run, evaluations)
         log = kept["curve"]
         kept["steps"] = sum(line.get("steps", 0) for line in log)
@@ -154,59 +170,75 @@ def kernel_widths(run: Path) -> dict[str, list[float]]:
 
 def ship(run: Path, name: str) -> None:
     """Copy config, log, evaluation and last checkpoint of a run to the package."""
+    out = shipped_folder(name)
     kept = json.loads((run / "evaluation.json").read_text())
     last = max((run / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
-    with tempfile.TemporaryDirectory(dir=SHIPPED) as made:
+    with tempfile.TemporaryDirectory(dir=out.parent) as made:
         shutil.copytree(last, Path(made, "checkpoints", last.name))
         for file in ("config.json", "metrics.jsonl"):
             shutil.copy(run / file, Path(made, file))
         stored = {engine: {**result, "policy": name} for engine, result in kept.items()}
         Path(made, "evaluation.json").write_text(json.dumps(stored) + "\n")
-        shutil.rmtree(SHIPPED / name, ignore_errors=True)
-        shutil.copytree(made, SHIPPED / name)
-    print(SHIPPED / name)
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(made, out)
+    print(out)
 
 
 def tables(preset: str, kept: Kept) -> bool:
     """Print the tables of a preset; whether the claims hold."""
-    crossed: Named = {}
-    held_out: dict[tuple[str, str], float] = {}
+    crossed: Found = {}
+    held_out: dict[Place, float] = {}
+    budget_of: dict[Place, int] = {}
     latencies = {name: run[STEP] / 1e3 for name, run in kept.items() if STEP in run}
-    for budget in by_budget(kept):
-        es = next(iter(budget.values()))["es"]
+    for number, budget in enumerate(by_budget(kept)):
+        one = next(iter(budget.values()))
+        es, trained_on = one["es"], one["environment"]
         episodes = " or ".join(str(count * es["population"]) for count in es["episodes"])
+        about = f"trained on {', '.join(trained_on['presets'])} ({trained_on['engine']}), "
+        about += f"{es['generations']} generations of {episodes} episodes"
         for engine in ENGINES:
-            named = rows(budget, engine, latencies)
-            print_table(f"{preset}, {es['generations']} generations of {episodes} episodes, {engine}", named)
+            named = named_rows(budget, engine, latencies)
+            print(table([row for _, row in named], f"{preset}, {engine}, {about}"), end="\n\n")
             for title, row in named:
                 place = title, row["runs"][0]
                 of_row = [kept[name]["evaluations"][engine]["success_rate"] for name in row["runs"]]
-                crossed.setdefault(place, []).append([100 * rate for rate in of_row])
+                crossed.setdefault(place, {})[engine] = [100 * rate for rate in of_row]
                 ends = [kept[name]["curve"][-1] for name in row["runs"]]
                 held_out[place] = float(np.mean([value for _, value, _ in ends]))
-        for title, row in named:
-            every = [kept[name]["kernels_cm"] for name in row["runs"] if "kernels_cm" in kept[name]]
-            widths = [" and ".join(f"{width:.1f}" for width in widths) for widths in every]
-            if widths:
-                print(f"{title} learned kernels of {', '.join(widths)} cm", end="\n\n")
+                budget_of[place] = number
+        print_kernels({title: [kept[name] for name in row["runs"]] for title, row in named})
+
+    def mean(place: Place, engine: str) -> float:
+        return float(np.mean(crossed[place][engine]))
+
+    def seeds(place: Place) -> int:
+        return len(crossed[place][ENGINES[0]])
+
     least = LEAST.get(preset, 95)
-    enough = [place for place in held_out if len(crossed[place][0]) >= SEEDS and place[0] != "none"]
+    enough = [place for place in held_out if seeds(place) >= SEEDS and place[0] != "none"]
     best = max(enough or held_out, key=lambda place: held_out[place])
-    lowest = min(map(np.mean, crossed[best]))
-    held = [said(f"the best policy crosses {least} % or more", best, crossed, lowest >= least)]
+    holds = min(mean(best, engine) for engine in ENGINES) >= least
+    held = [said(f"the best policy crosses {least} % or more", best, crossed, holds)]
     if preset in ABOVE:
         control, points = ABOVE[preset]
-        lower = next((place for place in crossed if place[0] == control), None)
-        gaps = [
-            np.mean(a) - np.mean(b)
-            for a, b in zip(crossed[best], crossed.get(lower, crossed[best]), strict=True)
-        ]
+        like = [place for place in crossed if place[0] == control and budget_of[place] == budget_of[best]]
+        lower = max(like, key=seeds, default=None)
+        gaps = [mean(best, engine) - mean(lower, engine) for engine in ENGINES] if lower else [0.0]
         held.append(said(f"it crosses {points} points more than this", lower, crossed, min(gaps) >= points))
-    blind = next((place for place in crossed if place[0] == "none"), None)
-    holds = blind is not None and max(map(np.mean, crossed[blind])) <= 5
+    blind = max((place for place in crossed if place[0] == "none"), key=seeds, default=None)
+    holds = blind is not None and max(mean(blind, engine) for engine in ENGINES) <= 5
     held.append(said("without an image, at most 5 % are crossed", blind, crossed, holds))
     print()
     return all(held)
+
+
+def print_kernels(runs: dict[str, list[dict[str, Any]]]) -> None:
+    """Print the widths of the kernels that the memories of each row have learned."""
+    for title, of_row in runs.items():
+        every = [run["kernels_cm"] for run in of_row if "kernels_cm" in run]
+        widths = [" and ".join(f"{width:.1f}" for width in widths) for widths in every]
+        if widths:
+            print(f"{title} learned kernels of {', '.join(widths)} cm", end="\n\n")
 
 
 def main() -> None:
@@ -216,12 +248,15 @@ def main() -> None:
     parser.add_argument("--time", metavar="GRID", type=Path, nargs="+", default=[])
     parser.add_argument("--ship", metavar=("RUN", "NAME"), nargs=2)
     options = parser.parse_args()
-    for grid in options.keep:
-        keep(grid)
-    for grid in options.time:
-        time_steps(grid)
-    if options.ship:
-        ship(Path(options.ship[0]), options.ship[1])
+    try:
+        for grid in options.keep:
+            keep(grid)
+        for grid in options.time:
+            time_steps(grid)
+        if options.ship:
+            ship(Path(options.ship[0]), options.ship[1])
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
     held = [tables(path.stem, json.loads(path.read_text())) for path in sorted(KEPT.glob("*.json"))]
     raise SystemExit(0 if all(held) else 1)
 

@@ -39,7 +39,7 @@ def add(path: Path, name: str, run: dict[str, Any]) -> None:
 
 def shipped_folder(name: str) -> Path:
     """The folder of a policy of the package. Raises ValueError for a name that is no single folder."""
-    if not name or Path(name).name != name:
+    if Path(name).name != name or name in ("", ".."):
         raise ValueError(f"NAME is {name!r}: it must be the name of one folder")
     return SHIPPED / name
 

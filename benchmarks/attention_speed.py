@@ -1,7 +1,10 @@
-"""The speed of attention mechanisms against exact softmax on one core: feature map, ranking, full attention.
+"""The speed of attention mechanisms against exact softmax: feature map, ranking, full attention.
 
     python benchmarks/attention_speed.py
     python benchmarks/attention_speed.py --attention "angular_hybrid(m=8, n=8)" --tokens 768 --dims 8
+    python benchmarks/attention_speed.py --batch 8 --tokens 400 2500 10000 --json
+
+On a CPU one core computes. On an NVIDIA GPU, cuDNN's fused attention (bfloat16) takes its turn, too.
 
 All mechanisms of one size take turns, round after round, so that a slow spell of the machine affects all of
 them. Ratios count, not milliseconds.
@@ -18,6 +21,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +34,7 @@ from robopolicy.costs.flops import count
 
 EXACT = "softmax"
 LIBRARY = "jax.nn.dot_product_attention"
+FUSED = f"{LIBRARY}, cudnn, bfloat16"
 OPERATIONS = ("map", "rank", "apply")
 LONG = 1536  # tokens, from which growth is measured; below, constant costs still count
 SLOW = 0.02  # s; after a longer call, memory and caches are cold for the next one
@@ -40,6 +45,7 @@ def main() -> int:
     parser.add_argument("--attention", action="append", help="mechanism; repeatable; default: all")
     parser.add_argument("--tokens", type=int, nargs="+", default=[96, 768, 1536, 6144, 24576])
     parser.add_argument("--dims", type=int, nargs="+", default=[8, 64], help="widths of queries and keys")
+    parser.add_argument("--batch", type=int, default=1, help="sequences of tokens at once")
     parser.add_argument("--seconds", type=float, default=0.2, help="of each mechanism at each size")
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     settings = parser.parse_args()
@@ -53,7 +59,7 @@ def main() -> int:
 
 
 def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    for name, values in (("tokens", settings.tokens), ("dims", settings.dims)):
+    for name, values in (("tokens", settings.tokens), ("dims", settings.dims), ("batch", [settings.batch])):
         if min(values) < 1:
             raise ValueError(f"{name} is {' '.join(map(str, values))}: it must be positive integers")
     if not settings.seconds > 0:
@@ -64,7 +70,7 @@ def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for dim in settings.dims:
         for tokens in settings.tokens:
-            rows += _measured(specs, tokens, dim, settings.seconds)
+            rows += _measured(specs, settings.batch, tokens, dim, settings.seconds)
             print(f"timed {tokens} tokens, d = {dim}", end="\r", file=sys.stderr, flush=True)
     print(" " * 40, end="\r", file=sys.stderr)
     for row in rows:
@@ -73,12 +79,12 @@ def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _cases(
-    specs: list[str], tokens: int, dim: int
+    specs: list[str], batch: int, tokens: int, dim: int
 ) -> Iterator[tuple[str, str, Callable[..., Any], tuple[Any, ...]]]:
     """(mechanism, operation, function, arguments) of everything that is timed at one size."""
     keys = jax.random.split(jax.random.key(0), 4)
-    q, k, v = (jax.random.normal(key, (tokens, dim)) for key in keys[:3])
-    q, k = (a / jnp.linalg.norm(a, axis=1, keepdims=True) for a in (q, k))
+    q, k, v = (jax.random.normal(key, (batch, tokens, dim)) for key in keys[:3])
+    q, k = (a / jnp.linalg.norm(a, axis=-1, keepdims=True) for a in (q, k))
     for spec in specs:
         mechanism = attention(spec)
         features = mechanism.init(keys[3], dim)
@@ -88,19 +94,27 @@ def _cases(
             yield (
                 spec,
                 "map",
-                lambda f, x, fm=fm: [(b.factors, b.log_scale) for b in fm.apply_q(f, x).blocks],
+                _batched(lambda f, x, fm=fm: [(b.factors, b.log_scale) for b in fm.apply_q(f, x).blocks]),
                 (features, q),
             )
-        yield spec, "rank", lambda f, q, k, m=mechanism: m.rank(f, q, k), (features, q, k)
-        yield spec, "apply", lambda f, q, k, v, m=mechanism: m.apply(f, q, k, v), (features, q, k, v)
-    heads = tuple(a[None, :, None] for a in (q, k, v))
-    yield LIBRARY, "apply", lambda q, k, v: jax.nn.dot_product_attention(q, k, v, scale=1.0), heads
+        yield spec, "rank", _batched(mechanism.rank), (features, q, k)
+        yield spec, "apply", _batched(mechanism.apply), (features, q, k, v)
+    heads = tuple(a[:, :, None] for a in (q, k, v))
+    yield LIBRARY, "apply", partial(jax.nn.dot_product_attention, scale=1.0), heads
+    if jax.default_backend() == "gpu":
+        halves = tuple(a.astype(jnp.bfloat16) for a in heads)
+        yield FUSED, "apply", partial(jax.nn.dot_product_attention, scale=1.0, implementation="cudnn"), halves
 
 
-def _measured(specs: list[str], tokens: int, dim: int, seconds: float) -> list[dict[str, Any]]:
+def _batched(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of features and arrays, for arrays that have a first axis more."""
+    return lambda features, *arrays: jax.vmap(partial(function, features))(*arrays)
+
+
+def _measured(specs: list[str], batch: int, tokens: int, dim: int, seconds: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     timed = []
-    for name, operation, function, arguments in _cases(specs, tokens, dim):
+    for name, operation, function, arguments in _cases(specs, batch, tokens, dim):
         compiled = jax.jit(function).lower(*arguments).compile()
         memory = compiled.memory_analysis()
         rows.append(
@@ -109,7 +123,9 @@ def _measured(specs: list[str], tokens: int, dim: int, seconds: float) -> list[d
                 "op": operation,
                 "tokens": tokens,
                 "dim": dim,
-                "flops": count(function, *arguments).total,
+                "batch": batch,
+                "device": jax.devices()[0].device_kind,
+                "flops": None if name == FUSED else count(function, *arguments).total,
                 "memory_bytes": int(memory.temp_size_in_bytes + memory.output_size_in_bytes)
                 if memory
                 else None,
@@ -177,10 +193,9 @@ def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
                 shown = [_cell(cell["time_ms"], cell["vs_softmax"] if ratio else None) for cell in cells]
                 last = cells[-1]
                 slope = "" if last["slope"] is None else f"{last['slope']:.2f}"
-                flops, memory = last["flops"] / 1e6, last["memory_bytes"] / 2**20
-                yield "  ".join(
-                    [name.ljust(width), *shown, f"{flops:9.1f}", f"{memory:7.1f}", slope.rjust(5)]
-                )
+                flops = "" if last["flops"] is None else f"{last['flops'] / 1e6:.1f}"
+                memory = f"{last['memory_bytes'] / 2**20:.1f}"
+                yield "  ".join([name.ljust(width), *shown, flops.rjust(9), memory.rjust(7), slope.rjust(5)])
             yield ""
 
 

@@ -38,9 +38,8 @@ from robopolicy.envs.batched.cameras import image
 from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.contacts import step as physics_step
 from robopolicy.envs.batched.mpc import ground_forces
-from robopolicy.envs.batched.stones import SteppingStonesBatch
+from robopolicy.envs.batched.stones import IN_VIEW, SteppingStonesBatch
 from robopolicy.envs.batched.walker import clock, read
-from robopolicy.envs.quadruped.cameras import CAMERAS
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.training.es import ESConfig
@@ -122,15 +121,16 @@ def measured(batch: SteppingStonesBatch, policy: robopolicy.Policy, count: int, 
 
         return jax.vmap(one)(bodies, courses, landings)
 
+    shown, no_balls = IN_VIEW[type(config.terrain)], jnp.zeros((0, 3))
+
     def cameras(bodies: Any, courses: Any) -> Any:
         def one(body: Any, course: Any) -> Any:
-            sums = [
-                image(
-                    camera, course.tilts[i], body.position + course.eyes[i], 0.0, course.stones, course.floor
-                )
-                for i, camera in enumerate(CAMERAS.values())
-            ]
-            return body._replace(position=body.position + 1e-9 * sum(one.sum() for one in sums))
+            drawn = [
+                image(camera, shown, course.tilts[i], body.position + course.eyes[i], jnp.zeros(()),
+                      course.stones, course.floor, no_balls)
+                for i, camera in enumerate(config.images.values())
+            ]  # fmt: skip
+            return body._replace(position=body.position + 1e-9 * sum(one.sum() for one in drawn))
 
         return jax.vmap(one)(bodies, courses)
 

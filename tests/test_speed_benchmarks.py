@@ -1,4 +1,4 @@
-"""The two benchmarks that measure speed, as scripts: each keeps its process on one core."""
+"""Benchmarks that measure speed: each keeps its process on one core."""
 
 import json
 import subprocess
@@ -54,6 +54,17 @@ def test_env_speed_compares_the_stack_with_its_engine(engine):
     assert timed["ratio"] == pytest.approx(timed["engine_real_time_factor"] / timed["real_time_factor"])
     assert sum(timed["shares"].values()) == pytest.approx(1.0)
     assert min(timed["shares"].values()) > 0
+
+
+@pytest.mark.slow
+def test_batched_stones_times_a_step_and_its_parts():
+    program = "import json; from batched_stones import by_batch; print('', json.dumps(by_batch([1], 0.01)))"
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    (row,) = json.loads(result.stdout.splitlines()[-1])
+    assert min(row["milliseconds"], *row["parts_milliseconds"].values()) > 0
+    assert row["steps_per_second"] == pytest.approx(1e3 / row["milliseconds"])
 
 
 @pytest.mark.slow

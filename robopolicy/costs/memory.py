@@ -44,8 +44,10 @@ def traffic(eqn: Any) -> int:
     if name in VIEWS or name == "cond" or name in CALLS:
         return 0
     if name == "scan":
-        first, carried = _first_slice(eqn), eqn.params["num_carry"]
-        return 2 * _size(*eqn.invars[first:], *eqn.outvars[carried:])
+        (body,) = bodies(eqn)
+        sliced = [outer for outer, _ in _slices(eqn.invars, body.jaxpr.invars)]
+        stacked = [outer for outer, _ in _slices(eqn.outvars, body.jaxpr.outvars)]
+        return 2 * _size(*sliced, *stacked)
     written = _size(*eqn.outvars)
     if name in PARTIAL_READS:
         return 2 * written + _size(*_variables(eqn.invars[1:]))
@@ -98,13 +100,16 @@ def _inner_peak(eqn: Any) -> int:
     if eqn.primitive.name != "scan":
         return inside
     (body,) = bodies(eqn)
-    return _size(*eqn.outvars, *body.jaxpr.invars[_first_slice(eqn) :]) + inside
+    return _size(*eqn.outvars, *(inner for _, inner in _slices(eqn.invars, body.jaxpr.invars))) + inside
 
 
-def _first_slice(eqn: Any) -> int:
-    """Index of the first operand that a loop passes to its body in slices."""
-    index: int = eqn.params["num_consts"] + eqn.params["num_carry"]
-    return index
+def _slices(outer: Any, inner: Any) -> list[tuple[Any, Any]]:
+    """The arrays of a loop that its body reads or stacks in slices, each with its slice.
+
+    Told by their shapes, which differ for these alone: the parameters of the primitive have other names in
+    other versions of JAX.
+    """
+    return [(a, b) for a, b in zip(outer, inner, strict=True) if a.aval.shape != b.aval.shape]
 
 
 def _variables(atoms: Any) -> list[Any]:

@@ -191,14 +191,14 @@ def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArra
 
 
 class Prefetcher:
-    """Iterates over batches that a thread reads in advance; `waited` is the time of all waits (s)."""
+    """Iterates over batches that threads read in advance; `waited` is the time of all waits (s)."""
 
-    def __init__(self, batches: Batches, first: int, last: int) -> None:
-        """Read batches `first` to `last` - 1."""
+    def __init__(self, batches: Batches, first: int, last: int, threads: int = 1) -> None:
+        """Read batches `first` to `last` - 1, each in one of the threads."""
         self.waited = 0.0
-        self._thread = ThreadPoolExecutor(1, "batches")
-        self._reads = (self._thread.submit(batches.at, step) for step in range(first, last))
-        self._ahead = deque(islice(self._reads, AHEAD))
+        self._threads = ThreadPoolExecutor(threads, "batches")
+        self._reads = (self._threads.submit(batches.at, step) for step in range(first, last))
+        self._ahead = deque(islice(self._reads, AHEAD + threads - 1))
 
     def __iter__(self) -> Iterator[Batch]:
         while self._ahead:
@@ -209,5 +209,5 @@ class Prefetcher:
             yield batch
 
     def close(self) -> None:
-        """End the thread and discard its batches."""
-        self._thread.shutdown(cancel_futures=True)
+        """End the threads and discard their batches."""
+        self._threads.shutdown(cancel_futures=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -33,6 +34,7 @@ from robopolicy.training.rollout import MOST_HELD_OUT
 COUNTER = "step"  # the number of a record
 STATE = "state/"
 NONFINITE = ("stop", "skip")
+READERS = 8  # threads that read batches for an accelerator, at most
 SKIPS = 20  # consecutive steps that are not finite, which end a run that skips them
 LARGEST = 1e6  # of settings that multiply parameters: float32 holds the product
 LOWEST = {
@@ -218,7 +220,7 @@ def train(
         running(
             run, schedule, resume=resume, restore=cloning.restore, on_record=on_record, sinks=sinks
         ) as loop,
-        closing(Prefetcher(batches, loop.done, config.steps)) as prefetcher,
+        closing(Prefetcher(batches, loop.done, config.steps, _readers())) as prefetcher,
     ):
         since = _Since(prefetcher)
         for step, batch in enumerate(prefetcher, loop.done + 1):
@@ -252,6 +254,11 @@ def train(
             if ended:
                 break
     return last
+
+
+def _readers() -> int:
+    """Threads that read batches: one where the training itself needs the cores."""
+    return 1 if jax.default_backend() == "cpu" else min(READERS, os.cpu_count() or 1)
 
 
 class _Cloning:

@@ -1,5 +1,8 @@
 """Batches of demonstrated frames: split, order, mirror, jitter."""
 
+import time
+from contextlib import closing
+
 import numpy as np
 import pytest
 from toy_frames import ToyFrames
@@ -92,6 +95,24 @@ def test_all_frames_and_actions_of_a_demonstration_are_changed_alike():
     gains = brighter[:, :, 0, 0] / plain.images["image"][:, :, 0, 0]
     assert np.abs(gains - gains[:, :1]).max() < 0.1
     assert np.ptp(gains) > 0.2
+
+
+def test_threads_read_the_same_batches_in_the_same_order():
+    class Slow(Numbered):
+        def images(self, indices):
+            time.sleep(0.002 * (indices[0] % 3))  # later batches are ready before earlier ones
+            return super().images(indices)
+
+    def read(threads):
+        batches = Batches(Slow(), np.arange(15), 4, 0, MIRROR, 0.3)
+        with closing(Prefetcher(batches, 0, 30, threads)) as prefetcher:
+            return list(prefetcher)
+
+    alone, together = read(1), read(8)
+    assert len(alone) == len(together) == 30
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one.action, other.action)
+        np.testing.assert_array_equal(one.images["image"], other.images["image"])
 
 
 def test_the_consumer_of_batches_receives_errors_of_the_reader():

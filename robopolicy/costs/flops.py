@@ -42,7 +42,7 @@ PER_RESULT = {
     exp2 expm1 lgamma log log1p logistic pow rsqrt sin sinh sqrt tan tanh""",
     "comparison": "and eq ge gt is_finite le lt max min ne not or xor",
     MOVED: """bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy dynamic_slice
-    dynamic_update_slice expand_dims gather iota pad reshape rev scatter slice split squeeze stack
+    dynamic_update_slice expand_dims gather iota pad reshape rev scatter slice split squeeze stack unstack
     stop_gradient transpose""",
 }
 """Primitives by class with a cost of one per element of their results."""

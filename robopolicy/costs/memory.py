@@ -31,7 +31,7 @@ def bodies(eqn: Any) -> list[core.ClosedJaxpr]:
         return []
     # A primitive with a custom derivative holds several functions; the first is the function itself.
     body = next(v for v in eqn.params.values() if isinstance(v, core.ClosedJaxpr | core.Jaxpr))
-    return [core.ClosedJaxpr(body, ()) if isinstance(body, core.Jaxpr) else body]
+    return [body if isinstance(body, core.ClosedJaxpr) else core.ClosedJaxpr(body, ())]
 
 
 def traffic(eqn: Any) -> int:

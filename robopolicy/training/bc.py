@@ -258,7 +258,7 @@ def train(
 
 def _readers() -> int:
     """Threads that read batches: one where the training itself needs the cores."""
-    return 1 if jax.default_backend() == "cpu" else min(READERS, os.cpu_count() or 1)
+    return 1 if jax.default_backend() == "cpu" else min(READERS, len(os.sched_getaffinity(0)))
 
 
 class _Cloning:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
+from math import prod
 from typing import Any, Self
 
 import h5py
@@ -86,13 +87,25 @@ class Frames:
 def _frame(images: h5py.Dataset, place: int) -> NDArray[np.uint8]:
     """One frame of `images`. Several threads can read at once where a recording of ours is read."""
     shape = images.shape[1:]
-    other_filters = images.shuffle or images.fletcher32 or images.scaleoffset is not None
-    if images.chunks == (1, *shape) and images.compression == "gzip" and not other_filters:
+    if images.chunks != (1, *shape) or not _is_gzip_alone(images):
+        return np.asarray(images[place])
+    try:
         # h5py would decompress one frame at a time, whatever the number of threads.
         skipped, packed = images.id.read_direct_chunk((place, *(0 for _ in shape)))
-        if not skipped:
-            return np.frombuffer(zlib.decompress(packed), images.dtype).reshape(shape)
-    return np.asarray(images[place])
+    except RuntimeError:  # never written, so it has the fill value
+        return np.asarray(images[place])
+    if skipped:
+        return np.asarray(images[place])
+    raw = bytearray(zlib.decompress(packed))
+    if len(raw) != images.dtype.itemsize * prod(shape):
+        raise OSError(f"it has {len(raw)} bytes where {prod(shape)} numbers are stored")
+    return np.frombuffer(raw, images.dtype).reshape(shape)
+
+
+def _is_gzip_alone(images: h5py.Dataset) -> bool:
+    """Whether gzip is the only filter through which its chunks went."""
+    filters = images.id.get_create_plist()
+    return bool(filters.get_nfilters() == 1 and filters.get_filter(0)[0] == h5py.h5z.FILTER_DEFLATE)
 
 
 def _intended(episode: h5py.Group) -> NDArray[Any]:

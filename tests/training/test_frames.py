@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 
 import h5py
@@ -175,3 +176,31 @@ def test_the_error_names_a_damaged_frame(dataset, tmp_path):
     opened.file.write_bytes(bytes(spoilt))
     with Frames(opened) as frames, pytest.raises(DatasetError, match="is damaged at image of frame 3"):
         frames.images([0, 3])
+
+
+def test_a_frame_that_is_too_short_is_damaged(dataset, tmp_path):
+    copy = Path(shutil.copytree(dataset, tmp_path / "copy-v0"))
+    opened = open_dataset(copy, TASK)
+    with h5py.File(opened.file, "r+") as file:
+        file["episode_0/observations/image"].id.write_direct_chunk((3, 0, 0, 0), zlib.compress(b"0" * 100))
+    with Frames(opened) as frames, pytest.raises(DatasetError, match="is damaged at image of frame 3"):
+        frames.images([0, 3])
+
+
+@pytest.mark.parametrize("filters", [(), ("gzip",), ("gzip", "gzip"), ("shuffle", "gzip")])
+def test_images_are_read_through_any_filters(dataset, tmp_path, filters):
+    copy = Path(shutil.copytree(dataset, tmp_path / "copy-v0"))
+    opened = open_dataset(copy, TASK)
+    with h5py.File(opened.file, "r+") as file:
+        images = file["episode_0/observations"].pop("image")[()]
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((1, *images.shape[1:]))
+        properties.set_fill_value(np.array(7, np.uint8))
+        for name in filters:
+            properties.set_deflate(4) if name == "gzip" else properties.set_shuffle()
+        place, space = file["episode_0/observations"].id, h5py.h5s.create_simple(images.shape)
+        stored = h5py.Dataset(h5py.h5d.create(place, b"image", h5py.h5t.NATIVE_UINT8, space, properties))
+        stored[:3] = images[:3]  # the others are never written, and have the fill value
+    with Frames(opened) as frames:
+        np.testing.assert_array_equal(frames.images([0, 2])["image"], images[[0, 2]])
+        assert (frames.image(3, "image") == 7).all()

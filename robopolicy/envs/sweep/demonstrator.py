@@ -25,8 +25,7 @@ OVER = 0.13  # m, of one that travels above balls and bowls
 DROP = 0.075  # m, of one that opens over a bowl
 TIP = 0.35  # rad, of spatulas that are emptied
 PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
-NEAR = 0.006  # m and rad, of a target at its goal
-BEHIND = 0.03  # m, that a spatula may then lag: a clone of one that waits for it learns to stand still
+NEAR = 0.006  # m and rad
 PATIENCE = 8  # steps of waiting for a spatula whose target has arrived
 LONGEST_WAIT = 40  # steps on the way to any goal
 SWEEP_SPEED = 0.6  # share of the fastest
@@ -144,7 +143,7 @@ class Demonstrator:
         ahead = max(ahead - aside, turned - TOLERANCE * deviation * config.largest_turn)
         self._waited += 1
         return bool(
-            (ahead < NEAR and there - aside < BEHIND)
+            max(ahead, there - aside) < NEAR
             or (ahead < NEAR and self._waited > PATIENCE)
             or self._waited > LONGEST_WAIT
         )

@@ -36,27 +36,41 @@ def main() -> int:
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _interrupt)  # an interrupted import would print a traceback
-    sys.unraisablehook = _repeat
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
+        signal.signal(signal.SIGINT, _interrupt)
+    sys.unraisablehook = _report
     try:
         return run()
     except KeyboardInterrupt:  # before the command began
         print("robopolicy: interrupted", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class _Interrupt(KeyboardInterrupt):
+    """An interrupt that is repeated if it is dropped before the command has ended.
+
+    Libraries drop interrupts by `except: pass`, as JAX does while it traces. Python drops them in `__del__`
+    and in callbacks of the garbage collector.
+    """
+
+    def __del__(self) -> None:
+        """Send SIGTERM a moment later, unless the command has ended."""
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            repeat = Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+            repeat.daemon = True
+            repeat.start()
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
     """SIGTERM acts like Ctrl-C: robots are stopped, and incomplete files are removed."""
-    raise KeyboardInterrupt
+    raise _Interrupt
 
 
-def _repeat(dropped: UnraisableHookArgs) -> None:
-    """Interrupt again a moment after Python dropped an interrupt.
-
-    It does so in `__del__` and in callbacks of the garbage collector, such as JAX's.
-    """
-    if dropped.exc_type is KeyboardInterrupt:
-        Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    else:
+def _report(dropped: UnraisableHookArgs) -> None:
+    """Print an error that Python dropped, but not an interrupt, which is repeated."""
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
 
 

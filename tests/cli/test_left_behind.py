@@ -21,9 +21,18 @@ def interrupt(phase, info):
     gc.callbacks.remove(interrupt)
     signal.raise_signal(signal.{signal})
 
-def run():
+def in_a_callback():
     gc.callbacks.append(interrupt)
     gc.collect()
+
+def in_a_library():
+    try:
+        signal.raise_signal(signal.{signal})
+    except:
+        pass
+
+def run():
+    {place}()
     time.sleep(60)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore it
@@ -54,10 +63,12 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != ".ses")
 
 
+@pytest.mark.parametrize("place", ["in_a_callback", "in_a_library"])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost(name):
-    command = [sys.executable, "-c", DROPPED.replace("{signal}", name)]
-    assert subprocess.run(command, stderr=subprocess.DEVNULL, timeout=30).returncode == 130
+def test_an_interrupt_that_is_dropped_is_not_lost(name, place):
+    command = [sys.executable, "-c", DROPPED.replace("{signal}", name).replace("{place}", place)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")
 
 
 @pytest.mark.slow

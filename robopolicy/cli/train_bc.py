@@ -126,6 +126,7 @@ class TrainBC:
             "chunk": 1,
             "cameras": [],
             "init": None,
+            "least_action": 0.0,
         }  # settings that older runs do not have
         stored = {**once, **stored} if isinstance(stored, dict) else {}
         if stored.keys() - {CACHE} != self._stored().keys():

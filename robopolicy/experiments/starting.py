@@ -157,10 +157,7 @@ def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
 
 def _later(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those `settings` of a part that files of older versions lack, with their defaults."""
-    if part == "es":
-        defaults = LATER
-    else:
-        defaults = newer(settings["kind"]) if part == "policy" and "kind" in settings else {}
+    defaults = newer(settings["kind"]) if part == "policy" and "kind" in settings else LATER.get(part, {})
     return {name: value for name, value in defaults.items() if name in settings}
 
 

@@ -32,8 +32,8 @@ from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.vision_performer import Learner, vision_performer
 from robopolicy.policies.vision_performer_config import VisionPerformerConfig
-from robopolicy.training.batches import AHEAD, Mirror, Split, split_by_episode, statistics
-from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, train
+from robopolicy.training.batches import AHEAD, Mirror, Split, moving, split_by_episode, statistics
+from robopolicy.training.bc import COUNTER, MAY_CHANGE, BCConfig, Rollouts, check_batch, train
 from robopolicy.training.capacity import check_fits
 from robopolicy.training.datasets import Dataset, check_alike
 from robopolicy.training.descent import Keys
@@ -113,8 +113,6 @@ def train_bc(
         if declared is None:
             config = replace(config, mirror=False)
         split = _split(datasets, config)
-        if config.batch > len(split.train):
-            raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
         columns = dataset.columns
         if isinstance(policy, str):
             images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
@@ -151,6 +149,8 @@ def train_bc(
         start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
         hooks, folder = start.hooks, start.folder
         with Frames(*datasets) as frames:
+            split = moving(frames, split, config.least_action)
+            check_batch(config, split)
             if not resume:
                 folder.create(contents)
             mirror = None if declared is None else Mirror(*declared)

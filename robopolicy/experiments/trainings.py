@@ -12,14 +12,14 @@ from robopolicy.training.run_status import TRAINERS
 NOT_SETTINGS = ("versions", "git", "command", "flops")  # parts of a config.json that are no settings
 # What may differ: the policy, which is compared, and what no training depends on.
 MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
-LATER = {"average": 0.0}  # settings of evolution strategies that older runs lack, and their defaults
+LATER = {"es": {"average": 0.0}, "bc": {"least_action": 0.0}}  # that older runs lack, with their defaults
 NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
 
 
 def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a training's config.json that trainings of one policy share, as text by path."""
     own = {name: value for name, value in config.items() if name not in MAY_DIFFER}
-    defaults = {(f"es/{name}", _plain(value)) for name, value in LATER.items()}
+    defaults = {leaf for name, settings in LATER.items() for leaf in leaves(settings, name)}
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
 
 

@@ -105,6 +105,14 @@ def split_by_episode(episode: NDArray[Any], share: float, seed: int) -> Split:
     return Split(np.flatnonzero(~validation), np.flatnonzero(validation))
 
 
+def moving(frames: Frames, split: Split, least: float) -> Split:
+    """The split without the training frames whose action has no number of `least` or more, by absolute value.
+
+    Validation frames stay: losses of different values of `least` are of the same frames.
+    """
+    return split._replace(train=split.train[np.abs(frames.action[split.train]).max(axis=1) >= least])
+
+
 def statistics(
     frames: Frames, indices: NDArray[np.intp], mirror: Mirror | None
 ) -> dict[str, NDArray[np.float32]]:

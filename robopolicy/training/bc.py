@@ -60,6 +60,8 @@ class BCConfig:
         if the head is autoregressive; a regression has none).
       mirror: mirror half of the frames.
       jitter: relative variation of the brightness of each colour channel.
+      least_action: frames whose intended action has no number as large as this, by absolute value, are not
+        learned from. Of a demonstrator that waits for its robot, such frames teach a policy to stand still.
       validation: share of the episodes for validation.
       validate_every: steps between two validations.
       rollout_every: steps between two evaluations in the simulator, besides the one at the end; 0 for none.
@@ -83,6 +85,7 @@ class BCConfig:
     negatives: int = 64
     mirror: bool = True
     jitter: float = 0.05
+    least_action: float = 0.0
     validation: float = 0.05
     validate_every: int = 250
     rollout_every: int = 0
@@ -104,7 +107,7 @@ class BCConfig:
         if self.negatives > MOST:
             raise ValueError(f"negatives is {self.negatives}: it must be at most {MOST}")
         check_number("weight_decay", self.weight_decay, 0.0, LARGEST)
-        for name in ("ema", "jitter", "validation"):
+        for name in ("ema", "jitter", "least_action", "validation"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be from 0 to less than 1")
         one_of("nonfinite", self.nonfinite, NONFINITE)
@@ -207,8 +210,7 @@ def train(
     """
     if config.mirror and mirror is None:
         raise ValueError("mirror is True: this task has no mirror")
-    if config.batch > len(split.train):
-        raise ValueError(f"batch is {config.batch}: there are {len(split.train)} frames to train on")
+    check_batch(config, split)
     cloning = _Cloning(config, learner, features, parameters)
     reach = Reach(learner.config.history, learner.config.chunk)
     mirrored = mirror if config.mirror else None
@@ -254,6 +256,14 @@ def train(
             if ended:
                 break
     return last
+
+
+def check_batch(config: BCConfig, split: Split) -> None:
+    """Raise ValueError for a batch of more frames than there are to train on."""
+    count = len(split.train)
+    if config.batch > count:
+        least = f" with a least_action of {config.least_action}" if config.least_action else ""
+        raise ValueError(f"batch is {config.batch}: there are {count} frames to train on{least}")
 
 
 def _readers() -> int:

@@ -8,7 +8,7 @@ import pytest
 from toy_frames import ToyFrames
 
 from robopolicy.envs.sweep import mirror as sweep_mirror
-from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Reach, split_by_episode
+from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Reach, moving, split_by_episode
 
 MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
 
@@ -21,6 +21,18 @@ def test_training_and_validation_have_different_episodes():
     assert not set(episode[split.train]) & set(episode[split.validation])
     with pytest.raises(ValueError, match=r"validation is 0.9: of 1 episodes none would be left"):
         split_by_episode(np.zeros(4), 0.9, 0)
+
+
+def test_frames_with_small_actions_are_left_out_of_training_alone():
+    frames = ToyFrames()
+    small, large = frames.action[::7], frames.action[3::7]
+    small[:], large[:] = 0.2, 0.0
+    large[:, 11] = -0.4  # one number is enough
+    split = split_by_episode(frames.episode, 0.25, seed=3)
+    np.testing.assert_array_equal(moving(frames, split, 0.0).train, split.train)
+    least = moving(frames, split, 0.3)
+    np.testing.assert_array_equal(least.train, [n for n in split.train if n % 7])
+    np.testing.assert_array_equal(least.validation, split.validation)
 
 
 def test_an_epoch_has_every_frame_once_in_a_new_order():

@@ -346,6 +346,7 @@ def test_a_checkpoint_of_another_policy_or_other_data_is_refused(tmp_path):
         ({"negatives": 10**13}, "negatives is 10000000000000: it must be at most 65536"),
         ({"ema": 1.0}, "ema is 1.0: it must be from 0 to less than 1"),
         ({"validation": -0.1}, "validation is -0.1"),
+        ({"least_action": 1.0}, "least_action is 1.0: it must be from 0 to less than 1"),
         ({"nonfinite": "ignore"}, "nonfinite is 'ignore'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**32}, "seed is 4294967296"),

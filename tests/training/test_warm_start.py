@@ -105,3 +105,22 @@ def test_it_resumes_with_no_other_weights(folder):
         cloned("round-1-v0", "warm", resume=True)
     with pytest.raises(ValueError, match="init is 'warm': the run to resume has None"):
         cloned("round-1-v0", "source", init="warm", resume=True)
+
+
+def test_a_run_of_an_older_version_resumes_to_the_same_bits(folder):
+    whole = robopolicy.load("source").parameters
+    path = folder / "source/config.json"
+    config = json.loads(path.read_text())
+    del config["bc"]["least_action"]
+    path.write_text(json.dumps(config))
+    cloned("round-1-v0", "source", resume=True, resume_from=2)
+    np.testing.assert_array_equal(robopolicy.load("source").parameters, whole)
+    other = replace(CONFIG, least_action=0.1)
+    with pytest.raises(ValueError, match=r"least_action is 0.1: the run to resume has 0.0"):
+        cloned("round-1-v0", "source", other, resume=True)
+
+
+def test_too_few_frames_with_large_actions_are_refused_before_a_run_exists(folder):
+    with pytest.raises(ValueError, match=r"batch is 4: there are 0 frames to train on with a"):
+        cloned("round-1-v0", "warm", replace(CONFIG, least_action=0.99))
+    assert not (folder / "warm").exists()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
-from threading import Timer
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+
+MOMENT = 0.05  # s, until an interrupt is repeated
 
 
 def main() -> int:
@@ -38,6 +38,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)  # an interrupted import would print a traceback
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
         signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGALRM, _repeat)
     sys.unraisablehook = _report
     try:
         return run()
@@ -45,27 +46,33 @@ def main() -> int:
         print("robopolicy: interrupted", file=sys.stderr)
         return 130
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
-class _Interrupt(KeyboardInterrupt):
-    """An interrupt that is repeated if it is dropped before the command has ended.
+class _Pending:
+    """A part of an interrupt that repeats it, should it be dropped before the command has ended.
 
     Libraries drop interrupts by `except: pass`, as JAX does while it traces. Python drops them in `__del__`
     and in callbacks of the garbage collector.
     """
 
     def __del__(self) -> None:
-        """Send SIGTERM a moment later, unless the command has ended."""
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-            repeat = Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
-            repeat.daemon = True
-            repeat.start()
+        """The interrupt is gone: it was dropped, or the command has ended."""
+        if signal.getsignal(signal.SIGALRM) is _repeat:
+            signal.setitimer(signal.ITIMER_REAL, MOMENT)
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
     """SIGTERM acts like Ctrl-C: robots are stopped, and incomplete files are removed."""
-    raise _Interrupt
+    raise KeyboardInterrupt(_Pending())
+
+
+def _repeat(signum: int, frame: object) -> None:
+    """Interrupt again, but not while an error is handled, since cleaning up must not be interrupted."""
+    if sys.exc_info()[0] is None:
+        signal.raise_signal(signal.SIGTERM)
+    else:
+        signal.setitimer(signal.ITIMER_REAL, MOMENT)
 
 
 def _report(dropped: UnraisableHookArgs) -> None:

@@ -186,7 +186,7 @@ class RecordingProgress(Lines):
         self.say(f"Recording {self._total} demonstrations of {self._task}")
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
+        if kind is KeyboardInterrupt:
             self.say("complete episodes are saved: the same command continues")
 
     def episode(self, recorded: Recorded, count: int) -> None:

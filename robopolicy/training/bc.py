@@ -62,6 +62,7 @@ class BCConfig:
       jitter: relative variation of the brightness of each colour channel.
       least_action: frames whose intended action has no number as large as this, by absolute value, are not
         learned from. Of a demonstrator that waits for its robot, such frames teach a policy to stand still.
+        Of a chunk, the first action counts.
       validation: share of the episodes for validation.
       validate_every: steps between two validations.
       rollout_every: steps between two evaluations in the simulator, besides the one at the end; 0 for none.
@@ -192,7 +193,8 @@ def train(
       learner: the policy and its loss.
       features: its frozen features.
       frames: the demonstrations.
-      split: the frames for training and for validation.
+      split: the frames for training and for validation; `batches.moving` has left out those that
+        `config.least_action` excludes.
       mirror: the mirror image of the task, for config.mirror.
       parameters: flat [P], to begin with; drawn by default.
       rollout: flat parameters [P] -> results in the simulator.

@@ -31,6 +31,14 @@ def in_a_library():
     except:
         pass
 
+def with_another_error():
+    in_a_library()
+    try:
+        raise RuntimeError
+    finally:
+        time.sleep(0.5)
+        print("cleaned up")
+
 def run():
     {place}()
     time.sleep(60)
@@ -69,6 +77,13 @@ def test_an_interrupt_that_is_dropped_is_not_lost(name, place):
     command = [sys.executable, "-c", DROPPED.replace("{signal}", name).replace("{place}", place)]
     done = subprocess.run(command, stderr=subprocess.PIPE, timeout=30)
     assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")
+
+
+def test_an_interrupt_is_not_repeated_while_another_error_cleans_up():
+    words = DROPPED.replace("{signal}", "SIGTERM").replace("{place}", "with_another_error")
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout) == (1, b"cleaned up\n")
+    assert done.stderr.endswith(b"RuntimeError\n")
 
 
 @pytest.mark.slow

@@ -82,4 +82,8 @@ def _report(dropped: UnraisableHookArgs) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    # Python remembers an interrupt that has passed through `exec` of a string, as in dataclasses, and would
+    # end itself by SIGINT. The next evaluation of a string makes it forget.
+    eval("0")
+    sys.exit(exit_code)

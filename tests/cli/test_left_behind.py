@@ -13,9 +13,8 @@ from robopolicy.cli import main
 FILM = "rollout oracle --size 320 240 --slow 20 --video"
 EXPORT = "export stepping-stones-softmax --observations 1000 --out"
 DROPPED = """
-import gc, signal, sys, time
+import gc, runpy, signal, time
 import robopolicy.cli
-from robopolicy.__main__ import main
 
 def interrupt(phase, info):
     gc.callbacks.remove(interrupt)
@@ -24,6 +23,9 @@ def interrupt(phase, info):
 def in_a_callback():
     gc.callbacks.append(interrupt)
     gc.collect()
+
+def in_a_string():  # not dropped, but Python would end itself by SIGINT
+    exec("signal.raise_signal(signal.{signal})")
 
 def in_a_library():
     try:
@@ -45,7 +47,7 @@ def run():
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore it
 robopolicy.cli.main = run
-sys.exit(main())
+runpy.run_module("robopolicy", run_name="__main__")
 """
 
 
@@ -71,17 +73,21 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != ".ses")
 
 
-@pytest.mark.parametrize("place", ["in_a_callback", "in_a_library"])
+def dropped(folder, place, name):
+    """A `python -m` whose command is interrupted in `place` by the signal of this name; its output."""
+    (folder / "dropped.py").write_text(DROPPED.replace("{place}", place).replace("{signal}", name))
+    return subprocess.run([sys.executable, "-m", "dropped"], cwd=folder, capture_output=True, timeout=30)
+
+
+@pytest.mark.parametrize("place", ["in_a_callback", "in_a_library", "in_a_string"])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_an_interrupt_that_is_dropped_is_not_lost(name, place):
-    command = [sys.executable, "-c", DROPPED.replace("{signal}", name).replace("{place}", place)]
-    done = subprocess.run(command, stderr=subprocess.PIPE, timeout=30)
+def test_an_interrupt_that_is_dropped_is_not_lost(tmp_path, name, place):
+    done = dropped(tmp_path, place, name)
     assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")
 
 
-def test_an_interrupt_is_not_repeated_while_another_error_cleans_up():
-    words = DROPPED.replace("{signal}", "SIGTERM").replace("{place}", "with_another_error")
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, timeout=30)
+def test_an_interrupt_is_not_repeated_while_another_error_cleans_up(tmp_path):
+    done = dropped(tmp_path, "with_another_error", "SIGTERM")
     assert (done.returncode, done.stdout) == (1, b"cleaned up\n")
     assert done.stderr.endswith(b"RuntimeError\n")
 

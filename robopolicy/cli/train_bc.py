@@ -28,6 +28,7 @@ from robopolicy.experiments.default_policies import VISION_PERFORMER, check_kind
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.opened_datasets import task_of_data
 from robopolicy.experiments.train_bc import train_bc
+from robopolicy.experiments.trainings import LATER
 from robopolicy.policies.controls import label
 from robopolicy.settings import check_types
 from robopolicy.training.bc import BCConfig
@@ -126,7 +127,7 @@ class TrainBC:
             "chunk": 1,
             "cameras": [],
             "init": None,
-            "least_action": 0.0,
+            **LATER["bc"],
         }  # settings that older runs do not have
         stored = {**once, **stored} if isinstance(stored, dict) else {}
         if stored.keys() - {CACHE} != self._stored().keys():

@@ -1,17 +1,17 @@
 """A demonstrator that reads the places of the balls: it sweeps a stripe and drops it into a bowl.
 
-It also labels episodes that a policy plays: it keeps to its plan as long as the plan fits what it finds, and
-otherwise begins anew from there.
+Its action depends on the present places of spatulas and balls alone, which image and poses show. So a policy
+can learn when a phase ends, and its label in any state is the action that it would take there itself.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.sweep.stripes import CLEAR, FARTHEST, OUTWARD, REACH, held_within, next_stripe
@@ -20,26 +20,36 @@ from robopolicy.envs.sweep.workspace import HALF_WIDTH, LIP, Target
 if TYPE_CHECKING:
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
 
-FLOOR = 0.0015  # m, of a spatula that sweeps
+GAIN = 0.5  # share of the way to the goal that an action makes, as far as it is not too fast
+BELOW = -0.03  # m, goal of a spatula on the table, under it: actions do not fade before it arrives
+BEYOND = 0.02  # m, by which the goals of spatulas that close overlap, for the same reason
 OVER = 0.13  # m, of one that travels above balls and bowls
+HIGH = 0.1  # m, above which it may leave its place
+LOW = 0.03  # m, below which it stands beside balls and not above them
+DOWN = 0.012  # m, below which it begins to sweep
 DROP = 0.075  # m, of one that opens over a bowl
 TIP = 0.35  # rad, of spatulas that are emptied
+TIPPED = 0.1  # rad, above which they are
 PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
-NEAR = 0.006  # m and rad
-PATIENCE = 8  # steps of waiting for a spatula whose target has arrived
-LONGEST_WAIT = 40  # steps on the way to any goal
-SWEEP_SPEED = 0.6  # share of the fastest
-TOLERANCE = 2.5  # noise alone keeps the largest of its six entries this far from a goal, most of the time
-STRAYING = 0.1  # of the fastest, the largest deviation that makes goals wider
-STALE = 0.02  # m, that the next stripe may shift on the way to it
-ASTRAY = 0.04  # m, beside the goal's place, or below its height, where its plan no longer fits
-LOW = 0.03  # m, below which a spatula stands beside balls and not above them
+NEAR = 0.015  # m, beside its goal, from which a spatula that travels may go down
+FUNNEL = 0.3  # by which NEAR grows on the way down, m for a metre
+BEGUN = 0.025  # m, from its outer place, beyond which a spatula has begun to sweep
+SHIFT = 0.03  # m, that a stripe may lie beside spatulas that sweep it
+OVER_BOWL = 0.06  # m, from its middle
+SWEEP_SPEED = 0.5  # share of the fastest
 AJAR = 0.04  # m, between the lips of spatulas that hold balls on the table, which would fall through
+SHUT = 0.006  # m, between the lips of spatulas that have closed
+PINCHED = 0.005  # m, wider than a ball, between lips that may pinch one: they rise as they close further
+STRAYING = 5.0  # probability that a stroke goes to a random stripe, as a multiple of the noise
+MOST_STRAYING = 0.5  # the largest such probability
+PATIENCE = 8  # steps with an arm out of reach
+ARRIVED = 0.2  # of the fastest, the largest move to the first pose that ends the way back
 SMALL = 0.05  # of the fastest, a move that frees no arm
 HOPELESS = 10  # steps without a ball in reach, after which none rolls back
 
 # Parts of an arm's move and turn: all, the move, the turn, and each number.
 PARTS = np.array([[1] * 6, [1] * 3 + [0] * 3, [0] * 3 + [1] * 3, *np.eye(6)], bool)
+UPRIGHT = np.zeros((2, 3))
 
 
 class Demonstrated(NamedTuple):
@@ -54,7 +64,7 @@ class Demonstrated(NamedTuple):
 
 
 class Phase(IntEnum):
-    """The phases of the plan, in their order."""
+    """What spatulas do, in the order of a sweep."""
 
     RISE = 0
     TRAVEL = 1
@@ -68,7 +78,7 @@ class Phase(IntEnum):
     GO_BACK = 9
 
 
-NEXT = dict(pairwise(list(Phase)[: Phase.GO_BACK]))
+ON_THE_WAY = (Phase.RISE, Phase.TRAVEL, Phase.LOWER)  # to the next stripe
 
 
 class Demonstrator:
@@ -76,7 +86,9 @@ class Demonstrator:
 
     `act` is called once before each step of the environment, whether or not its action is executed.
 
-    noise: standard deviation of the noise in every action, so that demonstrations show recoveries.
+    noise: standard deviation of the noise in every action, so that demonstrations show recoveries. With
+      noise, up to half of the strokes also go to a random stripe, until the spatulas are down. Otherwise
+      stripes always follow each other from the camera backwards, and a policy does not have to see balls.
     """
 
     def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:
@@ -85,68 +97,101 @@ class Demonstrator:
         self._env = env
         self._noise = noise
         self._random = np.random.default_rng(seed)
-        self._expected = env.target.positions
-        self._deviation, self._hopeless, self._blocked = 0.0, 0, 0
-        self._begin()
+        self._hopeless, self._blocked = 0, 0
+        self._goes_back = False
+        self._stray: tuple[float, Array] | None = None  # a random stripe
+        self._is_on_the_way = False
+        self._read()
 
     def act(self) -> Demonstrated:
         """The next action."""
-        env, config = self._env, self._env.config
-        strayed = np.square((env.target.positions - self._expected) / config.largest_move).mean()
-        self._deviation = 0.8 * self._deviation + 0.2 * strayed
-        self._blocked = self._blocked + 1 if env.clipped else 0
-        if self._blocked > PATIENCE and self._phase != Phase.GO_BACK:
-            self._enter(Phase.GO_BACK)
-        elif self._arrived():
-            self._enter(NEXT.get(self._phase, Phase.RISE))
-        if not self._fits():
-            self._begin()
-        goal = self._goal()
-        moves = (goal.positions - env.target.positions) / config.largest_move
-        turns = (goal.turns - env.target.turns) / config.largest_turn
-        if self._phase == Phase.GO_BACK:
-            moves, turns = self._unblocked(moves, turns)
-        # Both arms slow down alike, so that what they hold between them stays there.
-        speed = SWEEP_SPEED if self._phase == Phase.CLOSE else 1.0
-        largest = max(np.abs(moves).max(), np.abs(turns).max()) / speed
-        action = (np.concatenate([moves, turns], axis=1) / max(1.0, largest)).ravel().astype(np.float32)
-        noise = (self._noise * self._random.standard_normal(action.shape)).astype(np.float32)
-        intended = np.clip(action, -1.0, 1.0)
-        self._expected = env.target.positions + config.largest_move * intended.reshape(2, 6)[:, :3]
-        return Demonstrated(np.clip(action + noise, -1.0, 1.0), intended, self._unsolved())
-
-    def _enter(self, phase: Phase) -> None:
-        if phase == Phase.RISE:
-            self._x, self._outer = self._stripe()
-        self._phase, self._waited = phase, 0
-
-    def _begin(self) -> None:
-        """Enter the phase that continues from here."""
-        places = self._env.physics.tools()[0]
-        between = np.abs(self._loose()[:, 1] - places[:, 1].mean()) < np.ptp(places[:, 1]) / 2 - LIP
-        if self._holds():
-            self._x = float(places[:, 0].mean())
-            self._enter(Phase.LIFT)
-        elif places[:, 2].max() < LOW and (self._within(HALF_WIDTH) & between).any():
-            self._x = float(places[:, 0].mean())
-            self._enter(Phase.CLOSE)
+        self._read()
+        self._blocked = self._blocked + 1 if self._env.clipped else 0
+        self._goes_back |= self._blocked > PATIENCE
+        if self._goes_back:
+            intended = executed = self._way_back()
         else:
-            self._enter(Phase.RISE)
+            phase, goal = self._plan(self._stripe())
+            intended = executed = self._towards(phase, goal)
+            if stray := self._straying(phase):
+                executed = self._towards(*self._plan(stray))
+        noise = (self._noise * self._random.standard_normal(executed.shape)).astype(np.float32)
+        return Demonstrated(np.clip(executed + noise, -1.0, 1.0), intended, self._unsolved())
 
-    def _arrived(self) -> bool:
-        config, goal = self._env.config, self._goal()
-        deviation = max(self._noise, min(float(np.sqrt(self._deviation)), STRAYING))
-        ahead = np.abs(goal.positions - self._env.target.positions).max()
-        there = np.abs(goal.positions - self._env.physics.tools()[0]).max()
-        aside = TOLERANCE * deviation * config.largest_move
-        turned = np.abs(goal.turns - self._env.target.turns).max()
-        ahead = max(ahead - aside, turned - TOLERANCE * deviation * config.largest_turn)
-        self._waited += 1
-        return bool(
-            max(ahead, there - aside) < NEAR
-            or (ahead < NEAR and self._waited > PATIENCE)
-            or self._waited > LONGEST_WAIT
-        )
+    def _straying(self, phase: Phase) -> tuple[float, Array] | None:
+        """The random stripe to which the spatulas are on the way; None if there is none."""
+        was_on_the_way, self._is_on_the_way = self._is_on_the_way, phase in ON_THE_WAY
+        if not self._is_on_the_way or self._places[:, 2].max() < DOWN:
+            self._stray = None
+        elif not was_on_the_way and self._random.random() < min(STRAYING * self._noise, MOST_STRAYING):
+            place = np.array([[self._random.uniform(-FARTHEST, FARTHEST), 0.0, 0.0]])
+            self._stray = next_stripe(place, self._others, self._env.config.ball_radius)
+        return self._stray
+
+    def _way_to(self, goal: Target) -> tuple[Array, Array]:
+        """Moves [2, 3] and turns [2, 3] towards a goal, in units of the fastest."""
+        config = self._env.config
+        moves = GAIN * (goal.positions - self._places) / config.largest_move
+        return moves, GAIN * (goal.turns - self._turns) / config.largest_turn
+
+    def _towards(self, phase: Phase, goal: Target) -> NDArray[np.float32]:
+        """The action of a phase towards its goal."""
+        return _scaled(*self._way_to(goal), SWEEP_SPEED if phase == Phase.CLOSE else 1.0)
+
+    def _way_back(self) -> NDArray[np.float32]:
+        """The action towards the first pose, which frees an arm that is out of reach."""
+        moves, turns = self._way_to(self._env.start())
+        self._goes_back = max(np.abs(moves).max(), np.abs(turns).max()) > ARRIVED
+        return _scaled(*self._unblocked(moves, turns), 1.0)
+
+    def _read(self) -> None:
+        """Read where spatulas and balls are."""
+        env = self._env
+        self._places, rotations = env.physics.tools()
+        upright = env.workspace.rotations(UPRIGHT)
+        self._turns = (Rotation.from_matrix(rotations) * upright.inv()).as_rotvec()
+        # Balls [N, 3] that lie neither in a bowl nor off the table, and those that have to stay, [M, 3].
+        self._loose = env.balls[~env.held.any(axis=1) & (env.balls[:, 2] > 0)]
+        self._others = env.others[env.others[:, 2] > 0]
+
+    def _plan(self, stripe: tuple[float, Array]) -> tuple[Phase, Target]:
+        """What to do from here, and where it ends, if `stripe` is the next one."""
+        return self._carry() if self._holds() else self._sweep(*stripe)
+
+    def _carry(self) -> tuple[Phase, Target]:
+        """Bring the balls that the spatulas hold into a bowl."""
+        (x, y), closed, bowl = self._places[:, :2].mean(axis=0), self._closed(), self._bowl()
+        lowest, highest = self._places[:, 2].min(), self._places[:, 2].max()
+        ajar = np.ptp(self._places[:, 1]) - 2 * LIP
+        if lowest < LOW and ajar > SHUT:
+            pinched = ajar < 2 * self._env.config.ball_radius + PINCHED
+            return Phase.CLOSE, self._pose(x, y, LOW - BELOW if pinched else BELOW, closed - BEYOND)
+        if self._from(bowl) < NEAR + FUNNEL * max(0.0, OVER - lowest) and lowest > DROP - LOW:
+            if highest > DROP + BEYOND and not self._tipped():
+                return Phase.REACH_IN, self._pose(*bowl, DROP, closed)
+            return Phase.EMPTY, self._pose(*bowl, DROP, closed + PART, TIP)
+        if lowest < HIGH:
+            return Phase.LIFT, self._pose(x, y, OVER, closed)
+        return Phase.CARRY, self._pose(*bowl, OVER, closed)
+
+    def _sweep(self, stripe: float, outer: Array) -> tuple[Phase, Target]:
+        """Take the balls of a stripe, whose x and outer y of each spatula [2] are given."""
+        places = self._places
+        x, lowest, highest = places[:, 0].mean(), places[:, 2].min(), places[:, 2].max()
+        begin = self._pose(stripe, 0.0, BELOW, outer)
+        aside = np.abs(places - begin.positions)[:, :2].max()
+        is_here = abs(stripe - x) < SHIFT
+        ajar = np.ptp(places[:, 1]) - 2 * LIP
+        if highest < (DOWN if aside < BEGUN else LOW) and (self._between() or (is_here and ajar > SHUT)):
+            return Phase.CLOSE, self._pose(stripe if is_here else x, 0.0, BELOW, self._closed() - BEYOND)
+        if aside < NEAR + FUNNEL * max(0.0, OVER - NEAR - highest):
+            return Phase.LOWER, begin
+        above = np.column_stack([places[:, :2], [OVER, OVER]])
+        if lowest < HIGH and self._tipped() and self._from(self._bowl()) < OVER_BOWL:
+            return Phase.LEAVE, Target(above, self._pose(0.0, 0.0, 0.0, 0.0, TIP).turns)
+        if lowest < HIGH:
+            return Phase.RISE, Target(above, UPRIGHT)
+        return Phase.TRAVEL, self._pose(stripe, 0.0, OVER, outer)
 
     def _unblocked(self, moves: Array, turns: Array) -> tuple[Array, Array]:
         """Of each arm's move [2, 3] and turn [2, 3] the first part that it can make and that is not small."""
@@ -163,82 +208,36 @@ class Demonstrator:
                     break
         return rows[:, :3], rows[:, 3:]
 
-    def _goal(self) -> Target:
-        """Where the phase ends."""
-        closed = LIP + self._env.config.workspace.gap / 2
-        bowl = self._bowl()
-        match self._phase:
-            case Phase.RISE:
-                here = self._env.target.positions
-                return Target(np.column_stack([here[:, :2], [OVER, OVER]]), np.zeros((2, 3)))
-            case Phase.TRAVEL:
-                return self._pose(self._x, 0.0, OVER, self._outer)
-            case Phase.LOWER:
-                return self._pose(self._x, 0.0, FLOOR, self._outer)
-            case Phase.CLOSE:
-                return self._pose(self._x, 0.0, FLOOR, closed)
-            case Phase.LIFT:
-                return self._pose(self._x, 0.0, OVER, closed)
-            case Phase.CARRY:
-                return self._pose(*bowl, OVER, closed)
-            case Phase.REACH_IN:
-                return self._pose(*bowl, DROP, closed)
-            case Phase.EMPTY:
-                return self._pose(*bowl, DROP, closed + PART, TIP)
-            case Phase.LEAVE:
-                return self._pose(*bowl, OVER, closed + PART, TIP)
-            case Phase.GO_BACK:
-                return self._env.start()
+    def _closed(self) -> float:
+        """How far from the middle line spatulas are that have closed (m)."""
+        return LIP + self._env.config.workspace.gap / 2
 
     def _bowl(self) -> tuple[float, float]:
-        """The place of the bowl that is nearest to the stripe."""
-        return min(
-            (bowl.center for bowl in self._env.config.bowls), key=lambda place: abs(place[0] - self._x)
-        )
+        """The place of the bowl that is nearest to the spatulas along x."""
+        x = self._places[:, 0].mean()
+        return min((bowl.center for bowl in self._env.config.bowls), key=lambda place: abs(place[0] - x))
 
-    def _fits(self) -> bool:
-        """Whether the plan can go on from here; it nearly always can where the demonstrator itself acts."""
-        places = self._env.physics.tools()[0]
-        lowest, highest = places[:, 2].min(), places[:, 2].max()
-        aside = np.abs(places - self._goal().positions)[:, :2]
-        match self._phase:
-            case Phase.RISE | Phase.TRAVEL | Phase.LOWER:
-                x, outer = self._stripe()
-                stale = abs(x - self._x) > STALE or np.abs(outer - self._outer).max() > STALE
-                low = self._phase == Phase.TRAVEL and lowest < OVER - ASTRAY
-                astray = self._phase == Phase.LOWER and aside.max() > ASTRAY
-                return not (self._holds() or stale or low or astray)
-            case Phase.CLOSE:
-                return bool(highest < ASTRAY and aside[:, 0].max() < ASTRAY)
-            case Phase.LIFT:
-                return self._holds()
-            case Phase.CARRY:
-                return self._holds() and bool(lowest > OVER - ASTRAY)
-            case Phase.REACH_IN:
-                return self._holds() and bool(aside.max() < ASTRAY)
-            case Phase.EMPTY | Phase.LEAVE:
-                middle = np.abs(places.mean(axis=0)[:2] - self._bowl()).max()
-                return bool(middle < ASTRAY and lowest > DROP - ASTRAY)
-            case Phase.GO_BACK:
-                return True
+    def _from(self, bowl: tuple[float, float]) -> float:
+        """How far the middle between the spatulas is from a bowl's, along x or y (m)."""
+        return float(np.abs(self._places[:, :2].mean(axis=0) - bowl).max())
 
-    def _loose(self) -> Array:
-        """Balls [N, 3] that lie neither in a bowl nor off the table."""
-        return self._env.balls[~self._env.held.any(axis=1) & (self._env.balls[:, 2] > 0)]
-
-    def _others(self) -> Array:
-        """Balls [M, 3] on the table that have to stay."""
-        return self._env.others[self._env.others[:, 2] > 0]
+    def _tipped(self) -> bool:
+        return bool(np.abs(self._turns[:, 0]).min() > TIPPED)
 
     def _within(self, width: float) -> NDArray[np.bool_]:
         """Which of the loose balls [N] lie within `width` of the spatulas along x."""
-        places = self._env.physics.tools()[0]
-        return np.abs(self._loose()[:, 0] - places[:, 0].mean()) < width
+        return np.abs(self._loose[:, 0] - self._places[:, 0].mean()) < width
+
+    def _between(self) -> bool:
+        """Whether a ball lies between spatulas that are open."""
+        y = self._places[:, 1]
+        between = np.abs(self._loose[:, 1] - y.mean()) < np.ptp(y) / 2 - LIP
+        return bool((self._within(HALF_WIDTH) & between).any())
 
     def _holds(self) -> bool:
         """Whether balls lie between spatulas that are closed around them."""
-        places, radius, loose = self._env.physics.tools()[0], self._env.config.ball_radius, self._loose()
-        (_, left, low), (_, right, high) = places
+        radius, loose = self._env.config.ball_radius, self._loose
+        (_, left, low), (_, right, high) = self._places
         ajar = right - left - 2 * LIP
         inside = (loose[:, 1] > left) & (loose[:, 1] < right) & self._within(HALF_WIDTH + radius)
         inside &= (loose[:, 2] > min(low, high) - radius) & (
@@ -249,7 +248,7 @@ class Demonstrator:
 
     def _unsolved(self) -> str:
         """Why no ball can be brought into a bowl any more; "" if one can."""
-        loose, radius = self._loose(), self._env.config.ball_radius
+        loose, radius = self._loose, self._env.config.ball_radius
         aside = np.abs(loose[:, :2])
         reached = (aside < (FARTHEST + held_within(radius), REACH - LIP - CLEAR - radius)).all(axis=1)
         is_hopeful = (reached.any() and self._next_stripe() is not None) or self._holds()
@@ -257,7 +256,7 @@ class Demonstrator:
         return "no ball is left that both spatulas can take" if self._hopeless > HOPELESS else ""
 
     def _next_stripe(self) -> tuple[float, Array] | None:
-        return next_stripe(self._loose(), self._others(), self._env.config.ball_radius)
+        return next_stripe(self._loose, self._others, self._env.config.ball_radius)
 
     def _stripe(self) -> tuple[float, Array]:
         """The x of the next stripe, and the y at which the spatulas come down on either side, [2]."""
@@ -267,3 +266,13 @@ class Demonstrator:
         """Spatulas `apart` from y on either side, their lips tipped down by `tip`; `apart` may be [2]."""
         positions = np.column_stack([[x, x], y + apart * OUTWARD, [z, z]])
         return Target(positions, np.column_stack([tip * OUTWARD, np.zeros((2, 2))]))
+
+
+def _scaled(moves: Array, turns: Array, speed: float) -> NDArray[np.float32]:
+    """An action [12] of moves [2, 3] and turns [2, 3] in units of the fastest, at a share `speed` of it.
+
+    Both arms slow down alike, so that what they hold between them stays there.
+    """
+    largest = max(np.abs(moves).max(), np.abs(turns).max()) / speed
+    action = np.concatenate([moves, turns], axis=1) / max(1.0, largest)
+    return np.clip(action.ravel(), -1.0, 1.0).astype(np.float32)

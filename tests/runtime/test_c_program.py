@@ -117,7 +117,8 @@ def test_a_program_of_c_drives_a_robot(with_c, tmp_path):
         assert Driver(link, opened.manifest, misses=1000).run(robot, 20.0) is None
     told, _ = started[0].communicate(timeout=SOON)
     given = [command for command in robot.commands if command is not None]
-    assert told == f"{len(given)} observations answered\n".encode()
+    answered = int(told.removesuffix(b" observations answered\n"))
+    assert len(given) <= answered <= len(robot.commands)  # a busy machine answers some too late
     wanted = BundlePolicy.load(with_c, "c").act(robot.readings)
     assert given
     for command in given:

@@ -40,8 +40,6 @@ SWEEP_SPEED = 0.5  # share of the fastest
 AJAR = 0.04  # m, between the lips of spatulas that hold balls on the table, which would fall through
 SHUT = 0.006  # m, between the lips of spatulas that have closed
 PINCHED = 0.005  # m, wider than a ball, between lips that may pinch one: they rise as they close further
-STRAYING = 5.0  # probability that a stroke goes to a random stripe, as a multiple of the noise
-MOST_STRAYING = 0.5  # the largest such probability
 PATIENCE = 8  # steps with an arm out of reach
 ARRIVED = 0.2  # of the fastest, the largest move to the first pose that ends the way back
 SMALL = 0.05  # of the fastest, a move that frees no arm
@@ -78,17 +76,12 @@ class Phase(IntEnum):
     GO_BACK = 9
 
 
-ON_THE_WAY = (Phase.RISE, Phase.TRAVEL, Phase.LOWER)  # to the next stripe
-
-
 class Demonstrator:
     """Plays one episode of an environment that has been reset; the same seed gives the same actions.
 
     `act` is called once before each step of the environment, whether or not its action is executed.
 
-    noise: standard deviation of the noise in every action, so that demonstrations show recoveries. With
-      noise, up to half of the strokes also go to a random stripe, until the spatulas are down. Otherwise
-      stripes always follow each other from the camera backwards, and a policy does not have to see balls.
+    noise: standard deviation of the noise in every action, so that demonstrations show recoveries.
     """
 
     def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:
@@ -99,8 +92,6 @@ class Demonstrator:
         self._random = np.random.default_rng(seed)
         self._hopeless, self._blocked = 0, 0
         self._goes_back = False
-        self._stray: tuple[float, Array] | None = None  # a random stripe
-        self._is_on_the_way = False
         self._read()
 
     def act(self) -> Demonstrated:
@@ -108,25 +99,9 @@ class Demonstrator:
         self._read()
         self._blocked = self._blocked + 1 if self._env.clipped else 0
         self._goes_back |= self._blocked > PATIENCE
-        if self._goes_back:
-            intended = executed = self._way_back()
-        else:
-            phase, goal = self._plan(self._stripe())
-            intended = executed = self._towards(phase, goal)
-            if stray := self._straying(phase):
-                executed = self._towards(*self._plan(stray))
-        noise = (self._noise * self._random.standard_normal(executed.shape)).astype(np.float32)
-        return Demonstrated(np.clip(executed + noise, -1.0, 1.0), intended, self._unsolved())
-
-    def _straying(self, phase: Phase) -> tuple[float, Array] | None:
-        """The random stripe to which the spatulas are on the way; None if there is none."""
-        was_on_the_way, self._is_on_the_way = self._is_on_the_way, phase in ON_THE_WAY
-        if not self._is_on_the_way or self._places[:, 2].max() < DOWN:
-            self._stray = None
-        elif not was_on_the_way and self._random.random() < min(STRAYING * self._noise, MOST_STRAYING):
-            place = np.array([[self._random.uniform(-FARTHEST, FARTHEST), 0.0, 0.0]])
-            self._stray = next_stripe(place, self._others, self._env.config.ball_radius)
-        return self._stray
+        intended = self._way_back() if self._goes_back else self._towards(*self._plan())
+        noise = (self._noise * self._random.standard_normal(intended.shape)).astype(np.float32)
+        return Demonstrated(np.clip(intended + noise, -1.0, 1.0), intended, self._unsolved())
 
     def _way_to(self, goal: Target) -> tuple[Array, Array]:
         """Moves [2, 3] and turns [2, 3] towards a goal, in units of the fastest."""
@@ -154,9 +129,9 @@ class Demonstrator:
         self._loose = env.balls[~env.held.any(axis=1) & (env.balls[:, 2] > 0)]
         self._others = env.others[env.others[:, 2] > 0]
 
-    def _plan(self, stripe: tuple[float, Array]) -> tuple[Phase, Target]:
-        """What to do from here, and where it ends, if `stripe` is the next one."""
-        return self._carry() if self._holds() else self._sweep(*stripe)
+    def _plan(self) -> tuple[Phase, Target]:
+        """What to do from here, and where it ends."""
+        return self._carry() if self._holds() else self._sweep()
 
     def _carry(self) -> tuple[Phase, Target]:
         """Bring the balls that the spatulas hold into a bowl."""
@@ -174,9 +149,9 @@ class Demonstrator:
             return Phase.LIFT, self._pose(x, y, OVER, closed)
         return Phase.CARRY, self._pose(*bowl, OVER, closed)
 
-    def _sweep(self, stripe: float, outer: Array) -> tuple[Phase, Target]:
-        """Take the balls of a stripe, whose x and outer y of each spatula [2] are given."""
-        places = self._places
+    def _sweep(self) -> tuple[Phase, Target]:
+        """Take the balls of the next stripe."""
+        places, (stripe, outer) = self._places, self._stripe()
         x, lowest, highest = places[:, 0].mean(), places[:, 2].min(), places[:, 2].max()
         begin = self._pose(stripe, 0.0, BELOW, outer)
         aside = np.abs(places - begin.positions)[:, :2].max()

@@ -1,12 +1,12 @@
 """A demonstrator that reads the places of the balls: it sweeps a stripe and drops it into a bowl.
 
-Its action depends on the present places of spatulas and balls alone, which image and poses show. So a policy
-can learn when a phase ends, and its label in any state is the action that it would take there itself.
+Its action depends on the present poses of the spatulas and the places of the balls, apart from the way back
+of an arm out of reach. So a policy can learn when a phase ends, and labels do not depend on earlier actions.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,28 +20,31 @@ from robopolicy.envs.sweep.workspace import HALF_WIDTH, LIP, Target
 if TYPE_CHECKING:
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
 
-GAIN = 0.5  # share of the way to the goal that an action makes, as far as it is not too fast
+GAIN = 0.5  # share of a spatula's way to its goal by which an action moves its target, which leads it
 BELOW = -0.03  # m, goal of a spatula on the table, under it: actions do not fade before it arrives
 BEYOND = 0.02  # m, by which the goals of spatulas that close overlap, for the same reason
 OVER = 0.13  # m, of one that travels above balls and bowls
-HIGH = 0.1  # m, above which it may leave its place
+HIGH = 0.1  # m, above which a spatula may leave its place
 LOW = 0.03  # m, below which it stands beside balls and not above them
+PINCHING = 0.06  # m, goal of spatulas that pinch a ball: they rise as they close
 DOWN = 0.012  # m, below which it begins to sweep
 DROP = 0.075  # m, of one that opens over a bowl
+OPENING = (0.045, 0.095)  # m, heights above which it is in a bowl, and below which it opens there
 TIP = 0.35  # rad, of spatulas that are emptied
-TIPPED = 0.1  # rad, above which they are
+TIPPED = 0.1  # rad, above which spatulas count as tipped
 PART = 0.055  # m, that each moves aside then: the arms above them lean towards each other
 NEAR = 0.015  # m, beside its goal, from which a spatula that travels may go down
-FUNNEL = 0.3  # by which NEAR grows on the way down, m for a metre
+FUNNEL = 0.3  # m for a metre, by which NEAR grows on the way down
+FUNNEL_TOP = 0.115  # m, below which it grows over a stripe
 BEGUN = 0.025  # m, from its outer place, beyond which a spatula has begun to sweep
 SHIFT = 0.03  # m, that a stripe may lie beside spatulas that sweep it
 OVER_BOWL = 0.06  # m, from its middle
 SWEEP_SPEED = 0.5  # share of the fastest
 AJAR = 0.04  # m, between the lips of spatulas that hold balls on the table, which would fall through
 SHUT = 0.006  # m, between the lips of spatulas that have closed
-PINCHED = 0.005  # m, wider than a ball, between lips that may pinch one: they rise as they close further
+PINCHED = 0.005  # m, wider than a ball, between lips that may pinch one
 PATIENCE = 8  # steps with an arm out of reach
-ARRIVED = 0.2  # of the fastest, the largest move to the first pose that ends the way back
+ARRIVED = 0.2  # of the fastest, the largest move or turn to the first pose that ends the way back
 SMALL = 0.05  # of the fastest, a move that frees no arm
 HOPELESS = 10  # steps without a ball in reach, after which none rolls back
 
@@ -61,7 +64,7 @@ class Demonstrated(NamedTuple):
     unsolved: str
 
 
-class Phase(IntEnum):
+class Phase(Enum):
     """What spatulas do, in the order of a sweep."""
 
     RISE = 0
@@ -73,7 +76,6 @@ class Phase(IntEnum):
     REACH_IN = 6
     EMPTY = 7
     LEAVE = 8
-    GO_BACK = 9
 
 
 class Demonstrator:
@@ -116,7 +118,8 @@ class Demonstrator:
     def _way_back(self) -> NDArray[np.float32]:
         """The action towards the first pose, which frees an arm that is out of reach."""
         moves, turns = self._way_to(self._env.start())
-        self._goes_back = max(np.abs(moves).max(), np.abs(turns).max()) > ARRIVED
+        if max(np.abs(moves).max(), np.abs(turns).max()) < ARRIVED:
+            self._goes_back, self._blocked = False, 0
         return _scaled(*self._unblocked(moves, turns), 1.0)
 
     def _read(self) -> None:
@@ -128,6 +131,8 @@ class Demonstrator:
         # Balls [N, 3] that lie neither in a bowl nor off the table, and those that have to stay, [M, 3].
         self._loose = env.balls[~env.held.any(axis=1) & (env.balls[:, 2] > 0)]
         self._others = env.others[env.others[:, 2] > 0]
+        self._ajar = float(np.ptp(self._places[:, 1])) - 2 * LIP  # m, between the lips
+        self._in_reach = self._stripe_in_reach()
 
     def _plan(self) -> tuple[Phase, Target]:
         """What to do from here, and where it ends."""
@@ -137,12 +142,11 @@ class Demonstrator:
         """Bring the balls that the spatulas hold into a bowl."""
         (x, y), closed, bowl = self._places[:, :2].mean(axis=0), self._closed(), self._bowl()
         lowest, highest = self._places[:, 2].min(), self._places[:, 2].max()
-        ajar = np.ptp(self._places[:, 1]) - 2 * LIP
-        if lowest < LOW and ajar > SHUT:
-            pinched = ajar < 2 * self._env.config.ball_radius + PINCHED
-            return Phase.CLOSE, self._pose(x, y, LOW - BELOW if pinched else BELOW, closed - BEYOND)
-        if self._from(bowl) < NEAR + FUNNEL * max(0.0, OVER - lowest) and lowest > DROP - LOW:
-            if highest > DROP + BEYOND and not self._tipped():
+        if lowest < LOW and self._ajar > SHUT:
+            pinched = self._ajar < 2 * self._env.config.ball_radius + PINCHED
+            return Phase.CLOSE, self._pose(x, y, PINCHING if pinched else BELOW, closed - BEYOND)
+        if self._away_from(bowl) < NEAR + FUNNEL * max(0.0, OVER - lowest) and lowest > OPENING[0]:
+            if highest > OPENING[1] and not self._tipped():
                 return Phase.REACH_IN, self._pose(*bowl, DROP, closed)
             return Phase.EMPTY, self._pose(*bowl, DROP, closed + PART, TIP)
         if lowest < HIGH:
@@ -156,16 +160,16 @@ class Demonstrator:
         begin = self._pose(stripe, 0.0, BELOW, outer)
         aside = np.abs(places - begin.positions)[:, :2].max()
         is_here = abs(stripe - x) < SHIFT
-        ajar = np.ptp(places[:, 1]) - 2 * LIP
-        if highest < (DOWN if aside < BEGUN else LOW) and (self._between() or (is_here and ajar > SHUT)):
+        is_down = highest < (DOWN if aside < BEGUN else LOW)
+        if is_down and (self._between() or (is_here and self._ajar > SHUT)):
             return Phase.CLOSE, self._pose(stripe if is_here else x, 0.0, BELOW, self._closed() - BEYOND)
-        if aside < NEAR + FUNNEL * max(0.0, OVER - NEAR - highest):
+        if aside < NEAR + FUNNEL * max(0.0, FUNNEL_TOP - highest):
             return Phase.LOWER, begin
-        above = np.column_stack([places[:, :2], [OVER, OVER]])
-        if lowest < HIGH and self._tipped() and self._from(self._bowl()) < OVER_BOWL:
-            return Phase.LEAVE, Target(above, self._pose(0.0, 0.0, 0.0, 0.0, TIP).turns)
         if lowest < HIGH:
-            return Phase.RISE, Target(above, UPRIGHT)
+            leaves = self._tipped() and self._away_from(self._bowl()) < OVER_BOWL
+            turns = self._pose(0.0, 0.0, 0.0, 0.0, TIP).turns if leaves else UPRIGHT
+            above = Target(np.column_stack([places[:, :2], [OVER, OVER]]), turns)
+            return Phase.LEAVE if leaves else Phase.RISE, above
         return Phase.TRAVEL, self._pose(stripe, 0.0, OVER, outer)
 
     def _unblocked(self, moves: Array, turns: Array) -> tuple[Array, Array]:
@@ -188,11 +192,12 @@ class Demonstrator:
         return LIP + self._env.config.workspace.gap / 2
 
     def _bowl(self) -> tuple[float, float]:
-        """The place of the bowl that is nearest to the spatulas along x."""
-        x = self._places[:, 0].mean()
-        return min((bowl.center for bowl in self._env.config.bowls), key=lambda place: abs(place[0] - x))
+        """The place of the bowl that is nearest to the spatulas."""
+        x, y = self._places[:, :2].mean(axis=0)
+        places = (bowl.center for bowl in self._env.config.bowls)
+        return min(places, key=lambda place: float(np.hypot(place[0] - x, place[1] - y)))
 
-    def _from(self, bowl: tuple[float, float]) -> float:
+    def _away_from(self, bowl: tuple[float, float]) -> float:
         """How far the middle between the spatulas is from a bowl's, along x or y (m)."""
         return float(np.abs(self._places[:, :2].mean(axis=0) - bowl).max())
 
@@ -213,29 +218,37 @@ class Demonstrator:
         """Whether balls lie between spatulas that are closed around them."""
         radius, loose = self._env.config.ball_radius, self._loose
         (_, left, low), (_, right, high) = self._places
-        ajar = right - left - 2 * LIP
         inside = (loose[:, 1] > left) & (loose[:, 1] < right) & self._within(HALF_WIDTH + radius)
         inside &= (loose[:, 2] > min(low, high) - radius) & (
             loose[:, 2] < max(low, high) + HALF_WIDTH + radius
         )
         lifted = loose[:, 2] > 2 * radius + AJAR
-        return bool((inside & ((ajar < AJAR) | (lifted & (ajar < 2 * AJAR)))).any())
+        return bool((inside & ((self._ajar < AJAR) | (lifted & (self._ajar < 2 * AJAR)))).any())
 
     def _unsolved(self) -> str:
         """Why no ball can be brought into a bowl any more; "" if one can."""
-        loose, radius = self._loose, self._env.config.ball_radius
-        aside = np.abs(loose[:, :2])
-        reached = (aside < (FARTHEST + held_within(radius), REACH - LIP - CLEAR - radius)).all(axis=1)
-        is_hopeful = (reached.any() and self._next_stripe() is not None) or self._holds()
-        self._hopeless = 0 if is_hopeful else self._hopeless + 1
+        self._hopeless = 0 if self._in_reach or self._holds() else self._hopeless + 1
         return "no ball is left that both spatulas can take" if self._hopeless > HOPELESS else ""
 
-    def _next_stripe(self) -> tuple[float, Array] | None:
-        return next_stripe(self._loose, self._others, self._env.config.ball_radius)
+    def _stripe_in_reach(self) -> tuple[float, Array] | None:
+        """The next stripe that both spatulas can take: its x, and the y where each comes down, [2].
+
+        Balls too far to the left or right are in the way, as those that have to stay: a spatula that comes
+        down on one does not reach the table.
+        """
+        radius, (x, y) = self._env.config.ball_radius, np.abs(self._loose[:, :2]).T
+        far = y >= REACH - LIP - CLEAR - radius
+        if not (~far & (x < FARTHEST + held_within(radius))).any():
+            return None
+        return next_stripe(self._loose[~far], np.concatenate([self._others, self._loose[far]]), radius)
 
     def _stripe(self) -> tuple[float, Array]:
-        """The x of the next stripe, and the y at which the spatulas come down on either side, [2]."""
-        return self._next_stripe() or (0.0, np.full(2, self._env.config.start[1]))
+        """The next stripe, also one that only moves balls that are out of reach."""
+        return (
+            self._in_reach
+            or next_stripe(self._loose, self._others, self._env.config.ball_radius)
+            or (0.0, np.full(2, self._env.config.start[1]))
+        )
 
     def _pose(self, x: float, y: float, z: float, apart: float | Array, tip: float = 0.0) -> Target:
         """Spatulas `apart` from y on either side, their lips tipped down by `tip`; `apart` may be [2]."""

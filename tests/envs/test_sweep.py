@@ -235,6 +235,20 @@ def test_labels_do_not_depend_on_the_earlier_actions_of_the_demonstrator():
         *_, ended, _, _ = env.step(action.executed)
 
 
+def test_with_noise_some_strokes_go_to_a_random_stripe():
+    """Otherwise no demonstration shows balls left in front of spatulas that come from the far bowl."""
+    env = gymnasium.make(ID, image_size=None, balls=8).unwrapped
+    astray = 0
+    for seed in range(4):
+        env.reset(seed=seed)
+        player, ended = env.demonstrator(seed, noise=0.1), False
+        while not ended:
+            action = player.act()
+            astray += np.abs(action.executed - action.intended).max() > 0.8  # eight times the noise
+            *_, ended, _, _ = env.step(action.executed)
+    assert astray > 10
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [30, 100])
 def test_a_demonstrator_goes_on_from_where_a_bad_policy_has_come(steps):

@@ -24,7 +24,8 @@ GAIN = 0.5  # share of a spatula's way to its goal by which an action moves its 
 BELOW = -0.03  # m, goal of a spatula on the table, under it: actions do not fade before it arrives
 BEYOND = 0.02  # m, by which the goals of spatulas that close overlap, for the same reason
 OVER = 0.13  # m, of one that travels above balls and bowls
-HIGH = 0.1  # m, above which a spatula may leave its place
+HIGH = 0.1  # m, above which a spatula travels at full speed,
+CLEARS = 0.055  # m, and below which it only rises: balls and the walls of bowls are lower
 LOW = 0.03  # m, below which it stands beside balls and not above them
 PINCHING = 0.06  # m, goal of spatulas that pinch a ball: they rise as they close
 DOWN = 0.012  # m, below which it begins to sweep
@@ -39,6 +40,7 @@ FUNNEL_TOP = 0.115  # m, below which it grows over a stripe
 BEGUN = 0.025  # m, from its outer place, beyond which a spatula has begun to sweep
 SHIFT = 0.03  # m, that a stripe may lie beside spatulas that sweep it
 OVER_BOWL = 0.06  # m, from its middle
+BESIDE_BOWL = 0.15  # m, from its middle: balls that fall off a spatula there fall beside it
 SWEEP_SPEED = 0.5  # share of the fastest
 AJAR = 0.04  # m, between the lips of spatulas that hold balls on the table, which would fall through
 SHUT = 0.006  # m, between the lips of spatulas that have closed
@@ -47,6 +49,8 @@ PATIENCE = 8  # steps with an arm out of reach
 ARRIVED = 0.2  # of the fastest, the largest move or turn to the first pose that ends the way back
 SMALL = 0.05  # of the fastest, a move that frees no arm
 HOPELESS = 10  # steps without a ball in reach, after which none rolls back
+STRAYING = 5.0  # times the noise: the probability that a stroke goes to a random stripe,
+MOST_STRAYING = 0.5  # at most
 
 # Parts of an arm's move and turn: all, the move, the turn, and each number.
 PARTS = np.array([[1] * 6, [1] * 3 + [0] * 3, [0] * 3 + [1] * 3, *np.eye(6)], bool)
@@ -78,12 +82,17 @@ class Phase(Enum):
     LEAVE = 8
 
 
+ON_THE_WAY = (Phase.RISE, Phase.TRAVEL, Phase.LOWER)  # to the next stripe
+
+
 class Demonstrator:
     """Plays one episode of an environment that has been reset; the same seed gives the same actions.
 
     `act` is called once before each step of the environment, whether or not its action is executed.
 
-    noise: standard deviation of the noise in every action, so that demonstrations show recoveries.
+    noise: standard deviation of the noise in every action, so that demonstrations show recoveries. Some
+      strokes then go to a random stripe, at 0.1 and above half of them. Without these, the poses of the
+      spatulas tell the next stripe, and a policy learns to sweep without looking for balls.
     """
 
     def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:
@@ -94,6 +103,8 @@ class Demonstrator:
         self._random = np.random.default_rng(seed)
         self._hopeless, self._blocked = 0, 0
         self._goes_back = False
+        self._stray: tuple[float, Array] | None = None  # a random stripe
+        self._is_on_the_way = False
         self._read()
 
     def act(self) -> Demonstrated:
@@ -101,9 +112,25 @@ class Demonstrator:
         self._read()
         self._blocked = self._blocked + 1 if self._env.clipped else 0
         self._goes_back |= self._blocked > PATIENCE
-        intended = self._way_back() if self._goes_back else self._towards(*self._plan())
-        noise = (self._noise * self._random.standard_normal(intended.shape)).astype(np.float32)
-        return Demonstrated(np.clip(intended + noise, -1.0, 1.0), intended, self._unsolved())
+        if self._goes_back:
+            intended = executed = self._way_back()
+        else:
+            phase, goal = self._plan(self._stripe())
+            intended = executed = self._towards(phase, goal)
+            if stray := self._straying(phase):
+                executed = self._towards(*self._plan(stray))
+        noise = (self._noise * self._random.standard_normal(executed.shape)).astype(np.float32)
+        return Demonstrated(np.clip(executed + noise, -1.0, 1.0), intended, self._unsolved())
+
+    def _straying(self, phase: Phase) -> tuple[float, Array] | None:
+        """The random stripe to which the spatulas are on the way, if they are."""
+        was_on_the_way, self._is_on_the_way = self._is_on_the_way, phase in ON_THE_WAY
+        if not self._is_on_the_way or self._places[:, 2].max() < DOWN:
+            self._stray = None
+        elif not was_on_the_way and self._random.random() < min(STRAYING * self._noise, MOST_STRAYING):
+            place = np.array([[self._random.uniform(-FARTHEST, FARTHEST), 0.0, 0.0]])
+            self._stray = next_stripe(place, self._others, self._env.config.ball_radius)
+        return self._stray
 
     def _way_to(self, goal: Target) -> tuple[Array, Array]:
         """Moves [2, 3] and turns [2, 3] towards a goal, in units of the fastest."""
@@ -134,9 +161,9 @@ class Demonstrator:
         self._ajar = float(np.ptp(self._places[:, 1])) - 2 * LIP  # m, between the lips
         self._in_reach = self._stripe_in_reach()
 
-    def _plan(self) -> tuple[Phase, Target]:
-        """What to do from here, and where it ends."""
-        return self._carry() if self._holds() else self._sweep()
+    def _plan(self, stripe: tuple[float, Array]) -> tuple[Phase, Target]:
+        """What to do from here, and where it ends, if `stripe` is the next one."""
+        return self._carry() if self._holds() else self._sweep(*stripe)
 
     def _carry(self) -> tuple[Phase, Target]:
         """Bring the balls that the spatulas hold into a bowl."""
@@ -153,9 +180,9 @@ class Demonstrator:
             return Phase.LIFT, self._pose(x, y, OVER, closed)
         return Phase.CARRY, self._pose(*bowl, OVER, closed)
 
-    def _sweep(self) -> tuple[Phase, Target]:
-        """Take the balls of the next stripe."""
-        places, (stripe, outer) = self._places, self._stripe()
+    def _sweep(self, stripe: float, outer: Array) -> tuple[Phase, Target]:
+        """Take the balls of a stripe, whose x and outer y of each spatula [2] are given."""
+        places = self._places
         x, lowest, highest = places[:, 0].mean(), places[:, 2].min(), places[:, 2].max()
         begin = self._pose(stripe, 0.0, BELOW, outer)
         aside = np.abs(places - begin.positions)[:, :2].max()
@@ -166,9 +193,13 @@ class Demonstrator:
         if aside < NEAR + FUNNEL * max(0.0, FUNNEL_TOP - highest):
             return Phase.LOWER, begin
         if lowest < HIGH:
-            leaves = self._tipped() and self._away_from(self._bowl()) < OVER_BOWL
+            away = self._away_from(self._bowl())
+            leaves = self._tipped() and away < OVER_BOWL
             turns = self._pose(0.0, 0.0, 0.0, 0.0, TIP).turns if leaves else UPRIGHT
-            above = Target(np.column_stack([places[:, :2], [OVER, OVER]]), turns)
+            # Were it to rise alone, a policy that is a little unsure of the stripe would hover for ever.
+            share = np.clip((lowest - CLEARS) / (HIGH - CLEARS), 0.0, 1.0) if away > BESIDE_BOWL else 0.0
+            aboves = places[:, :2] + share * (begin.positions - places)[:, :2]
+            above = Target(np.column_stack([aboves, [OVER, OVER]]), turns)
             return Phase.LEAVE if leaves else Phase.RISE, above
         return Phase.TRAVEL, self._pose(stripe, 0.0, OVER, outer)
 

@@ -40,7 +40,8 @@ class Demos:
     seed: int = 0
     """Seed of the first episode."""
     noise: float = 0.0
-    """Standard deviation of noise on the demonstrator's actions. The dataset has the intended ones, too."""
+    """Standard deviation of noise on the demonstrator's actions. The dataset has the intended ones, too. In
+    the sweep, some strokes then go to a random stripe."""
     format: str = "minari"
     """Format of the dataset: minari, or lerobot (v3.0)."""
     keep_failed: bool = False

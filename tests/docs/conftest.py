@@ -116,6 +116,6 @@ def _make():
             config = json.loads(path.read_text())
             config["bc" if cloned else "es"]["seed"] = seed
             path.write_text(json.dumps(config))
-    for name in ("small-v0", "round-0-v0", "round-1-v0", "bullet-v0", "mujoco-v0"):
-        shutil.copytree("datasets/sweep-v0", f"datasets/{name}")
+    for name in ("small", "round-0", "round-1", "bullet", "mujoco", "bullet-5", "mujoco-5"):
+        shutil.copytree("datasets/sweep-v0", f"datasets/{name}-v0")
     shutil.copytree("runs", "experiments")

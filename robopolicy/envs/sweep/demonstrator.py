@@ -1,7 +1,8 @@
 """A demonstrator that reads the places of the balls: it sweeps a stripe and drops it into a bowl.
 
-Its action depends on the present poses of the spatulas and the places of the balls, apart from the way back
-of an arm out of reach. So a policy can learn when a phase ends, and labels do not depend on earlier actions.
+The action that it intends depends on the present poses of the spatulas and the places of the balls, apart
+from the way back of an arm out of reach. So a policy can learn when a phase ends, and labels do not depend on
+earlier actions.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ GAIN = 0.5  # share of a spatula's way to its goal by which an action moves its 
 BELOW = -0.03  # m, goal of a spatula on the table, under it: actions do not fade before it arrives
 BEYOND = 0.02  # m, by which the goals of spatulas that close overlap, for the same reason
 OVER = 0.13  # m, of one that travels above balls and bowls
-HIGH = 0.1  # m, above which a spatula travels at full speed,
-CLEARS = 0.055  # m, and below which it only rises: balls and the walls of bowls are lower
+HIGH = 0.1  # m, above which a spatula travels at full speed
+CLEARS = 0.055  # m, below which it only rises: balls and the walls of bowls are lower
 LOW = 0.03  # m, below which it stands beside balls and not above them
 PINCHING = 0.06  # m, goal of spatulas that pinch a ball: they rise as they close
 DOWN = 0.012  # m, below which it begins to sweep
@@ -49,8 +50,9 @@ PATIENCE = 8  # steps with an arm out of reach
 ARRIVED = 0.2  # of the fastest, the largest move or turn to the first pose that ends the way back
 SMALL = 0.05  # of the fastest, a move that frees no arm
 HOPELESS = 10  # steps without a ball in reach, after which none rolls back
-STRAYING = 5.0  # times the noise: the probability that a stroke goes to a random stripe,
-MOST_STRAYING = 0.5  # at most
+STRAYING = 5.0  # probability that a stroke goes to a random stripe, for a noise of 1
+MOST_STRAYING = 0.5  # the largest such probability
+LONGEST_STRAY = 25  # steps: a spatula that comes down on a ball would not reach the table
 
 # Parts of an arm's move and turn: all, the move, the turn, and each number.
 PARTS = np.array([[1] * 6, [1] * 3 + [0] * 3, [0] * 3 + [1] * 3, *np.eye(6)], bool)
@@ -104,7 +106,7 @@ class Demonstrator:
         self._hopeless, self._blocked = 0, 0
         self._goes_back = False
         self._stray: tuple[float, Array] | None = None  # a random stripe
-        self._is_on_the_way = False
+        self._on_the_way = 0  # steps on the way to the next stripe
         self._read()
 
     def act(self) -> Demonstrated:
@@ -113,21 +115,22 @@ class Demonstrator:
         self._blocked = self._blocked + 1 if self._env.clipped else 0
         self._goes_back |= self._blocked > PATIENCE
         if self._goes_back:
+            self._stray, self._on_the_way = None, 0
             intended = executed = self._way_back()
         else:
-            phase, goal = self._plan(self._stripe())
+            phase, goal = self._plan()
             intended = executed = self._towards(phase, goal)
             if stray := self._straying(phase):
-                executed = self._towards(*self._plan(stray))
+                executed = self._towards(*self._sweep(*stray))
         noise = (self._noise * self._random.standard_normal(executed.shape)).astype(np.float32)
         return Demonstrated(np.clip(executed + noise, -1.0, 1.0), intended, self._unsolved())
 
     def _straying(self, phase: Phase) -> tuple[float, Array] | None:
         """The random stripe to which the spatulas are on the way, if they are."""
-        was_on_the_way, self._is_on_the_way = self._is_on_the_way, phase in ON_THE_WAY
-        if not self._is_on_the_way or self._places[:, 2].max() < DOWN:
+        self._on_the_way = self._on_the_way + 1 if phase in ON_THE_WAY else 0
+        if not 0 < self._on_the_way <= LONGEST_STRAY or self._places[:, 2].max() < DOWN:
             self._stray = None
-        elif not was_on_the_way and self._random.random() < min(STRAYING * self._noise, MOST_STRAYING):
+        elif self._on_the_way == 1 and self._random.random() < min(STRAYING * self._noise, MOST_STRAYING):
             place = np.array([[self._random.uniform(-FARTHEST, FARTHEST), 0.0, 0.0]])
             self._stray = next_stripe(place, self._others, self._env.config.ball_radius)
         return self._stray
@@ -161,9 +164,9 @@ class Demonstrator:
         self._ajar = float(np.ptp(self._places[:, 1])) - 2 * LIP  # m, between the lips
         self._in_reach = self._stripe_in_reach()
 
-    def _plan(self, stripe: tuple[float, Array]) -> tuple[Phase, Target]:
-        """What to do from here, and where it ends, if `stripe` is the next one."""
-        return self._carry() if self._holds() else self._sweep(*stripe)
+    def _plan(self) -> tuple[Phase, Target]:
+        """What to do from here, and where it ends."""
+        return self._carry() if self._holds() else self._sweep(*self._stripe())
 
     def _carry(self) -> tuple[Phase, Target]:
         """Bring the balls that the spatulas hold into a bowl."""
@@ -196,7 +199,7 @@ class Demonstrator:
             away = self._away_from(self._bowl())
             leaves = self._tipped() and away < OVER_BOWL
             turns = self._pose(0.0, 0.0, 0.0, 0.0, TIP).turns if leaves else UPRIGHT
-            # Were it to rise alone, a policy that is a little unsure of the stripe would hover for ever.
+            # If it only rose, a clone with a small error in the stripe would stay above it.
             share = np.clip((lowest - CLEARS) / (HIGH - CLEARS), 0.0, 1.0) if away > BESIDE_BOWL else 0.0
             aboves = places[:, :2] + share * (begin.positions - places)[:, :2]
             above = Target(np.column_stack([aboves, [OVER, OVER]]), turns)

@@ -94,7 +94,7 @@ class Demonstrator:
 
     noise: standard deviation of the noise in every action, so that demonstrations show recoveries. Some
       strokes then go to a random stripe, at 0.1 and above half of them. Without these, the poses of the
-      spatulas tell the next stripe, and a policy learns to sweep without looking for balls.
+      spatulas tell the next stripe, and clones hardly looked for balls.
     """
 
     def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:

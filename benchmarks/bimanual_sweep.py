@@ -7,12 +7,11 @@
     python benchmarks/bimanual_sweep.py --ship RUN NAME   makes a run that is kept a policy of the package
     python benchmarks/bimanual_sweep.py --picture         draws docs/images/bimanual-sweep-cloned.png
 
-The demonstrations and one training for a claim, which needs rollouts at its end, are, for example,
+A claim needs rollouts at the end of its trainings. On the demonstrations of docs/vision-performer.md, for example,
 
-    robopolicy demos --episodes 300 --noise 0.1 --engine bullet --out datasets/bullet-v0
-    robopolicy demos --episodes 300 --noise 0.05 --engine mujoco --out datasets/mujoco-v0
-    robopolicy train bc --data datasets/bullet-v0 datasets/mujoco-v0 --history 3 --steps 4000 \\
-        --rollouts 20 --seed 0 --out runs/three-frames-0
+    robopolicy train bc --head squared_error --steps 24000 --batch 8 --learning-rate 3e-3 --ema 0.9995 \\
+        --rollouts 20 --validate-every 1000 --seed 0 --out runs/recipe-0 \\
+        --data datasets/bullet-v0 datasets/mujoco-v0 datasets/bullet-5-v0 datasets/mujoco-5-v0
 
 Trainings of one budget, which differ in policy and seed alone, share a table. The table on 240 demonstrations
 (`robopolicy demos --episodes 240 --noise 0.1`, on Bullet) is older: the mechanisms that HRF, Appendix K.2,
@@ -49,6 +48,7 @@ from robopolicy.envs.registry import task_class
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
+from robopolicy.experiments.statistics import interval
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder
 from robopolicy.training.metrics import ROLLOUT_RETURN
 
@@ -76,13 +76,15 @@ def keep(run: Path, preset: str, workers: int) -> None:
     log = [line for line in log if "loss" in line]
     if not log or log[-1]["step"] != config["bc"]["steps"] or "validation/loss" not in log[-1]:
         raise ValueError(f"RUN is {str(run)!r}: its training is not complete, or has no episodes set aside")
-    evaluations = {}
+    evaluations, swept = {}, {}
     for engine in ENGINES:
         environment = Environment.of(Environment(TASK, engine, preset))
         played = evaluate(str(run), environment, seeds_from(FIRST_SEED, EPISODES), workers=workers)
         evaluations[engine] = played.summary()
+        swept[engine] = [round(episode.info["fraction_in_bowls"], 3) for episode in played.episodes]
         print(f"{run.name}, {preset}, {engine}: {played.mean('fraction_in_bowls'):.1%} in bowls", flush=True)
     kept = kept_run(run.name, run, evaluations)
+    kept["swept"] = swept
     kept["curve"] = [{name: round(line[name], 4) for name in CURVE if name in line} for line in log]
     add(KEPT / f"{preset}.json", run.name, kept)
 
@@ -147,7 +149,11 @@ def tables(preset: str, kept: Kept) -> bool:
                     held_out[place] = float(np.mean([end[ROLLOUT_RETURN] for end in ends]))
                 loss = np.mean([end["validation/loss"] for end in ends])
                 single = ", ".join(f"{value:.1f}" for value in percent)
-                print(f"{title}: {single} % of the balls; loss on episodes set aside {loss:.2f}")
+                print(f"{title}: {single} % of the balls; loss on episodes set aside {loss:.4g}")
+                if len(row["runs"]) > 1 and all("swept" in kept[name] for name in row["runs"]):
+                    every = np.array([kept[name]["swept"][engine] for name in row["runs"]])
+                    mean, low, high = interval(100 * every, np.mean)
+                    print(f"  their mean is {mean:.1f} % ({low:.1f} to {high:.1f})")
             print()
     held = []
     both = [place for place in held_out if len(swept[place]) == len(ENGINES)]

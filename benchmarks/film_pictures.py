@@ -20,7 +20,7 @@ OUT = Path(__file__).parent.parent / "docs" / "images"
 SEED, SIZE = 9000, (960, 540)
 STILLS = {
     "rollout.png": (Environment("stepping-stones", "mujoco"), ("stepping-stones-angular-8x8",), 57),
-    "rollout-sweep.png": (Environment("bimanual-sweep", "bullet"), ("bimanual-sweep-angular",), 62),
+    "rollout-sweep.png": (Environment("bimanual-sweep", "bullet"), ("bimanual-sweep-best",), 62),
     "side-by-side.png": (
         Environment("stepping-stones", "bullet"),
         ("stepping-stones-angular-8x8", "stepping-stones-no-vision"),

@@ -26,7 +26,8 @@ def test_the_compared_mechanisms_and_the_presets_are_shipped():
     mechanisms = ["angular-8x8", "no-vision", "planned", "positive-256", "softmax"]
     presets = ["dust", "dust-memory", "extreme", "front-no-memory", "go2", "hard", "memory", "sparse"]
     kinds = sorted([*mechanisms, *presets])
-    assert ["bimanual-sweep-angular", *(f"stepping-stones-{kind}" for kind in kinds)] == SHIPPED
+    sweeps = ["bimanual-sweep-angular", "bimanual-sweep-best"]
+    assert [*sweeps, *(f"stepping-stones-{kind}" for kind in kinds)] == SHIPPED
 
 
 @pytest.mark.parametrize("name", SHIPPED)

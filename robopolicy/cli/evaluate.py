@@ -35,7 +35,7 @@ class Evaluate:
     For example:
         robopolicy evaluate oracle --episodes 10
         robopolicy evaluate runs/first --episodes 100 --json
-        robopolicy evaluate bimanual-sweep-angular --episodes 50
+        robopolicy evaluate bimanual-sweep-best --episodes 50
         robopolicy evaluate stepping-stones-memory --drift 0.01
         robopolicy evaluate oracle --robot go2 --episodes 10
         robopolicy evaluate oracle --task bimanual-sweep --episodes 50

@@ -29,7 +29,7 @@ class Rollout:
     For example:
         robopolicy rollout runs/first --video walk.mp4
         robopolicy rollout stepping-stones-angular-8x8 random --video both.mp4 --slow 4
-        robopolicy rollout bimanual-sweep-angular --sheet sweep.png --rerun sweep.rrd
+        robopolicy rollout bimanual-sweep-best --sheet sweep.png --rerun sweep.rrd
     """
 
     policies: Positional[Annotated[tuple[str, ...], arg(metavar="RUN|oracle|blind|random [...]")]]

@@ -7,7 +7,8 @@
     python benchmarks/bimanual_sweep.py --ship RUN NAME   makes a run that is kept a policy of the package
     python benchmarks/bimanual_sweep.py --picture         draws docs/images/bimanual-sweep-cloned.png
 
-A claim needs rollouts at the end of its trainings. On the demonstrations of docs/vision-performer.md, for example,
+A claim needs rollouts at the end of its trainings. For example, on the demonstrations of
+docs/vision-performer.md,
 
     robopolicy train bc --head squared_error --steps 24000 --batch 8 --learning-rate 3e-3 --ema 0.9995 \\
         --rollouts 20 --validate-every 1000 --seed 0 --out runs/recipe-0 \\

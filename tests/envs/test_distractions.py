@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, fields, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -57,6 +58,21 @@ def test_the_look_is_fixed_within_an_episode():
     second, *_ = env.step(STILL)
     assert (first["image"] == second["image"]).all(axis=2).mean() > 0.9
     assert env.look.camera != CAMERA
+
+
+def test_a_changing_look_is_drawn_anew_every_second_and_the_balls_stay():
+    env, other, still = (made(preset=f"distracted{kind}", **SMALL) for kind in ("-changing", "-changing", ""))
+    for one in (env, other, still):
+        one.reset(seed=3)
+    assert env.look.camera == still.look.camera
+    looks = [env.look]
+    for _ in range(20):
+        np.testing.assert_array_equal(env.step(STILL)[0]["image"], other.step(STILL)[0]["image"])
+        still.step(STILL)
+        looks.append(env.look)
+    assert [a is b for a, b in pairwise(looks)] == [step % 10 != 0 for step in range(1, 21)]
+    assert len({look.camera for look in looks}) == 3
+    np.testing.assert_array_equal(env.balls, still.balls)
 
 
 def test_strengths_are_ordered():

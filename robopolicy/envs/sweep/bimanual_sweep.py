@@ -91,6 +91,7 @@ _DISTRACTIONS = {
         camera_turn=_MIDDLE.camera_turn, camera_shift=_MIDDLE.camera_shift
     ),
     "distracted-balls": DistractionConfig(other_balls=_MIDDLE.other_balls),
+    "distracted-changing": replace(_MIDDLE, look_steps=10),
 }
 PRESETS = {
     "paper": BimanualSweepConfig(),
@@ -118,7 +119,7 @@ class BimanualSweep(SimulatedTask):
     and `cause`, the reason for the end of the episode ("" while it runs).
 
     After a reset, `target` holds the targets of the spatulas, `joint_targets` [2, 7] (rad) the angles of the
-    arms' joints for them, `clipped` the arms whose last target was out of reach, and `look` how the episode
+    arms' joints for them, `clipped` the arms whose last target was out of reach, and `look` how the scene
     looks.
     """
 
@@ -204,9 +205,7 @@ class BimanualSweep(SimulatedTask):
         config = self.config
         places = self._scattered()
         physics = drawn_physics(config.randomised, self.np_random)
-        look = drawn_look(config.distractions, self.np_random)
-        if look is not self.look:
-            self.look, self._scene = look, None
+        self._draw_look()
         self.target = self.start()
         self.joint_targets = self.workspace.settled(self.target)
         balls = (places, config.ball_radius, config.ball_mass * physics.ball_mass)
@@ -218,6 +217,11 @@ class BimanualSweep(SimulatedTask):
         self._read()
         self._running = True
         return self.observation(), self.info("")
+
+    def _draw_look(self) -> None:
+        look = drawn_look(self.config.distractions, self.np_random)
+        if look is not self.look:
+            self.look, self._scene = look, None
 
     def start(self) -> Target:
         """The first target of the spatulas."""
@@ -243,6 +247,9 @@ class BimanualSweep(SimulatedTask):
         self.physics.step()
         self._read()
         self._steps += 1
+        look_steps = self.config.distractions.look_steps
+        if look_steps and self._steps % look_steps == 0:
+            self._draw_look()
         last = round(config.episode_seconds / PERIOD)
         fraction = self._in_bowls.sum() / config.balls
         left = config.balls - self._in_bowls.sum() - _off_table(self.balls)
@@ -322,7 +329,7 @@ class BimanualSweep(SimulatedTask):
     players = {"oracle": oracle_action}  # noqa: RUF012
 
     def view(self) -> View:
-        """The camera, which stands still within an episode."""
+        """The camera, which stands still as long as the look stays."""
         return self.look.camera
 
     def shapes(self) -> dict[str, Shape]:

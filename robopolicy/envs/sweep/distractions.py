@@ -36,6 +36,7 @@ class DistractionConfig:
     camera_turn: float = 0.0  # deg, of the camera about its target, sideways and up
     camera_shift: float = 0.0  # m, of the target along x and y, and of the camera's distance from it
     other_balls: int = 0  # that have to stay on the table
+    look_steps: int = 0  # after which the look is drawn anew; 0 for one look in an episode
 
     def __post_init__(self) -> None:
         check_number("colours", self.colours, 0.0, 0.3)
@@ -45,6 +46,7 @@ class DistractionConfig:
         check_number("camera_turn", self.camera_turn, 0.0, 30.0)
         check_number("camera_shift", self.camera_shift, 0.0, 0.2)
         check_count("other_balls", self.other_balls, 0, 8)
+        check_count("look_steps", self.look_steps, 0, 10_000)
 
     def moves_camera(self) -> bool:
         """Whether the camera's pose is drawn."""
@@ -66,7 +68,7 @@ class Colours(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How an episode looks; textures are None for plain surfaces."""
+    """How the scene looks; textures are None for plain surfaces."""
 
     camera: View = CAMERA
     lighting: Lighting = TABLE_LIGHT
@@ -79,11 +81,11 @@ NOMINAL = Look()
 
 
 def drawn_look(config: DistractionConfig, rng: np.random.Generator) -> Look:
-    """Draw how an episode looks.
+    """Draw how the scene looks.
 
     The numbers drawn do not depend on the strengths: a seed differs in the same direction at all of them.
     """
-    if config == DistractionConfig(other_balls=config.other_balls):
+    if config == DistractionConfig(other_balls=config.other_balls, look_steps=config.look_steps):
         return NOMINAL
     changes = rng.uniform(-1.0, 1.0, (len(Colours._fields), 3))
     lamp = rng.uniform(-1.0, 1.0, 3)

@@ -112,7 +112,12 @@ def runs_of(grid: Path) -> list[Path]:
 
 
 def keep(grid: Path) -> None:
-    """Add the trained and evaluated runs of a grid to the file of its preset."""
+    """Add the trained and evaluated runs of a grid to the file of its preset.
+
+    A step's time is that of the kept trainings of the same policy, if these have been timed.
+    """
+    every = [run for path in KEPT.glob("*.json") for run in json.loads(path.read_text()).values()]
+    timed = {json.dumps(run["policy"]): run[STEP] for run in every if STEP in run}
     for run in runs_of(grid):
         file = run / "evaluation.json"
         evaluations = json.loads(file.read_text()) if file.is_file() else {}
@@ -128,7 +133,9 @@ def keep(grid: Path) -> None:
             for line in log
             if "held_out/return" in line
         ]
-        add(KEPT / f"{courses_of(kept)}.json", name, kept | kernel_widths(run))
+        step = timed.get(json.dumps(kept["policy"]))
+        own = kernel_widths(run) | ({} if step is None else {STEP: step})
+        add(KEPT / f"{courses_of(kept)}.json", name, kept | own)
 
 
 def time_steps(grid: Path) -> None:

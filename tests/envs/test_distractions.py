@@ -73,6 +73,10 @@ def test_a_changing_look_is_drawn_anew_every_second_and_the_balls_stay():
     assert [a is b for a, b in pairwise(looks)] == [step % 10 != 0 for step in range(1, 21)]
     assert len({look.camera for look in looks}) == 3
     np.testing.assert_array_equal(env.balls, still.balls)
+    other.step(STILL)
+    for one in (env, other):
+        one.reset()  # without a seed, after episodes of other lengths
+    np.testing.assert_array_equal(env.balls, other.balls)
 
 
 def test_strengths_are_ordered():

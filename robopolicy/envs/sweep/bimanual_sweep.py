@@ -205,7 +205,10 @@ class BimanualSweep(SimulatedTask):
         config = self.config
         places = self._scattered()
         physics = drawn_physics(config.randomised, self.np_random)
-        self._draw_look()
+        self._draw_look(self.np_random)
+        if config.distractions.look_steps:
+            # Of its own: how long an episode lasts must not change what a later one draws.
+            (self._later_looks,) = self.np_random.spawn(1)
         self.target = self.start()
         self.joint_targets = self.workspace.settled(self.target)
         balls = (places, config.ball_radius, config.ball_mass * physics.ball_mass)
@@ -218,8 +221,8 @@ class BimanualSweep(SimulatedTask):
         self._running = True
         return self.observation(), self.info("")
 
-    def _draw_look(self) -> None:
-        look = drawn_look(self.config.distractions, self.np_random)
+    def _draw_look(self, rng: np.random.Generator) -> None:
+        look = drawn_look(self.config.distractions, rng)
         if look is not self.look:
             self.look, self._scene = look, None
 
@@ -247,9 +250,9 @@ class BimanualSweep(SimulatedTask):
         self.physics.step()
         self._read()
         self._steps += 1
-        look_steps = self.config.distractions.look_steps
+        look_steps = config.distractions.look_steps
         if look_steps and self._steps % look_steps == 0:
-            self._draw_look()
+            self._draw_look(self._later_looks)
         last = round(config.episode_seconds / PERIOD)
         fraction = self._in_bowls.sum() / config.balls
         left = config.balls - self._in_bowls.sum() - _off_table(self.balls)

@@ -56,10 +56,10 @@ def moves(largest_move: float, largest_turn: float) -> tuple[Quantity, ...]:
 
 
 def camera(size: int, view: View, is_drawn: bool) -> Camera:
-    """The camera, of images [size, size, 3]; `is_drawn` if each episode moves it a little from `view`."""
+    """The camera, of images [size, size, 3]; `is_drawn` if it is moved a little from `view`."""
     about = "red, green and blue of every pixel, first row at the top"
     if is_drawn:
-        about += "; each episode draws another pose near this one"
+        about += "; another pose near this one is drawn"
     return Camera("1", 0.0, 255.0, about, pinhole=_pinhole(size, view))
 
 

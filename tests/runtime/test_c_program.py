@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from installed_compilers import needs_gcc
-from test_driving import SOON, ToyRobot, next_message
+from test_driving import SOON, next_message
 from test_remembering import Walker
-from toy_bundle import ROWS, observations, played, seal, stepping, write_c
+from toy_bundle import ROWS, ToyRobot, observations, played, seal, stepping, write_c
 
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle

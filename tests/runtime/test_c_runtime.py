@@ -12,9 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
-from test_driving import ToyRobot
 from test_remembering import bundle_of, remembering
-from toy_bundle import ROWS, STEP, graph, manifest, observations, played, seal, stepping, write_c
+from toy_bundle import ROWS, STEP, ToyRobot, graph, manifest, observations, played, seal, stepping, write_c
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
 from robopolicy.cli import main

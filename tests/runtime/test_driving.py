@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from toy_bundle import make_bundle, observations
+from toy_bundle import ToyRobot, make_bundle, observations
 
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
@@ -25,30 +25,6 @@ from robopolicy.runtime.robot import Driver, wait_until
 from robopolicy.runtime.serve import serve
 
 SOON = 10.0  # s; a test that takes longer hangs
-
-
-class ToyRobot:
-    """Records its commands (None for hold) and the reasons of its stops."""
-
-    def __init__(self, steps=20):
-        self.left, self.commands, self.stops = steps, [], []
-        self.readings = {name: array[0] for name, array in observations().items()}
-
-    def finished(self):
-        return self.left <= 0
-
-    def observe(self):
-        self.left -= 1
-        return self.readings
-
-    def act(self, command):
-        self.commands.append(command)
-
-    def hold(self):
-        self.commands.append(None)
-
-    def stop(self, reason):
-        self.stops.append(reason)
 
 
 def drive(bundle, peer, robot=None, misses=3, wait=wait_until):

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from test_bundle import refused
-from test_driving import ToyRobot, next_message, serving
-from toy_bundle import ROWS, entries, graph, make_bundle, manifest, observations, seal
+from test_driving import next_message, serving
+from toy_bundle import ROWS, ToyRobot, entries, graph, make_bundle, manifest, observations, seal
 
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle

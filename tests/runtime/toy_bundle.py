@@ -137,3 +137,27 @@ def played(bundle, runtime):
     policy = BundlePolicy.load(bundle, runtime)
     replay = policy.replay()
     return policy, [replay(seen) for seen, _ in read_golden(open_bundle(bundle))]
+
+
+class ToyRobot:
+    """Records its commands (None for hold) and the reasons of its stops."""
+
+    def __init__(self, steps=20):
+        self.left, self.commands, self.stops = steps, [], []
+        self.readings = {name: array[0] for name, array in observations().items()}
+
+    def finished(self):
+        return self.left <= 0
+
+    def observe(self):
+        self.left -= 1
+        return self.readings
+
+    def act(self, command):
+        self.commands.append(command)
+
+    def hold(self):
+        self.commands.append(None)
+
+    def stop(self, reason):
+        self.stops.append(reason)

@@ -51,25 +51,11 @@ def cluster(request):
         ray.shutdown()
 
 
-def act(parameters, observation, state):
-    return parameters * observation["point"], state
-
-
-def normalising_act(parameters, observation, state, normaliser):
-    shift, scale = normaliser.reshape(2, -1)
-    return parameters * ((observation["point"] - shift) * scale), state
-
-
-def summing_act(parameters, observation, state):
-    total = state + observation["point"]
-    return parameters * total, total
-
-
 def made(kind, workers=2, deadline=60.0, watched=(), normalises=False, **settings):
     environments = [EnvironmentSpec(toy.ID, settings, "toy")]
     if kind == "vector":
         # Fewer places than episodes, and no multiple of the workers.
-        chosen = normalising_act if normalises else act
+        chosen = toy.normalising_act if normalises else toy.act
         return LockStep(environments, chosen, (), workers, 5, deadline, watched)
     kind = {"local": LocalPool, "ray": RayPool}[kind]
     graph = toy.normalising_graph() if normalises else toy.policy_graph()
@@ -139,13 +125,13 @@ def test_a_place_in_lock_step_begins_each_episode_with_the_first_state():
 
             def act(observation, parameters=parameters):
                 nonlocal state
-                action, state = summing_act(parameters, observation, state)
+                action, state = toy.summing_act(parameters, observation, state)
                 return action
 
-            wanted[row, column] = run_episode(env, act, seed).total
+            wanted[row, column] = run_episode(env, toy.act, seed).total
     first = np.zeros(toy.PARAMETERS, np.float32)
     # Five places for more episodes, and then for fewer: some places idle beside the others.
-    with closing(LockStep([EnvironmentSpec(toy.ID, {}, "toy")], summing_act, first, 1, 5)) as evaluator:
+    with closing(LockStep([EnvironmentSpec(toy.ID, {}, "toy")], toy.summing_act, first, 1, 5)) as evaluator:
         found = evaluator.evaluate(POPULATION, SEEDS).returns
         again = evaluator.evaluate(POPULATION[:1], SEEDS[:1]).returns
     np.testing.assert_allclose(found, wanted, rtol=1e-5)

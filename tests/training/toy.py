@@ -61,6 +61,20 @@ class Toy(gymnasium.Env):
 gymnasium.register(id="Toy-v0", entry_point=Toy)
 
 
+def act(parameters, observation, state):
+    return parameters * observation["point"], state
+
+
+def normalising_act(parameters, observation, state, normaliser):
+    shift, scale = normaliser.reshape(2, -1)
+    return parameters * ((observation["point"] - shift) * scale), state
+
+
+def summing_act(parameters, observation, state):
+    total = state + observation["point"]
+    return parameters * total, total
+
+
 def normalising_graph() -> bytes:
     """action = parameters * (point - shift) * scale, with shift and scale in `normaliser`."""
     inputs = [

@@ -128,7 +128,7 @@ def test_a_place_in_lock_step_begins_each_episode_with_the_first_state():
                 action, state = toy.summing_act(parameters, observation, state)
                 return action
 
-            wanted[row, column] = run_episode(env, toy.act, seed).total
+            wanted[row, column] = run_episode(env, act, seed).total
     first = np.zeros(toy.PARAMETERS, np.float32)
     # Five places for more episodes, and then for fewer: some places idle beside the others.
     with closing(LockStep([EnvironmentSpec(toy.ID, {}, "toy")], toy.summing_act, first, 1, 5)) as evaluator:

@@ -110,7 +110,7 @@ def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None) -> Array:
     def of_queries(q: Array, real: Array) -> Sums:
         queries = head.queries(q)
         with jax.named_scope("ranking"):
-            inverse = jnp.where(real[:, None], 1 / guarded(read(queries, key_sums)), 0)
+            inverse = jnp.where(real[:, None], 1 / guarded(read(queries, key_sums)), 0.0)
             return sums(queries, inverse), jnp.zeros(())
 
     query_sums, _ = _fold(of_queries, q, None, length)
@@ -141,7 +141,7 @@ def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None,
         (total, scale), (more, other) = carry, sums_of(*chunk)
         larger = jnp.maximum(scale, other)
         # Before the first unmasked token, both scales are -inf and both sums zero.
-        safe = jnp.where(jnp.isfinite(larger), larger, 0)
+        safe = jnp.where(jnp.isfinite(larger), larger, 0.0)
         a, b = jnp.exp(scale - safe), jnp.exp(other - safe)
         return ([a * t + b * m for t, m in zip(total, more, strict=True)], larger), None
 

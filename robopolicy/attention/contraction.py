@@ -54,7 +54,7 @@ def on_common_scale(
     """
     scales = keys.log_scale if mask is None else jnp.where(mask, keys.log_scale, -jnp.inf)
     largest = jnp.max(scales) if scale is None else scale
-    safe = largest if mask is None else jnp.where(jnp.isfinite(largest), largest, 0)
+    safe = largest if mask is None else jnp.where(jnp.isfinite(largest), largest, 0.0)
     logs = [_log_scale(block, scales) - safe for block in keys.blocks]
     if mask is not None:
         logs = [jnp.where(mask, log, -jnp.inf) for log in logs]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -22,6 +22,7 @@ LEAST_SPREAD = 1e-3  # standard deviation below which a number counts as constan
 AHEAD = 4  # batches that are read before they are needed
 
 Arrays = dict[str, NDArray[Any]]
+T = TypeVar("T")
 
 
 class Mirror(NamedTuple):
@@ -198,17 +199,17 @@ def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArra
     return images
 
 
-class Prefetcher:
+class Prefetcher(Generic[T]):
     """Iterates over batches that threads read in advance; `waited` is the time of all waits (s)."""
 
-    def __init__(self, batches: Batches, first: int, last: int, threads: int = 1) -> None:
-        """Read batches `first` to `last` - 1, each in one of the threads."""
+    def __init__(self, read: Callable[[int], T], first: int, last: int, threads: int = 1) -> None:
+        """Call `read` for batches `first` to `last` - 1, each in one of the threads."""
         self.waited = 0.0
         self._threads = ThreadPoolExecutor(threads, "batches")
-        self._reads = (self._threads.submit(batches.at, step) for step in range(first, last))
+        self._reads = (self._threads.submit(read, step) for step in range(first, last))
         self._ahead = deque(islice(self._reads, AHEAD + threads - 1))
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[T]:
         while self._ahead:
             began = time.monotonic()
             batch = self._ahead.popleft().result()

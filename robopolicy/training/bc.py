@@ -22,10 +22,10 @@ from robopolicy.policies.energy import MOST
 from robopolicy.policies.older_formats import current_path
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.settings import check_count, check_number
-from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Reach, Split
+from robopolicy.training.batches import Batches, Mirror, Prefetcher, Reach, Split
 from robopolicy.training.capacity import check_settings
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder, check_features, under
-from robopolicy.training.descent import Descent, HeldOut, Keys
+from robopolicy.training.descent import Descent, HeldOut, Keys, Ready
 from robopolicy.training.frames import Frames
 from robopolicy.training.loop import PROGRESS, Schedule, running
 from robopolicy.training.metrics import ROLLOUT_RETURN, VALIDATION_LOSS, Record, Sink
@@ -217,6 +217,10 @@ def train(
     reach = Reach(learner.config.history, learner.config.chunk)
     mirrored = mirror if config.mirror else None
     batches = Batches(frames, split.train, config.batch, config.seed, mirrored, config.jitter, reach)
+
+    def read(number: int) -> Ready:
+        return cloning.descent.ready(batches.at(number))
+
     held_out = HeldOut(frames, split.validation, config.batch // config.accumulate, reach)
     schedule = Schedule(COUNTER, config.steps, config.checkpoint_every)
     last: Record | None = None
@@ -224,12 +228,12 @@ def train(
         running(
             run, schedule, resume=resume, restore=cloning.restore, on_record=on_record, sinks=sinks
         ) as loop,
-        closing(Prefetcher(batches, loop.done, config.steps, _readers())) as prefetcher,
+        closing(Prefetcher(read, loop.done, config.steps, _readers())) as prefetcher,
     ):
         since = _Since(prefetcher)
-        for step, batch in enumerate(prefetcher, loop.done + 1):
+        for step, ready in enumerate(prefetcher, loop.done + 1):
             try:
-                complaint = cloning.advance(step, batch, since)
+                complaint = cloning.advance(step, ready, since)
             except FloatingPointError:
                 if config.nonfinite == "stop":
                     loop.save(step - 1, cloning.arrays())
@@ -296,19 +300,20 @@ class _Cloning:
         """The running mean of parameters, flat [P]."""
         return np.asarray(flatten(self.state.ema))
 
-    def advance(self, step: int, batch: Batch, since: _Since) -> str:
+    def advance(self, step: int, ready: Ready, since: _Since) -> str:
         """Descend by a batch. Returns "", or the reason why the step was undone.
 
         Raises FloatingPointError if that ends the run.
         """
-        self.state, results = self.descent.step(self.state, batch, step)
+        self.state, results = self.descent.step(self.state, ready, step)
+        results = jax.device_get(results)
         if results["finite"]:
             self._in_a_row = 0
             since.losses.append(float(results["loss"]))
             since.norms.append(float(results["gradient_norm"]))
             return ""
         self._in_a_row += 1
-        complaint = f"step {step}: {self.descent.complaint(self.state.parameters, batch, step)}"
+        complaint = f"step {step}: {self.descent.complaint(self.state.parameters, ready.batch, step)}"
         message = f"{complaint}; attention is {self._attention}"
         if self._config.nonfinite == "stop":
             raise FloatingPointError(f"{message}; the policy is that of step {step - 1}")
@@ -348,7 +353,7 @@ class _Cloning:
 class _Since:
     """Losses and norms of gradients since the last record."""
 
-    def __init__(self, prefetcher: Prefetcher) -> None:
+    def __init__(self, prefetcher: Prefetcher[Ready]) -> None:
         self._prefetcher, self._waited = prefetcher, prefetcher.waited
         self._began = time.monotonic()
         self.losses: list[float] = []

@@ -37,6 +37,13 @@ class State(NamedTuple):
     updates: Array
 
 
+class Ready(NamedTuple):
+    """A batch, and the same on the devices of a training step, in parts [parts, B / parts, ...]."""
+
+    batch: Batch
+    placed: Batch
+
+
 class Keys(NamedTuple):
     """The random keys of a run, each for one use."""
 
@@ -103,16 +110,19 @@ class Descent:
         """The state on the devices of `step`."""
         return State(*jax.device_put(tuple(state), self._everywhere))
 
-    def step(self, state: State, batch: Batch, number: int) -> tuple[State, dict[str, Array]]:
+    def ready(self, batch: Batch) -> Ready:
+        """A batch for `step`. Threads can do this while a step is computed."""
+        patch = self._learner.config.patch
+        cut = batch._replace(images={name: stacked(a, patch) for name, a in batch.images.items()})
+        parts = jax.tree.map(lambda a: a.reshape(self._parts, -1, *a.shape[1:]), cut)
+        return Ready(batch, jax.device_put(parts, self._spread))
+
+    def step(self, state: State, ready: Ready, number: int) -> tuple[State, dict[str, Array]]:
         """The state after a step, and its `loss`, `gradient_norm` and `finite`; `state` becomes unusable.
 
         If loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
         """
-        patch = self._learner.config.patch
-        batch = batch._replace(images={name: stacked(a, patch) for name, a in batch.images.items()})
-        parts = jax.tree.map(lambda a: a.reshape(self._parts, -1, *a.shape[1:]), batch)
-        placed = jax.device_put(parts, self._spread)
-        return self._step(state, self._features, placed, jax.random.fold_in(self._keys.steps, number))
+        return self._step(state, self._features, ready.placed, np.uint32(number))
 
     def loss(self, parameters: Any, batch: Batch) -> float:
         """Mean loss of a batch, with the same negatives in every call."""
@@ -153,11 +163,12 @@ class Descent:
         return jnp.mean(jax.vmap(one)(batch.observation, batch.action, keys))
 
     def _stepped(
-        self, state: State, features: Any, parts: Batch, key: Array
+        self, state: State, features: Any, parts: Batch, number: Array
     ) -> tuple[State, dict[str, Array]]:
         def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
             return jax.tree.map(jnp.add, total, self._slope(state.parameters, features, *part)), None
 
+        key = jax.random.fold_in(self._keys.steps, number)
         keys = self._frame_keys(key, parts.action.shape[0] * parts.action.shape[1]).reshape(self._parts, -1)
         if self._parts == 1:
             loss, gradient = self._slope(

@@ -117,7 +117,7 @@ def test_threads_read_the_same_batches_in_the_same_order():
 
     def read(threads):
         batches = Batches(Slow(), np.arange(15), 4, 0, MIRROR, 0.3)
-        with closing(Prefetcher(batches, 0, 30, threads)) as prefetcher:
+        with closing(Prefetcher(batches.at, 0, 30, threads)) as prefetcher:
             return list(prefetcher)
 
     alone, together = read(1), read(8)
@@ -132,7 +132,7 @@ def test_the_consumer_of_batches_receives_errors_of_the_reader():
         def images(self, indices):
             raise OSError("the disk is gone")
 
-    prefetcher = Prefetcher(Batches(Broken(), np.arange(120), 8, 0, None, 0.0), 0, 3)
+    prefetcher = Prefetcher(Batches(Broken(), np.arange(120), 8, 0, None, 0.0).at, 0, 3)
     with pytest.raises(OSError, match="the disk is gone"):
         next(iter(prefetcher))
     prefetcher.close()

@@ -163,7 +163,7 @@ def test_a_step_does_not_depend_on_the_parts_of_its_batch():
     after = []
     for parts in (1, 4):
         made, batch = descent(replace(CONFIG, accumulate=parts))
-        state, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+        state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
         after.append((np.asarray(flatten(state.parameters)), float(results["loss"])))
     np.testing.assert_allclose(after[0][0], after[1][0], atol=1e-6)
     assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
@@ -185,7 +185,7 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
         return jax.vmap(loss)(batch.observation, batch.action).mean()
 
     loss, gradient = jax.jit(jax.value_and_grad(mean_loss))(before)
-    after, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+    after, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
     assert float(results["loss"]) == pytest.approx(float(loss), rel=1e-5)
     moved = flatten(before) - flatten(after.parameters)
     np.testing.assert_allclose(moved, flatten(gradient), atol=1e-4 * float(jnp.abs(moved).max()))
@@ -198,12 +198,12 @@ def test_a_batch_is_spread_over_devices():
         "import jax, numpy as np, test_bc\n"
         "from robopolicy.policies.base import flatten\n"
         "made, batch = test_bc.descent()\n"
-        "state, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)\n"
+        "state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)\n"
         "print(len(jax.devices()), len(state.parameters['norm'].scale.devices()))\n"
         "print(float(results['loss']), *np.asarray(flatten(state.parameters))[:50])\n"
     )
     made, batch = descent()
-    state, results = made.step(made.placed(made.begin(jax.random.key(0))), batch, 1)
+    state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
     output = subprocess.run(
         [sys.executable, "-c", code, str(HERE)],
         env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"},

@@ -28,6 +28,8 @@ def main() -> int:
             from robopolicy.runtime.__main__ import main as run
         else:
             from robopolicy.cli import main as run
+    except KeyboardInterrupt:
+        return _interrupted()
     except Exception as error:  # an installation may be broken in any way
         if words[:1] == ["doctor"]:
             from robopolicy.doctor.findings import report
@@ -35,7 +37,7 @@ def main() -> int:
             return report("--json" in words)
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, _interrupt)  # an interrupted import would print a traceback
+    signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGALRM, _repeat)
@@ -43,10 +45,14 @@ def main() -> int:
     try:
         return run()
     except KeyboardInterrupt:  # before the command began
-        print("robopolicy: interrupted", file=sys.stderr)
-        return 130
+        return _interrupted()
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+
+def _interrupted() -> int:
+    print("robopolicy: interrupted", file=sys.stderr)
+    return 130
 
 
 class _Pending:

@@ -50,6 +50,19 @@ robopolicy.cli.main = run
 runpy.run_module("robopolicy", run_name="__main__")
 """
 
+IMPORTED = """
+import runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == "robopolicy.cli":
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+runpy.run_module("robopolicy", run_name="__main__")
+"""
+
 
 def ended(words, out, temporary, how):
     """Start a command, end it as soon as it has begun to write; its exit code."""
@@ -83,6 +96,11 @@ def dropped(folder, place, name):
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_an_interrupt_that_is_dropped_is_not_lost(tmp_path, name, place):
     done = dropped(tmp_path, place, name)
+    assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")
+
+
+def test_an_interrupt_while_commands_are_imported_prints_one_line():
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, timeout=30)
     assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")
 
 

@@ -14,10 +14,15 @@ def one_of(argument: str, value: Any, allowed: Iterable[str]) -> str:
     """Return `value` if it is allowed. Otherwise raise ValueError with `argument` and the closest name."""
     names = list(allowed)
     if not isinstance(value, str) or value not in names:
-        close = difflib.get_close_matches(str(value), names, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = closest(str(value), names)
         raise ValueError(f"{argument} is {shown(value)}: it must be one of {', '.join(names)}{hint}")
     return value
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """The end of a message: the closest of `names`, if one is close."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check_name(what: str, name: Any) -> None:

@@ -46,6 +46,10 @@ LISTS = {
     "train bc": ("--cameras",),
     "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
 }
+NUMBERS = {
+    r"invalid literal for int\(\) with base 10": "a whole number",
+    "could not convert string to float": "a number",
+}
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
@@ -230,6 +234,9 @@ def _parser_words(box: str) -> str:
     rest = [line for index, line in enumerate(lines) if border and index > border[0] and index not in border]
     text = [line for line in rest if line and not line.startswith("For full helptext")]
     first = text[0] if text else "the command cannot be read"
+    for start, kind in NUMBERS.items():  # Python's words for a number that is none
+        if number := re.fullmatch(rf"Error parsing (\S+): {start}: (.*)", first):
+            return f"{number[1]} is {number[2]}: it must be {kind} (see --help)"
     if first.startswith("Error parsing"):  # from a nested dataclass
         message, *help_of_option = " ".join(text).split(" Argument helptext:")
         message = re.sub(r"^Error parsing \w+: ", "", message)

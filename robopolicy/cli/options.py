@@ -11,6 +11,7 @@ from tyro.conf import arg
 
 _TASK = "Task: stepping-stones, bimanual-sweep, or module:Name-v0 of your own."
 Task = Annotated[str | None, arg(aliases=("--env",), help=f"{_TASK} Default: the task of the first run.")]
+PlannedTask = Annotated[str | None, arg(aliases=("--env",), help=f"{_TASK} Default: that of the policy.")]
 TrainedTask = Annotated[str, arg(aliases=("--env",), help=_TASK)]
 Env = Annotated[str | None, arg(help="Environment of your own to import first: module:Name-v0.")]
 Engine = Annotated[
@@ -44,8 +45,8 @@ EpisodeSeconds = Annotated[
 Cameras = Annotated[
     tuple[str, ...],
     arg(
-        help="Cameras of the stepping stones: front, belly or both. Default: those of the run, or of the "
-        "preset."
+        help="Cameras of the stepping stones: front, belly, or front belly. Default: those of the run, or "
+        "of the preset."
     ),
 ]
 DatasetCameras = Annotated[

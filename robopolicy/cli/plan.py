@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import asdict, dataclass
 
-from robopolicy.cli.options import Engine, Json, TrainedTask
+from robopolicy.cli.options import Engine, Json, PlannedTask
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.experiments.planning import Row, plan
 from robopolicy.experiments.tables import aligned
@@ -28,7 +28,7 @@ class Plan:
 
     budget: int
     """FLOPs of a policy step."""
-    task: TrainedTask = "stepping-stones"
+    task: PlannedTask = None
     policy: str | None = None
     """Run whose queries, keys and settings the plan is for. Default: the angular hybrid that ships."""
     norm: float | None = None
@@ -63,7 +63,7 @@ def _table(result: Row) -> str:
         f"{pairs['angle_mean']:.0f} +- {pairs['angle_std']:.0f} degrees apart",
         "",
     ]
-    titles = ["tokens", "patch", "kept", "head", "no attention", "softmax", "angular hybrid", "error"]
+    titles = ["tokens", "patch", "kept", "head", "besides attention", "softmax", "angular hybrid", "error"]
     lines = [[*titles, "FLOPs", "error", "most exact within the budget"]]
     for row in result["resolutions"]:
         best, reference = row["best"], row["reference"]

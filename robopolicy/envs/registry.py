@@ -66,7 +66,7 @@ def check_name(name: Any, argument: str = "task") -> str:
         if module:
             import_module(module)
     except ModuleNotFoundError as error:
-        hint = extra_with(error) or "install it, or start python -m robopolicy in its folder"
+        hint = extra_with(error) or "install it, or start robopolicy in its folder"
         raise ValueError(f"{argument} is {name!r}: {error}; {hint}") from error
     if own not in gymnasium.registry:
         raise ValueError(f"{argument} is {name!r}: the module {module!r} registers no environment {own!r}")

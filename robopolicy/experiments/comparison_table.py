@@ -17,7 +17,8 @@ def table(rows: Sequence[Row], title: str) -> str:
     outcomes = [("success", "success_rate", "{:.1%}")]
     outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
     heads = [title for title, _, _ in outcomes]
-    lines = [["attention", "runs", "return", "middle half", *heads, "FLOPs", "latency", "parameters"]]
+    title_line = ["attention", "runs", "return", "middle half", *heads, "FLOPs", "latency", "parameters"]
+    lines = []
     for row, name in zip(rows, titles(rows), strict=True):
         spread = "" if row["return_spread"] is None else f" +- {row['return_spread']:.2f}"
         means = [shown.format(row[name]).strip() for _, name, shown in outcomes]
@@ -26,6 +27,8 @@ def table(rows: Sequence[Row], title: str) -> str:
         middle = "" if row["return_interval"] is None else MIDDLE.format(**row["return_interval"])
         first = [name, str(len(row["runs"])), f"{row['return_mean']:.2f}{spread}", middle]
         lines.append([*first, *means, *price])
+    filled = [column for column, cells in enumerate(zip(*lines, strict=True)) if any(cells)]
+    lines = [[cells[column] for column in filled] for cells in (title_line, *lines)]
     count = rows[0]["episodes"]
     about = f"{title}, {count} unseen episodes each; spread between runs of one policy, cheapest first"
     lines_below = verdicts(rows)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from robopolicy.envs.task import check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import Player, PlayerLike, check_match, player
+from robopolicy.naming import one_of
 from robopolicy.settings import check_count, check_counts
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.pool import LocalPool
@@ -81,7 +83,9 @@ class Evaluation:
         return dict(sorted(Counter(episode.info["cause"] for episode in self.episodes).items()))
 
     def mean(self, outcome: str) -> float:
-        """Mean of an outcome at the end of the episodes."""
+        """Mean of an entry of `info` at the end of the episodes. Raises ValueError for another name."""
+        last = self.episodes[0].info
+        one_of("outcome", outcome, [n for n, value in last.items() if isinstance(value, (Real, np.bool_))])
         return float(np.mean([episode.info[outcome] for episode in self.episodes]))
 
     def summary(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,15 +136,17 @@ class FilmedEpisode:
         room = self.size[1] - overlay.foot_height(WITHIN) - overlay.BAND - overlay.MARGIN
         for camera in dict.fromkeys((*self._level, *self._depths)):
             depth = step.observation[camera]
-            level = self._level.get(camera, np.full_like(depth, np.median(depth)))
-            rows, columns = level.shape
+            drawn = overlay.grey_picture
+            if camera in self._level:
+                drawn = partial(overlay.depth_picture, level=self._level[camera])
+            rows, columns = depth.shape
             scale = max(1, min(self.size[0] // SHARE // columns, room // rows))
             every = max(1, -(-columns // (self.size[0] // SHARE)), -(-rows // room))  # pixel that is shown
             name = camera.removesuffix("_depth")
-            picture = overlay.depth_picture(depth, level, shown.get(f"kept/{camera}"), scale)
+            picture = drawn(depth, mask=shown.get(f"kept/{camera}"), scale=scale)
             panels[f"{name} camera"] = picture[::every, ::every]
             if camera in shown:
-                plain = overlay.depth_picture(depth, level, None, scale)
+                plain = drawn(depth, mask=None, scale=scale)
                 panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)[::every, ::every]
         for name, ground in shown.items():
             if name.startswith(REMEMBERED):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import check_name
+from robopolicy.envs.registry import TASKS, check_name
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.flop_table import price
 from robopolicy.experiments.memory_plan import memory_plan
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.experiments.runs import load, shipped_policy, trained_on
+from robopolicy.experiments.runs import load, shipped_policy, task_of, trained_on
 from robopolicy.naming import one_of
 from robopolicy.plan.measure import measured_error
 from robopolicy.plan.pairs import random_directions, sample_pairs
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 def plan(
     budget: int,
     *,
-    task: str = "stepping-stones",
+    task: str | None = None,
     policy: str | None = None,
     norm: float | None = None,
     tokens: int | None = None,
@@ -51,8 +51,9 @@ def plan(
 
     Args:
       budget: FLOPs of a policy step.
-      task: name of the task.
-      policy: run whose queries, keys and settings the plan is for; default: the shipped angular hybrid.
+      task: name of the task; default: that of the policy.
+      policy: run whose queries, keys and settings the plan is for; default: the shipped angular hybrid of
+        the task, or of the stepping stones.
       norm: length of queries and keys in random directions, to plan for instead of recorded ones.
       tokens: number of tokens of all images together; default: any.
       error: largest error of the choice; default: that of `angular_hybrid(m=8, n=8)` in the policy.
@@ -77,9 +78,11 @@ def plan(
             raise ValueError(f"verify is {verify}: with norm there are no recorded frames, so leave one out")
     if engine is not None:
         one_of("engine", engine, ENGINES)
-    check_name(task)
-    name = policy or shipped_policy(task, SHIPPED)
+    if task is not None:
+        check_name(task)
+    name = policy or shipped_policy(task or next(iter(TASKS)), SHIPPED)
     trained = _trained(name, task)
+    task = task_of(name, trained.run)
     environment = Environment.of(replace(trained_on(trained), engine=engine))
     if getattr(trained.config, "variant", None) == "memory":
         for argument, value in (("tokens", tokens), ("error", error), ("norm", norm)):
@@ -137,10 +140,10 @@ def plan(
     }
 
 
-def _trained(name: str, task: str) -> Policy:
+def _trained(name: str, task: str | None) -> Policy:
     """The policy to plan for; raises ValueError for one of another task or without attention."""
     trained = load(name)
-    if trained.run.get("task") != task:
+    if task not in (None, trained.run.get("task")):
         raise ValueError(f"task is {task!r}: {name!r} was trained on {trained.run.get('task')!r}")
     if not getattr(trained.config, "attends", True):
         raise ValueError(f"policy is {name!r}: it has no attention")

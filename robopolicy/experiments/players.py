@@ -12,7 +12,7 @@ import numpy as np
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.envs.registry import task_class
 from robopolicy.envs.task import Task, task_of
-from robopolicy.experiments.runs import BASELINES, BLIND, load
+from robopolicy.experiments.runs import BASELINES, BLIND, find_run, load
 from robopolicy.policies import baselines
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.graph import OnnxPolicy
@@ -70,6 +70,7 @@ def player(who: PlayerLike, task: str) -> Player:
             return Player(who, lambda env, seed: _baseline(who, env, seed), {}, None)
         if who in BASELINES:
             raise ValueError(f"player is {who!r}: {task} has {', '.join((*privileged, *BLIND))}")
+        find_run(who, (*privileged, *BLIND))  # its message names them, too
         return _policy_player(load(who), who)
     if isinstance(who, Policy):
         return _policy_player(who, who.name)

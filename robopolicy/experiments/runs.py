@@ -14,7 +14,7 @@ from typing import Any
 from robopolicy.envs.physics import ENGINES, is_installed
 from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class
 from robopolicy.experiments.environments import Environment
-from robopolicy.naming import one_of
+from robopolicy.naming import closest, one_of
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import policy_of, restore
 from robopolicy.policies.policy import Policy
@@ -24,8 +24,11 @@ BLIND = ("blind", "random")  # players without observations
 BASELINES = ("oracle", *BLIND)
 
 
-def find_run(name: str) -> tuple[Path, str]:
-    """The folder of a run, and which of its policies `name` selects. Raises FileNotFoundError for no run."""
+def find_run(name: str, players: Sequence[str] = ()) -> tuple[Path, str]:
+    """The folder of a run, and which of its policies `name` selects.
+
+    Raises FileNotFoundError for no run, with the names of other `players` that would do.
+    """
     if name and Path(name).is_dir():
         return Path(name), "last"
     name, _, which = name.partition("@")
@@ -34,8 +37,10 @@ def find_run(name: str) -> tuple[Path, str]:
     shipped = {folder.name: folder for folder in _shipped()}
     if name in shipped:
         return shipped[name], which or "last"
+    baselines = f", or {', '.join(players)}" if players else ""
     others = f" or a shipped policy ({', '.join(shipped)})" if shipped else ""
-    raise FileNotFoundError(f"run is {name!r}: it must be a run folder{others}")
+    hint = closest(name, [*players, *shipped])
+    raise FileNotFoundError(f"run is {name!r}: it must be a run folder{others}{baselines}{hint}")
 
 
 def _shipped() -> list[Path]:
@@ -77,7 +82,8 @@ def played_on(
     baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
     if engine is not None:
         one_of("engine", engine, ENGINES)
-    configs = {name: RunFolder(find_run(name)[0]).config() for name in names if name not in baselines}
+    runs = {name: find_run(name, sorted(baselines))[0] for name in names if name not in baselines}
+    configs = {name: RunFolder(run).config() for name, run in runs.items()}
     tasks = {name: task_of(name, config) for name, config in configs.items()}
     task = check_name(task or next(iter(tasks.values()), next(iter(TASKS))))
     for name, other in tasks.items():

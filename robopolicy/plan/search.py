@@ -143,16 +143,16 @@ def price(spec: str, uses: Sequence[Use]) -> int:
 
 @cache
 def rest(resolution: Resolution) -> int:
-    """FLOPs of a step without attention."""
+    """FLOPs of a step apart from those of attention itself."""
     return count_step(blank_policy(resolution.config)).total - price(EXACT, uses_of(resolution.config))
 
 
 def check_budget(budget: int, offered: Sequence[Resolution]) -> None:
-    """Raise ValueError for a budget below the FLOPs of a step without attention."""
+    """Raise ValueError for a budget below the FLOPs of a step apart from those of attention itself."""
     least = min(map(rest, offered))
     if budget < least:
         raise ValueError(
-            f"budget is {budget}: a step takes {least} FLOPs without attention, and more with it"
+            f"budget is {budget}: a step takes {least} FLOPs besides attention, so the budget must be larger"
         )
 
 

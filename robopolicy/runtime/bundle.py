@@ -98,6 +98,8 @@ def _open_regular(path: Path) -> io.BufferedReader:
 def _sums(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file, by name. The folder holds exactly these files and `SHA256SUMS`."""
     path = str(folder / SUMS)
+    if folder.is_dir() and not os.path.lexists(path):
+        raise BundleError(f"{path!r} is missing: {str(folder)!r} is no bundle of robopolicy export")
     with _open_regular(folder / SUMS) as file:
         content = file.read(LARGEST_SUMS + 1)
     if not content.isascii():

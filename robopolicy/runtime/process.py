@@ -35,7 +35,8 @@ def policy_process(
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
         words = ["serve", str(folder), "--port", str(server.getsockname()[1]), "--runtime", policy_runtime]
-        process = subprocess.Popen([*runtime, *words])
+        # Ctrl-C in a terminal reaches this process alone, which stops the robot first and then the policy.
+        process = subprocess.Popen([*runtime, *words], start_new_session=True)
         try:
             with _connected(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
                 yield link
@@ -72,5 +73,7 @@ def _connected(server: socket, *settings: Any) -> Iterator[Link]:
     """The link that `accept` returns; the policy gets a STOP at the end of the block."""
     with accept(server, *settings) as link:
         server.close()
-        yield link
-        link.close("the drive has ended")
+        try:
+            yield link
+        finally:
+            link.close("the drive has ended")

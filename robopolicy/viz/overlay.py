@@ -34,6 +34,17 @@ def depth_picture(
     return np.kron(colour, np.ones((scale, scale, 1))).astype(np.uint8)
 
 
+def grey_picture(image: NDArray[np.float32], mask: NDArray[np.bool_] | None, scale: int) -> Picture:
+    """An image [H, W] of any unit as a picture [H * scale, W * scale, 3]: larger numbers are brighter.
+
+    Red pixels are as those of `depth_picture`.
+    """
+    low, high = float(image.min()), float(image.max())
+    span = max(high - low, 1e-9)
+    # As depths: the largest number is at the level of the ground, and the smallest is 0.3 m below.
+    return depth_picture(0.3 * (high - image) / span, np.zeros_like(image), mask, scale)
+
+
 def heat_picture(rank: NDArray[np.float32], below: Picture) -> Picture:
     """The attention `rank` [rows, columns] to the tokens of the image `below` [H, W, 3], drawn over it.
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robopolicy.viz.contact_sheet import GAP, contact_sheet
-from robopolicy.viz.overlay import BAND, MARGIN, centred, compose, depth_picture, heat_picture, projected
+from robopolicy.viz.overlay import BAND, MARGIN, centred, compose, depth_picture, grey_picture, heat_picture, projected
 from robopolicy.viz.video import open_video
 
 LEVEL = np.full((24, 32), 0.4, np.float32)
@@ -24,6 +24,13 @@ def test_exactly_the_masked_pixels_are_red():
     grey = depth_picture(depth, LEVEL, None, 1).astype(int)
     assert (grey[..., 0] == grey[..., 2]).all()
     assert (np.diff(grey[0, :, 0]) <= 0).all()
+
+
+def test_larger_numbers_of_an_image_of_any_unit_are_brighter():
+    image = np.array([[-3.0, 0.0], [2.0, 7.0]], np.float32)
+    grey = grey_picture(image, None, 1)[..., 0].astype(int)
+    assert grey[0, 0] == 0 < grey[0, 1] < grey[1, 0] < grey[1, 1]
+    assert np.ptp(grey_picture(np.zeros((2, 2), np.float32), None, 1)) == 0
 
 
 def test_panels_and_captions_are_inside_the_frame():

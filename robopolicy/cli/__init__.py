@@ -46,9 +46,11 @@ LISTS = {
     "train bc": ("--cameras",),
     "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
 }
-NUMBERS = {
-    r"invalid literal for int\(\) with base 10": "a whole number",
-    "could not convert string to float": "a number",
+NUMBERS = {  # Python's and the parser's words for a number that is none
+    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
+    "could not convert string to float: (.*)": "a number",
+    r"no type matching \{None\}\|INT could be instantiated from \[(.*?)\].*": "a whole number",
+    r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\].*": "a number",
 }
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
@@ -234,11 +236,11 @@ def _parser_words(box: str) -> str:
     rest = [line for index, line in enumerate(lines) if border and index > border[0] and index not in border]
     text = [line for line in rest if line and not line.startswith("For full helptext")]
     first = text[0] if text else "the command cannot be read"
-    for start, kind in NUMBERS.items():  # Python's words for a number that is none
-        if number := re.fullmatch(rf"Error parsing (\S+): {start}: (.*)", first):
-            return f"{number[1]} is {number[2]}: it must be {kind} (see --help)"
     if first.startswith("Error parsing"):  # from a nested dataclass
         message, *help_of_option = " ".join(text).split(" Argument helptext:")
+        for words, kind in NUMBERS.items():
+            if number := re.fullmatch(rf"Error parsing (\S+): {words}", message):
+                return f"{number[1]} is {number[2]}: it must be {kind} (see --help)"
         message = re.sub(r"^Error parsing \w+: ", "", message)
         return f"{message} (see --help)" if help_of_option else message
     if first.endswith(":") and len(text) > 1:

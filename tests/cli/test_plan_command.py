@@ -68,7 +68,11 @@ def test_the_table_shows_where_softmax_wins(capsys):
         (("--budget", "many"), "budget"),
         (("--budget", "5", "--task", "chess"), "task is 'chess'"),
         (("--budget", "5", "--policy", "nobody"), "run is 'nobody'"),
-        (("--budget", "5", "--policy", "bimanual-sweep-angular"), "was trained on 'bimanual-sweep'"),
+        (
+            ("--budget", "5", "--policy", "bimanual-sweep-angular", "--task", "stepping-stones"),
+            "was trained on 'bimanual-sweep'",
+        ),
+        (("--budget", "5", "--policy", "bimanual-sweep-angular"), "budget is 5: a step takes 136593888"),
         (("--budget", "5", "--policy", "stepping-stones-no-vision"), "has no attention"),
         (
             ("--budget", "5", "--tokens", "100"),

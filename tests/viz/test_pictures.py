@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from robopolicy.viz.contact_sheet import GAP, contact_sheet
-from robopolicy.viz.overlay import BAND, MARGIN, centred, compose, depth_picture, grey_picture, heat_picture, projected
+from robopolicy.viz.overlay import (
+    BAND,
+    MARGIN,
+    centred,
+    compose,
+    depth_picture,
+    grey_picture,
+    heat_picture,
+    projected,
+)
 from robopolicy.viz.video import open_video
 
 LEVEL = np.full((24, 32), 0.4, np.float32)

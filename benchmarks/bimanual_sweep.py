@@ -173,7 +173,7 @@ def tables(preset: str, kept: Kept) -> bool:
 def draw(kept: Kept) -> None:
     """Loss on frames set aside over steps, and balls in bowls on Bullet against the price of a step.
 
-    Of the budget with the most trainings.
+    Of the first budget with the most trainings, by name.
     """
     from robopolicy.viz.pictures import picture
 

@@ -30,7 +30,8 @@ class Plan:
     """FLOPs of a policy step."""
     task: PlannedTask = None
     policy: str | None = None
-    """Run whose queries, keys and settings the plan is for. Default: the angular hybrid that ships."""
+    """Run whose queries, keys and settings the plan is for. Default: the angular hybrid that ships
+    for the task, or for the stepping stones."""
     norm: float | None = None
     """Length of queries and keys in random directions, to plan for instead of recorded ones."""
     tokens: int | None = None

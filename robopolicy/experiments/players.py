@@ -70,7 +70,7 @@ def player(who: PlayerLike, task: str) -> Player:
             return Player(who, lambda env, seed: _baseline(who, env, seed), {}, None)
         if who in BASELINES:
             raise ValueError(f"player is {who!r}: {task} has {', '.join((*privileged, *BLIND))}")
-        find_run(who, (*privileged, *BLIND))  # its message names them, too
+        find_run(who, (*privileged, *BLIND))  # its error lists the players
         return _policy_player(load(who), who)
     if isinstance(who, Policy):
         return _policy_player(who, who.name)

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 def run_rows(folder: Path) -> list[Row]:
     """The runs in a folder, the last written first. Raises ValueError unless it is a folder."""
     if not folder.exists():
-        raise ValueError(f"folder is {str(folder)!r}: there is no such folder, so no runs are in it yet")
+        raise ValueError(f"folder is {str(folder)!r}: it must be a folder of runs, and does not exist yet")
     if not folder.is_dir():
         raise ValueError(f"folder is {str(folder)!r}: it must be a folder, and is a file")
     rows = [run_row(name, path) for name, path in runs_below(folder)]

@@ -152,7 +152,7 @@ def check_budget(budget: int, offered: Sequence[Resolution]) -> None:
     least = min(map(rest, offered))
     if budget < least:
         raise ValueError(
-            f"budget is {budget}: a step takes {least} FLOPs besides attention, so the budget must be larger"
+            f"budget is {budget}: it must be above {least}, the FLOPs of a step besides attention"
         )
 
 

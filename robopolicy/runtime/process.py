@@ -35,15 +35,20 @@ def policy_process(
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
         words = ["serve", str(folder), "--port", str(server.getsockname()[1]), "--runtime", policy_runtime]
-        # Ctrl-C in a terminal reaches this process alone, which stops the robot first and then the policy.
+        # Ctrl-C in a terminal reaches this process alone, which then ends the policy.
         process = subprocess.Popen([*runtime, *words], start_new_session=True)
         try:
             with _connected(server, manifest, STARTING, on_refused, lambda: process.poll() is None) as link:
                 yield link
+        except KeyboardInterrupt:
+            process.terminate()  # one that has not connected yet would wait for this end
+            raise
         finally:
             try:
                 process.wait(timeout=ENDING)
             except subprocess.TimeoutExpired:
+                pass
+            finally:
                 process.kill()
                 process.wait()
 

@@ -37,10 +37,13 @@ def depth_picture(
 def grey_picture(image: NDArray[np.float32], mask: NDArray[np.bool_] | None, scale: int) -> Picture:
     """An image [H, W] of any unit as a picture [H * scale, W * scale, 3]: larger numbers are brighter.
 
-    Red pixels are as those of `depth_picture`.
+    The range is that of this image. Numbers that are not finite are black. Red pixels are as those of
+    `depth_picture`.
     """
-    low, high = float(image.min()), float(image.max())
+    finite = image[np.isfinite(image)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     span = max(high - low, 1e-9)
+    image = np.where(np.isfinite(image), image, low)
     # As depths: the largest number is at the level of the ground, and the smallest is 0.3 m below.
     return depth_picture(0.3 * (high - image) / span, np.zeros_like(image), mask, scale)
 

@@ -113,7 +113,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("flops", "--picture", "flops.pdf"), "picture is 'flops.pdf': its name must end in .png or .svg"),
         (("flops", "--csv", "flops.csv", "--picture", "nowhere/flops.png"), "picture is 'nowhere/flops.png'"),
         (("flops", "--csv", "flops.csv", "--attention", "softmx"), "did you mean 'softmax'"),
-        (("runs",), "folder is 'runs': there is no such folder"),
+        (("runs",), "folder is 'runs': it must be a folder of runs"),
         (("runs", "/dev/null"), "folder is '/dev/null': it must be a folder, and is a file"),
         (("rollout", "oracle", "--video", "walk.avi"), ".mp4"),
         (("rollout", "oracle", "--video", "nowhere/walk.mp4"), "nowhere"),
@@ -192,7 +192,7 @@ def test_settings_are_refused_before_a_policy_is_converted(refused, tmp_path, mo
 def test_a_budget_below_a_step_without_attention_is_refused_before_frames_are_recorded(refused, monkeypatch):
     monkeypatch.setattr("robopolicy.experiments.recorded_heads.recorded_heads", None)
     said = refused("plan", "--tokens", "96", "--budget", "1")
-    assert "budget is 1: a step takes " in said
+    assert "budget is 1: it must be above " in said
 
 
 @pytest.mark.parametrize(

@@ -233,8 +233,8 @@ def test_a_graph_refuses_to_remember_nan(tmp_path):
 @pytest.mark.parametrize(
     ("preset", "settings", "message"),
     [
-        ("paper", {"attention": "softmax", "variant": "memory"}, "variant is 'memory': it needs a robot"),
-        ("paper", {"encoder": "map"}, "encoder is 'map': it needs a robot"),
+        ("paper", {"attention": "softmax", "variant": "memory"}, "variant is 'memory': it needs recall"),
+        ("paper", {"encoder": "map"}, "encoder is 'map': it needs recall"),
         ("front", {"attention": "softmax", "encoder": "gru"}, "encoder is 'gru': it needs attention 'all'"),
         ("front", {"variant": "memory", "memory_decay": 1.5}, "memory_decay is 1.5"),
         ("front", {"variant": "memory", "memory_steps": 0}, "memory_steps is 0"),

@@ -39,6 +39,9 @@ def test_larger_numbers_of_an_image_of_any_unit_are_brighter():
     image = np.array([[-3.0, 0.0], [2.0, 7.0]], np.float32)
     grey = grey_picture(image, None, 1)[..., 0].astype(int)
     assert grey[0, 0] == 0 < grey[0, 1] < grey[1, 0] < grey[1, 1]
+    image[0, 1] = np.inf
+    with_infinity = grey_picture(image, None, 1)[..., 0].astype(int)
+    assert with_infinity[0, 1] == with_infinity[0, 0] == 0 < with_infinity[1, 0]
     assert np.ptp(grey_picture(np.zeros((2, 2), np.float32), None, 1)) == 0
 
 

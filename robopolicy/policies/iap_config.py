@@ -242,9 +242,7 @@ class IAPConfig(Looking):
         check_distinct("the readers with a memory", [recall.reader for recall in self.recall])
         for name, value in (("variant", "memory"), *(("encoder", encoder) for encoder in MEMORY_ENCODERS)):
             if getattr(self, name) == value and not self.recall:
-                raise ValueError(
-                    f"{name} is {value!r}: it needs recall, as with the front camera alone"
-                )
+                raise ValueError(f"{name} is {value!r}: it needs recall, as with the front camera alone")
         readers = {reader.name: reader for reader in self.readers}
         for recall in self.recall:
             check_recall(recall, readers, [camera.name for camera in self.cameras], self.entries)

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, Json, Preset, Renderer, Seed
 from robopolicy.envs.task import Outcome
-from robopolicy.experiments.deployment import Listening, deploy
+from robopolicy.experiments.deployment import InterruptedDrive, Listening, deploy
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.unitree_deployment import deploy_simulated_unitree, deploy_unitree
 from robopolicy.naming import one_of
@@ -72,9 +72,16 @@ class Deploy:
             raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
         if self.wait and self.runtime != ONNX:
             raise ValueError(f"runtime is {self.runtime!r}: with --wait, the other program chooses it")
-        result = self._drive()
-        print(json_format.dumps(result) if self.json else _words(result))
+        try:
+            result = self._drive()
+        except InterruptedDrive as stop:
+            self._print(stop.result)
+            raise
+        self._print(result)
         return 0 if result["stopped"] is None else 1
+
+    def _print(self, result: dict[str, Any]) -> None:
+        print(json_format.dumps(result) if self.json else _words(result))
 
     def _drive(self) -> dict[str, Any]:
         """Drive the robot; the result as JSON."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # these modules import JAX
     from robopolicy.training.es import ESConfig
 
 Record = dict[str, Any]
+QUIET = 30.0  # s, the longest time without a line where there is no bar
 
 
 class Lines:
@@ -112,8 +115,11 @@ class RunProgress(Barred):
         """Advance the bar by a step, or by an episode."""
         self._bar.advance(self._task)
 
-    def done(self, record: Record | None, command: str) -> None:
-        """Show how the training ended; `command` continues it. `record` is None if it was complete."""
+    def done(self, record: Record | None, command: str, folder: Path) -> None:
+        """Show how the training of the run in `folder` ended; `command` continues it.
+
+        `record` is None if the run was complete.
+        """
         if record is None:
             self.say("nothing left to do: the run is over")
             return
@@ -124,6 +130,8 @@ class RunProgress(Barred):
             self.say(f"stopped after {self._counter} {number}; go on with: {command}")
         if self._shares:
             self.say(self._share.format(sum(self._shares) / len(self._shares)))
+        if record.get("ended_by") or number == self._limit:
+            self.say(f"next: robopolicy evaluate {shlex.quote(str(folder))}")
 
 
 class TrainingProgress(RunProgress):
@@ -209,21 +217,36 @@ class CloningProgress(RunProgress):
         share = "{:.1%} of the time went into waiting for demonstrations"
         super().__init__("step", config.steps, f"Cloning with {title}", f"{config.batch} frames", share)
         self._batch = config.batch
+        self._step, self._said = 0, (0, time.monotonic())  # the last line's step and time
+
+    def _resumed(self, number: int) -> None:
+        super()._resumed(number)
+        self._step = number
+        self._said = number, time.monotonic()
+
+    def step(self) -> None:
+        """See `RunProgress`. Without a bar, a line shows that a long stretch between records goes on."""
+        super().step()
+        self._step += 1
+        before, then = self._said
+        if not self._console.is_terminal and time.monotonic() - then > QUIET:
+            rate = (self._step - before) * self._batch / (time.monotonic() - then)
+            self._tell(f"step {self._step:5d}/{self._limit}", self._step, rate)
+
+    def _tell(self, words: str, step: int, rate: float) -> None:
+        """Print `words`, with `rate` (images/s) and the time that the steps after `step` will take."""
+        left = (self._limit - step) * self._batch / max(rate, 1e-9)
+        self.say(f"{words}  {rate:.0f} images/s  left {_clock(left)}")
+        self._said = step, time.monotonic()
 
     def record(self, record: Record) -> None:
         """See `RunProgress`."""
         self._shares.append(record["waiting_share"])
-        frames = (self._limit - record["step"]) * self._batch
-        left = frames / max(record["images_per_second"], 1e-9)
-        words = [
-            f"step {record['step']:5d}/{self._limit}  loss {record.get('loss', float('nan')):7.3f}",
-            f"{record['images_per_second']:.0f} images/s",
-            f"left {_clock(left)}",
-        ]
+        words = f"step {record['step']:5d}/{self._limit}  loss {record.get('loss', float('nan')):7.3f}"
         if {"validation/loss", "validation/action_error"} <= record.keys():
-            validated = f"validation {record['validation/loss']:7.3f}, actions off by"
-            words.insert(1, f"{validated} {record['validation/action_error']:.3f}")
-        self.say("  ".join(words))
+            words += f"  validation {record['validation/loss']:7.3f}, actions off by"
+            words += f" {record['validation/action_error']:.3f}"
+        self._tell(words, record["step"], record["images_per_second"])
         if "rollout/return" in record:
             outcomes = [
                 f"{n.removeprefix('rollout/')} {v:.2f}" for n, v in record.items() if n.startswith("rollout/")

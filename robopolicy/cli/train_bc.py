@@ -180,7 +180,7 @@ class TrainBC:
                 command=self._stored(),
                 hooks=progress.hooks(),
             )
-            progress.done(run.record, command_to_resume(self, "bc"))
+            progress.done(run.record, command_to_resume(self, "bc"), self.out)
         if self.json:
             print(json_format.dumps(run.record))
 

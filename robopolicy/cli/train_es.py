@@ -191,6 +191,6 @@ class TrainES(ESOptions):
                 wandb=self.wandb,
                 hooks=progress.hooks(),
             )
-            progress.done(run.record, command_to_resume(self, "es"))
+            progress.done(run.record, command_to_resume(self, "es"), self.out)
         if self.json:
             print(json_format.dumps(run.record))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from robopolicy.runtime.link import LOOPBACK, Link
 from robopolicy.runtime.policy import ONNX, BundlePolicy, C
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.proof import prove
-from robopolicy.runtime.robot import MISSES, Driver
+from robopolicy.runtime.robot import INTERRUPTED, MISSES, Driver, Robot
 from robopolicy.settings import check_count
 
 LONGEST_WAIT = 3600.0  # s
@@ -36,6 +36,27 @@ class Listening(NamedTuple):
 
     host: str = LOOPBACK
     port: int = 0
+
+
+class InterruptedDrive(KeyboardInterrupt):
+    """Ctrl-C during a drive, raised once the robot has stopped. `result` is what the drive would return."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__(INTERRUPTED)
+        self.result = result
+
+
+def drive(driver: Driver, robot: Robot, seconds: float) -> None:
+    """Drive a robot for up to `seconds` (s). After Ctrl-C the robot has stopped; the record says so."""
+    with suppress(KeyboardInterrupt):
+        driver.run(robot, seconds)
+
+
+def complete(result: dict[str, Any]) -> dict[str, Any]:
+    """`result`, a whole drive. Raises `InterruptedDrive` with it after Ctrl-C."""
+    if result["stopped"] == INTERRUPTED:
+        raise InterruptedDrive(result)
+    return result
 
 
 def deploy(
@@ -69,7 +90,7 @@ def deploy(
       on_episode: called with the result of each episode and the outcomes that the task declares.
 
     Returns deadlines, times and episodes as JSON. Raises ValueError, FileNotFoundError or
-    BundleError, in one line, before anything moves.
+    BundleError, in one line, before anything moves, and `InterruptedDrive` after Ctrl-C.
     """
     if engine is not None:
         one_of("engine", engine, ENGINES)
@@ -120,7 +141,7 @@ def deploy(
             while left > 1e-9 and len(played) < (episodes or math.inf) and driver.record.stopped is None:
                 before = driver.record.steps
                 robot.begin(seed + len(played))
-                driver.run(robot, left)
+                drive(driver, robot, left)
                 steps = driver.record.steps - before
                 left -= steps * manifest.control_period
                 played.append(_episode(robot, seed + len(played), steps, task_of(env)))
@@ -128,18 +149,20 @@ def deploy(
     finally:
         env.close()
     whole = [episode for episode in played if episode["whole"]]
-    return {
-        "bundle": str(bundle),
-        "task": manifest.data["task"],
-        "control_period": manifest.control_period,
-        "deadline": manifest.deadline,
-        **driver.record.summary(),
-        "episodes": len(whole),
-        "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
-        "played": played,
-        "engine": engine,
-        "preset": preset,
-    }
+    return complete(
+        {
+            "bundle": str(bundle),
+            "task": manifest.data["task"],
+            "control_period": manifest.control_period,
+            "deadline": manifest.deadline,
+            **driver.record.summary(),
+            "episodes": len(whole),
+            "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
+            "played": played,
+            "engine": engine,
+            "preset": preset,
+        }
+    )
 
 
 def _check_observations(env: Env[Any, Any], shapes: Mapping[str, tuple[int, ...]], where: str) -> None:

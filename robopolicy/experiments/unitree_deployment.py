@@ -13,6 +13,7 @@ from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments import runs
+from robopolicy.experiments.deployment import complete, drive
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.unitree_faults import Faults
 from robopolicy.naming import one_of
@@ -58,11 +59,8 @@ def deploy_unitree(
         driver = Driver(link, manifest, misses, robot.wait)
         _drive(driver, robot, seconds)
         robot.rest()
-        return _result(bundle, manifest, driver.record, robot) | {
-            "played": [],
-            "episodes": 0,
-            "success_rate": None,
-        }
+        none = {"played": [], "episodes": 0, "success_rate": None}
+        return complete(_result(bundle, manifest, driver.record, robot) | none)
 
 
 def deploy_simulated_unitree(
@@ -132,16 +130,16 @@ def deploy_simulated_unitree(
                 _drive(driver, robot, LONGEST_DRIVE)
             is_cut = record.stopped is not None or world.played() is None
             robot.rest()
-            result, rest = world.end()
+            ending, rest = world.end()
             steps = record.steps - before
             left -= steps * manifest.control_period
             played.append(
                 {
                     "seed": seed + len(played),
                     "steps": steps,
-                    **result._asdict(),
-                    "cause": f"stopped: {record.stopped or ENDED}" if is_cut else result.cause,
-                    "success": result.success and not is_cut,
+                    **ending._asdict(),
+                    "cause": f"stopped: {record.stopped or ENDED}" if is_cut else ending.cause,
+                    "success": ending.success and not is_cut,
                     "whole": not is_cut,
                     "rest": rest._asdict(),
                     "low_level": robot.summary(),
@@ -149,7 +147,7 @@ def deploy_simulated_unitree(
             )
             on_episode(played[-1], SteppingStones.outcomes)
         whole = [episode for episode in played if episode["whole"]]
-        return _result(bundle, manifest, record, robot) | {
+        result = _result(bundle, manifest, record, robot) | {
             "episodes": len(whole),
             "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
             "played": played,
@@ -157,6 +155,7 @@ def deploy_simulated_unitree(
             "preset": preset,
             "pace": pace,
         }
+        return complete(result)
 
 
 def _dds() -> Any:
@@ -185,7 +184,7 @@ def _drive(driver: Driver, robot: Any, seconds: float) -> None:
     except ConnectionError as error:
         driver.record.stopped = str(error)
         return
-    driver.run(robot, seconds)
+    drive(driver, robot, seconds)
 
 
 def _opened(bundle: str | Path, runtime: str, seconds: float, misses: int) -> Bundle:

@@ -16,6 +16,7 @@ from robopolicy.runtime.protocol import Kind, Message, ProtocolError, encode, pa
 from robopolicy.settings import check_count
 
 MISSES, MOST_MISSES = 3, 10**9
+INTERRUPTED = "interrupted"  # reason of a safe stop after Ctrl-C
 LATE = 0.1  # share of a control period by which a step may begin late without being counted
 
 
@@ -121,6 +122,9 @@ class Driver:
             self._loop(robot, seconds)
         except (ProtocolError, ConnectionError) as error:
             reason = self.record.stopped = str(error)
+        except KeyboardInterrupt:
+            reason = self.record.stopped = INTERRUPTED
+            raise
         except BaseException as error:
             reason = f"the robot's side failed: {type(error).__name__}"
             raise

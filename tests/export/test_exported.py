@@ -17,6 +17,7 @@ from robopolicy.envs.registry import TASKS
 from robopolicy.envs.task import task_of
 from robopolicy.experiments.exporting import export as export_policy
 from robopolicy.experiments.runs import find_run, load
+from robopolicy.experiments.simulated_robot import SimulatedRobot
 from robopolicy.policies.base import unflatten
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
@@ -56,6 +57,19 @@ def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(expor
         np.testing.assert_allclose(recorded["command"], np.array(scale) * action, atol=1e-5)
     assert len(commands) == OBSERVATIONS[task]
     assert len(np.unique(commands, axis=0)) > 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_drive_with_its_summary(exported, capsys, monkeypatch):
+    def interrupted(robot, command):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimulatedRobot, "act", interrupted)
+    assert main(["deploy", str(exported[1]), "--json"]) == 130
+    out, said = capsys.readouterr()
+    summary = json.loads(out)
+    assert (summary["steps"], summary["stopped"], summary["episodes"]) == (1, "interrupted", 0)
+    assert said.splitlines()[-1] == "robopolicy: interrupted"
 
 
 @pytest.mark.slow

@@ -183,6 +183,17 @@ def test_an_exception_of_the_robot_stops_it(bundle):
     assert robot.stops == ["the robot's side failed: RuntimeError"]
 
 
+def test_ctrl_c_stops_the_robot(bundle):
+    class Interrupted(ToyRobot):
+        def act(self, command):
+            raise KeyboardInterrupt
+
+    robot = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        drive(bundle, answers, robot)
+    assert robot.stops == ["interrupted"]
+
+
 def test_other_peers_are_refused_until_the_policy_connects(bundle):
     manifest = open_bundle(bundle).manifest
     refused = []

@@ -52,6 +52,11 @@ def shown(value: Any) -> str:
     return one_line(repr(value))
 
 
+def counted(count: int, things: str) -> str:
+    """A number of things, whose name is given in the plural: 1 episode, 2 episodes."""
+    return f"{count:,} {things.removesuffix('s') if count == 1 else things}"
+
+
 def one_line(message: str) -> str:
     """`message` in one printable line; the middle of long words and of a long message is left out."""
     # A terminal might obey control characters.

@@ -10,6 +10,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import DatasetCameras, Json
+from robopolicy.naming import counted
 
 
 @dataclass(frozen=True)
@@ -38,4 +39,5 @@ class Convert:
         if self.json:
             print(json_format.dumps(result))
         else:
-            print("{dataset}: {episodes} episodes, {steps} steps, in the format of {format}".format(**result))
+            episodes = counted(result["episodes"], "episodes")
+            print("{dataset}: {0}, {steps:,} steps, in the format of {format}".format(episodes, **result))

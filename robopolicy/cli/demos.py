@@ -14,6 +14,7 @@ from robopolicy.cli.options import Json, NewEngine, Renderer, TrainedTask
 from robopolicy.cli.progress import RecordingProgress
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.demonstrations import record_demonstrations, score_of
+from robopolicy.naming import counted
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ class Demos:
 
 def _words(result: dict[str, Any], score: Outcome) -> str:
     kept_out = f", {len(result['kept_out'])} kept out" if result["kept_out"] else ""
+    episodes = counted(result["episodes"], "episodes")
     return (
-        f"{result['dataset']}: {result['episodes']} episodes{kept_out}, {result['steps']} steps, "
+        f"{result['dataset']}: {episodes}{kept_out}, {result['steps']:,} steps, "
         f"{score.title} {score.cell.format(result[score.mean]).strip()}"
     )

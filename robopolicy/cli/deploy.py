@@ -16,7 +16,7 @@ from robopolicy.envs.task import Outcome
 from robopolicy.experiments.deployment import InterruptedDrive, Listening, deploy
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.unitree_deployment import deploy_simulated_unitree, deploy_unitree
-from robopolicy.naming import one_of
+from robopolicy.naming import counted, one_of
 from robopolicy.runtime.link import LOOPBACK
 from robopolicy.runtime.policy import ONNX
 from robopolicy.runtime.robot import MISSES
@@ -146,7 +146,7 @@ def _words(result: dict[str, Any]) -> str:
     if "low_level" in result:
         lines.append(_of_low_level(result["low_level"]))
     if result["episodes"]:
-        lines.append(f"{result['episodes']} whole episodes, success {result['success_rate']:.1%}")
+        lines.append(f"{counted(result['episodes'], 'whole episodes')}, success {result['success_rate']:.1%}")
     if result["stopped"] is not None:
         lines.append(f"stopped safely: {result['stopped']}")
     return "\n".join(lines)

@@ -25,7 +25,8 @@ from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import others_of
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
-from robopolicy.experiments.runs import played_on
+from robopolicy.experiments.runs import BASELINES, played_on
+from robopolicy.naming import counted
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,15 @@ class Evaluate:
                 on_episode=progress.advance,
             )
         result = evaluation.summary()
-        print(json_format.dumps(result) if self.json else _table(result, evaluation.environment.title))
+        if self.json:
+            print(json_format.dumps(result))
+            return
+        title = evaluation.environment.title
+        print(_table(result, title))
+        if self.policy not in (*BASELINES, *task_class(result["task"]).players):
+            trained_on = played_on([self.policy], self.task, None).title
+            if trained_on != title:
+                print(f"  trained on {trained_on}")
 
 
 def _table(result: dict[str, Any], title: str) -> str:
@@ -89,8 +98,9 @@ def _table(result: dict[str, Any], title: str) -> str:
         f"  {outcome.title:9} {outcome.cell.format(result[outcome.mean])}\n"
         for outcome in task_class(result["task"]).outcomes
     )
+    episodes = counted(result["episodes"], "episodes")
     return (
-        f"{result['policy']} on {title}, {result['episodes']} episodes from seed {result['seeds'][0]}\n"
+        f"{result['policy']} on {title}, {episodes} from seed {result['seeds'][0]}\n"
         f"  success   {result['success_rate']:7.1%}\n"
         f"{outcomes}"
         f"  return    {result['return_mean']:7.2f}  (spread {result['return_std']:.2f})\n"

@@ -81,10 +81,14 @@ def _table(result: Row) -> str:
     errors = ["error", "measured"] if "measured" in rows[0] else ["error"]
     lines = [["FLOPs", *errors, "attention"]]
     for row in rows:
-        mark = "" if row["flops"] <= within else " (beyond the budget)"
-        lines.append([f"{row['flops']:,}", *(f"{row[name]:.3g}" for name in errors), row["attention"] + mark])
+        attention = row["attention"] + _beyond(row["flops"], within)
+        lines.append([f"{row['flops']:,}", *(f"{row[name]:.3g}" for name in errors), attention])
     text += [*aligned(lines, [-1]), ""]
-    won = [_resolution(row) for row in result["resolutions"] if row["softmax_wins"]]
+    won = [
+        _resolution(row) + _beyond(row["softmax"], within)
+        for row in result["resolutions"]
+        if row["softmax_wins"]
+    ]
     allowed = f"an error of {result['error_allowed']:.3g} or less"
     if won:
         text.append(f"exact softmax wins, as nothing cheaper has {allowed}: {'; '.join(won)}")
@@ -97,6 +101,11 @@ def _table(result: Row) -> str:
     controls = ", ".join(f"{control['policy']} {control['flops']:,}" for control in result["controls"])
     text.append(f"FLOPs of controls without attention, to train and compare: {controls}")
     return "\n".join(text)
+
+
+def _beyond(flops: int, budget: int) -> str:
+    """The mark of what the budget does not allow."""
+    return "" if flops <= budget else " (beyond the budget)"
 
 
 def _resolution(row: Row) -> str:
@@ -117,11 +126,11 @@ def _table_of_reads(result: Row) -> str:
     notes = dict.fromkeys(row["note"] for row in result["rows"] if row["note"])
     marks = {note: "*" * (number + 1) for number, note in enumerate(notes)}
     for row in result["rows"]:
-        mark = "" if row["flops"] <= result["budget"] else " (beyond the budget)"
         errors = ["" if row[name] is None else f"{row[name]:.3g}" for name in ("error", "measured")]
         errors[0] = errors[0] or marks[row["note"]]
         numbers = [f"{row['flops']:,}", f"{row['state_bytes']:,}"]
-        lines.append([*numbers, *errors, row["attention"] + mark])
+        attention = row["attention"] + _beyond(row["flops"], result["budget"])
+        lines.append([*numbers, *errors, attention])
     text += [*aligned(lines, [-1]), *(f"{mark} {note}" for note, mark in marks.items()), ""]
     more = ", ".join(f"{row['attention']} {row['flops']:,}" for row in result["beyond"])
     text += [f"beyond the budget: {more}", ""] if more else []

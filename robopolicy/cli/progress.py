@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.hooks import Hooks
+from robopolicy.naming import counted
 
 if TYPE_CHECKING:  # these modules import JAX
     from robopolicy.training.bc import BCConfig
@@ -77,7 +78,9 @@ class CountingProgress(Barred):
         self._begun, self._total = True, total or self._total
         self._bar.update(self._task, total=self._total)
         if not self._console.is_terminal:
-            self.say(self._what if self._total is None else f"{self._what} {self._total} {self._unit}")
+            self.say(
+                self._what if self._total is None else f"{self._what} {counted(self._total, self._unit)}"
+            )
 
     def advance(self) -> None:
         """Count one more."""

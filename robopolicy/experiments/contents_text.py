@@ -9,6 +9,7 @@ from typing import Any
 
 from robopolicy.experiments.contents import Contents
 from robopolicy.experiments.tables import aligned
+from robopolicy.naming import counted
 
 WIDTH = 100  # characters of a fact
 
@@ -123,7 +124,9 @@ def _dataset(dataset: Contents) -> list[str]:
     if dataset["scores"] is not None:
         success = f"{dataset['success_rate']:.1%}, mean score {dataset['score_mean']:.1%}"
     mean = dataset["steps"] / len(lengths)
-    lines = [f"dataset {dataset['path']}: {dataset['episodes']} episodes, {dataset['steps']:,} steps"]
+    lines = [
+        f"dataset {dataset['path']}: {counted(dataset['episodes'], 'episodes')}, {dataset['steps']:,} steps"
+    ]
     lines += _facts(
         ("task", dataset["task"]),
         ("lengths", f"{min(lengths)} to {max(lengths)} steps, mean {mean:.1f}"),

@@ -254,7 +254,7 @@ def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple
 
     Within the budget, it has the most tokens, then the most kept tokens, then heads as wide as the policy's
     own, at which some mechanism has an error of `most` or less; and there the least error. If no mechanism
-    has, it has the least error of all.
+    has, it has the least error of all. Of equal errors, the cheapest is taken.
 
     Args:
       fronts: one per resolution.
@@ -275,9 +275,11 @@ def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple
 
     def preference(pair: tuple[Front, Choice]) -> tuple[float, ...]:
         r = pair[0].resolution
-        return -r.tokens, -(r.keep or 1.0), r.head_dim != own, pair[1].error
+        return -r.tokens, -(r.keep or 1.0), r.head_dim != own, pair[1].error, pair[1].flops
 
-    return min(enough, key=preference) if enough else min(allowed, key=lambda pair: pair[1].error)
+    if enough:
+        return min(enough, key=preference)
+    return min(allowed, key=lambda pair: (pair[1].error, pair[1].flops))
 
 
 def _best(errors: Errors) -> list[tuple[Shape, str, float]]:

@@ -41,7 +41,7 @@ def test_a_full_disk_of_temporary_files_is_named(capfd, tmp_path, monkeypatch, f
     full_disk("policy.onnx")
     assert main(["evaluate", RUN, "--episodes", "1", "--episode-seconds", "0.2"]) == 1
     begun, said = capfd.readouterr().err.splitlines()
-    assert begun == "playing 1 episodes"
+    assert begun == "playing 1 episode"
     assert said.startswith(f"robopolicy: {tmp_path}: the disk is full (")
     assert said.endswith("or set TMPDIR to another folder")
     assert not list(tmp_path.iterdir())

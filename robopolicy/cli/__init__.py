@@ -44,6 +44,7 @@ LISTS = {
     "train es": OF_ES,
     "convert": ("--cameras",),
     "train bc": ("--cameras",),
+    "inspect": ("--cameras",),
     "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
 }
 NUMBERS = {  # Python's and the parser's words for a number that is none

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from robopolicy.cli.options import Env, Json
+from robopolicy.cli.options import DatasetCameras, Env, Json
 from robopolicy.experiments.contents import contents
 from robopolicy.experiments.contents_text import FORMATTERS
 
@@ -20,12 +20,13 @@ class Inspect:
 
     A run: its status, settings, checkpoints, log, parameters and features by name, and FLOPs. A bundle:
     inputs and outputs with units and limits, times, and its checksums. A dataset: episodes, observations,
-    actions and success.
+    actions and success; also of a dataset of LeRobot.
 
     For example:
         robopolicy inspect runs/first
         robopolicy inspect bundle --json
         robopolicy inspect datasets/sweep-v0 --episode 3 --sheet episode.png --video episode.mp4
+        robopolicy inspect datasets/arm --cameras front
     """
 
     what: Positional[Annotated[str, arg(metavar="RUN|BUNDLE|DATASET")]]
@@ -38,12 +39,20 @@ class Inspect:
     """Page of frames of that episode to write: .png."""
     frames: int | None = None
     """Frames on the page, evenly spread. Default: 12."""
+    cameras: DatasetCameras = ()
     env: Env = None
     json: Json = False
 
     def run(self) -> None:
         """Read, write files, print."""
-        result = contents(self.what, self.episode, video=self.video, sheet=self.sheet, frames=self.frames)
+        result = contents(
+            self.what,
+            self.episode,
+            video=self.video,
+            sheet=self.sheet,
+            frames=self.frames,
+            cameras=self.cameras,
+        )
         if self.json:
             print(json_format.dumps(result))
             return

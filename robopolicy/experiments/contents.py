@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.experiments.dataset_pictures import write_sheet, write_video
+from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, load
@@ -21,7 +23,7 @@ from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.manifest import Value
 from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import RunFolder
-from robopolicy.training.datasets import Dataset, open_dataset
+from robopolicy.training.datasets import Dataset
 from robopolicy.training.episodes import open_episode
 from robopolicy.training.run_status import status
 
@@ -36,8 +38,9 @@ def contents(
     video: Path | None = None,
     sheet: Path | None = None,
     frames: int | None = None,
+    cameras: Sequence[str] = (),
 ) -> Contents:
-    """The contents of a run, a bundle or a dataset.
+    """The contents of a run, a bundle or a dataset of Minari or LeRobot.
 
     Args:
       name: a run's folder or name, or the folder of a bundle or a dataset.
@@ -45,15 +48,25 @@ def contents(
       video: .mp4 of the episode to write.
       sheet: .png with frames of the episode to write.
       frames: number of frames on it, 12 by default.
+      cameras: of a LeRobot dataset, those to read; () for the only one.
 
     Raises ValueError or FileNotFoundError, in one line, for bad input and for damaged files.
     """
     path = Path(name)
     if (path / "data").is_dir() and not (path / "config.json").is_file():
-        return _dataset(path, episode, video, sheet, frames)
+        check_file("video", video, (".mp4",))
+        check_file("sheet", sheet, (".png",))
+        if frames is not None:
+            check_count("frames", frames, 1, MOST_FRAMES)
+            if sheet is None:
+                raise ValueError(f"frames is {frames}: it needs a sheet")
+        with opened_datasets([path], None, cameras) as (dataset,):
+            return _dataset(dataset, episode, video, sheet, frames or FRAMES)
     for option, value in (("episode", episode), ("video", video), ("sheet", sheet), ("frames", frames)):
         if value is not None:
             raise ValueError(f"{option} is {str(value)!r}: only a dataset has episodes")
+    if cameras:
+        raise ValueError(f"cameras is {tuple(cameras)}: only a LeRobot dataset has a choice of them")
     if any((path / file).exists() for file in ("manifest.json", "SHA256SUMS")):
         return bundle_contents(path)
     try:
@@ -69,15 +82,8 @@ def contents(
 
 
 def _dataset(
-    path: Path, episode: int | None, video: Path | None, sheet: Path | None, frames: int | None
+    dataset: Dataset, episode: int | None, video: Path | None, sheet: Path | None, frames: int
 ) -> Contents:
-    check_file("video", video, (".mp4",))
-    check_file("sheet", sheet, (".png",))
-    if frames is not None:
-        check_count("frames", frames, 1, MOST_FRAMES)
-        if sheet is None:
-            raise ValueError(f"frames is {frames}: it needs a sheet")
-    dataset = open_dataset(path, None)
     if episode is None and video is None and sheet is None:
         return dataset_contents(dataset)
     result = episode_contents(dataset, episode or 0)
@@ -85,7 +91,7 @@ def _dataset(
         write_video(video, dataset, episode or 0)
         result["video"] = str(video)
     if sheet is not None:
-        write_sheet(sheet, dataset, episode or 0, frames or FRAMES)
+        write_sheet(sheet, dataset, episode or 0, frames)
         result["sheet"] = str(sheet)
     return result
 

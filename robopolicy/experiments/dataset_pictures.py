@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from robopolicy.viz.video import open_video
 
 WIDE = 480  # least width of a picture, for its captions, pixels
 COLUMNS = 4
-RATE = 10  # frames a second, for a task whose module is not imported
+RATE = 10  # frames a second, of a recording that does not say its own, and whose task is not imported
 
 
 def write_video(path: Path, dataset: Dataset, number: int) -> None:
     """Film the episode's images, with reward, return and action below each frame."""
     name = dataset.about["task"]
-    rate = task_class(name).rate if _is_imported(name) else RATE
+    rate = dataset.about.get("rate")
+    if not (isinstance(rate, int | float) and rate > 0):
+        rate = task_class(name).rate if _is_imported(name) else RATE
     with open_episode(dataset, number) as episode, open_video(path, rate) as video:
         total = 0.0
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True)):
@@ -67,9 +70,10 @@ def _shown(episode: Episode, step: int) -> Picture:
 def _parts(task: str, action: Any) -> dict[str, dict[str, Any]]:
     """An action's numbers by the first word of their names, and by the words between the first and the last.
 
-    Actions of a task whose module is not imported have no names.
+    Actions have no names if the task's module is not imported, or if each environment has its own.
     """
-    names = [quantity.name for quantity in task_class(task).actions] if _is_imported(task) else []
+    actions = getattr(task_class(task), "actions", ()) if _is_imported(task) else ()
+    names = [quantity.name for quantity in actions] if isinstance(actions, Sequence) else []
     if len(names) != len(action):
         return {"action": {"": np.asarray(action)}}
     parts: dict[str, dict[str, list[float]]] = {}

@@ -311,6 +311,19 @@ def test_one_of_several_cameras_has_to_be_chosen(arm, tmp_path, capsys):
         assert not (tmp_path / "run").exists()
 
 
+def test_a_dataset_of_another_program_is_inspected(arm, tmp_path, capsys):
+    sheet = tmp_path / "episode.png"
+    assert main(["inspect", str(arm), "--cameras", "wrist", "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["path"], seen["task"], seen["episodes"]) == (str(arm), "recorded", len(LENGTHS))
+    assert seen["lengths"] == list(LENGTHS)
+    assert seen["observations"]["wrist"]["shape"] == [*SIDES, 3]
+    assert main(["inspect", str(arm), "--cameras", "wrist", "--sheet", str(sheet)]) == 0
+    assert cv2.imread(str(sheet)) is not None
+    assert main(["inspect", str(arm)]) == 2
+    assert "front, wrist" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_clone_of_an_arm_is_trained_resumed_and_evaluated(arm, tmp_path, capsys):
     run = str(tmp_path / "run")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, Suppress, arg
 
 from robopolicy.cli.options import Json, settings_of
 from robopolicy.cli.progress import Lines, TrainingProgress
@@ -19,8 +19,16 @@ from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid_results, train_grid
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import check_picture
+from robopolicy.training.es import ESConfig
 
 FAILED = 1  # exit code
+
+
+@dataclass(frozen=True)
+class GridSearch(ESConfig):
+    """Settings of all trainings of a grid."""
+
+    seed: Annotated[int, Suppress] = 0  # a grid takes --seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +47,7 @@ class Grid(ESOptions):
 
     folder: Positional[Annotated[Path, arg(metavar="FOLDER")]]
     """Folder of the grid."""
+    search: GridSearch = field(default_factory=GridSearch)
     grid: GridConfig = field(default_factory=GridConfig)
     show: bool = False
     """Train nothing, and show the runs that are complete."""

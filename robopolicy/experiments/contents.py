@@ -15,7 +15,7 @@ from robopolicy.experiments.dataset_pictures import write_sheet, write_video
 from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.run_table import flops_of
-from robopolicy.experiments.runs import find_run, load
+from robopolicy.experiments.runs import find_run, is_shipped, load
 from robopolicy.policies.base import parameter_shapes
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.policy import Policy
@@ -124,7 +124,9 @@ def run_contents(name: str) -> Contents:
         "checkpoint": which,
         "config": config,
         **{part: getattr(state, part) for part in ("trainer", "status", "why", "done", "total")},
-        **{part: getattr(state, part) for part in ("measure", "best", "written")},
+        **{part: getattr(state, part) for part in ("measure", "best")},
+        # The files of a package are as old as its installation.
+        "written": None if is_shipped(path) else state.written,
         "bytes": size_of(path),
         "checkpoints": {str(number): size_of(path / "checkpoints" / str(number)) for number in checkpoints},
         "records": len(state.records),

@@ -68,7 +68,7 @@ def _run(run: Contents) -> list[str]:
         ("policy", _settings({k: v for k, v in policy.items() if not _is_structure(v)})),
         ("trainer", f"{run['trainer']}: {_settings(config[run['trainer']])}"),
         ("made with", ", ".join(code)),
-        ("written", time.strftime("%Y-%m-%d %H:%M", time.localtime(run["written"]))),
+        ("written", run["written"] and time.strftime("%Y-%m-%d %H:%M", time.localtime(run["written"]))),
         ("best", "" if run["best"] is None else f"{run['measure']} {run['best']:.4g}"),
         ("FLOPs a step", f"{run['flops']:,}"),
         ("size", _bytes(run["bytes"])),

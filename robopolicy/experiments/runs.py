@@ -49,6 +49,11 @@ def _shipped() -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
+def is_shipped(folder: Path) -> bool:
+    """Whether a run's folder is one of the package."""
+    return folder in _shipped()
+
+
 def shipped_policy(task: str, attention: str) -> str:
     """The name of the shipped policy of a task with a mechanism; raises ValueError if there is none."""
     for folder in _shipped():

@@ -299,7 +299,7 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
             "seeds has -1: each must be a whole number from 0 to",
         ),
         (("--attention", "softmx", "--seeds", "0"), "did you mean 'softmax'?"),
-        ((*PAIR, "--seed", "3"), "seed is 3: a grid takes seeds"),
+        ((*PAIR, "--seed", "3"), "Unrecognized options: --seed, 3; did you mean --seeds?"),
         ((*PAIR, "--seeds", "2"), "--seeds is given 2 times"),
         ((*PAIR, "--test-episodes", "0"), "test_episodes is 0"),
         ((*PAIR, "--test-engines", "bulet"), "did you mean 'bullet'?"),

@@ -44,6 +44,7 @@ def test_a_run_lists_its_parameters_by_name_and_shape(capsys):
     assert held_out["last"] == pytest.approx(run["best"])
     assert held_out["least"] <= held_out["first"] < held_out["most"] == held_out["last"]
     assert run["config"]["policy"]["attention"] == "softmax"
+    assert run["written"] is None  # the package is installed later than its policies were trained
 
 
 def test_the_text_has_the_numbers_of_the_json(capsys):

@@ -57,6 +57,7 @@ HERE = Path(__file__).parent
 KEPT = HERE / "bimanual_sweep" / "trained"
 FIGURE = HERE.parent / "docs" / "images" / "bimanual-sweep-cloned.png"
 TASK = "bimanual-sweep"
+ALL, NO_IMAGE = "all", "none"  # controls
 EPISODES = 50
 LEAST = {"paper": {"bullet": 99, "mujoco": 97}, "distracted": {"bullet": 85, "mujoco": 85}}  # percent
 CURVE = (
@@ -171,29 +172,30 @@ def tables(preset: str, kept: Kept) -> bool:
 
 
 def draw(kept: Kept) -> None:
-    """Loss on frames set aside over steps, and balls in bowls on Bullet against the price of a step.
+    """Balls in bowls against the price of a step, by engine: a mark for each training that reads images.
 
-    Of the first budget with the most trainings, by name.
+    Of the budgets that have a control without attention.
     """
     from robopolicy.viz.pictures import picture
 
+    colours: dict[str, str] = {}
     with picture(FIGURE, (10, 3.8)) as figure:
-        axes = figure.subplots(1, 2)
-        for number, (title, row) in enumerate(named_rows(max(by_budget(kept), key=len), "bullet")):
-            style = {"color": f"C{number}", "label": title}
-            for name in row["runs"]:
-                records = [r for r in kept[name]["curve"] if "validation/loss" in r]
-                steps, losses = zip(*((r["step"], r["validation/loss"]) for r in records), strict=True)
-                if kept[name]["policy"]["head"] != "squared_error":  # its loss is another one
-                    axes[0].plot(steps, losses, **style)
-            results = [kept[name]["evaluations"]["bullet"] for name in row["runs"]]
-            share = [100 * result["fraction_in_bowls_mean"] for result in results]
-            axes[1].plot([row["flops"] / 1e6] * len(share), share, "o", **style)
-        axes[0].set(xlabel="step", ylabel="InfoNCE on episodes set aside")
-        axes[1].set(
-            xlabel="MFLOP of a policy step", ylabel="balls in bowls, %, 50 unseen seeds", ylim=(0, 100)
-        )
-        axes[1].legend()
+        for axes, engine in zip(figure.subplots(1, 2, sharey=True), ENGINES, strict=True):
+            marks = iter("os^v")
+            for budget in by_budget(kept):
+                rows = [(t, row) for t, row in named_rows(budget, engine) if t != NO_IMAGE]
+                if ALL not in dict(rows):
+                    continue
+                mark, patch = next(marks), next(iter(budget.values()))["policy"]["patch"]
+                for title, row in sorted(rows, key=lambda named: named[1]["flops"]):
+                    colour = colours.setdefault(title, f"C{len(colours)}")
+                    found = [kept[name]["evaluations"][engine] for name in row["runs"]]
+                    share = [100 * result["fraction_in_bowls_mean"] for result in found]
+                    label = f"{title}, patch {patch}"
+                    axes.plot([row["flops"]] * len(share), share, mark, color=colour, label=label)
+            axes.set(title=engine, xlabel="FLOPs of a policy step", xscale="log", ylim=(80, 101))
+        figure.axes[0].set(ylabel=f"balls in bowls, %, {EPISODES} unseen seeds")
+        figure.axes[1].legend(loc="lower right")
     print(FIGURE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from robopolicy.runtime.link import LOOPBACK, Link
 from robopolicy.runtime.policy import ONNX, BundlePolicy, C
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.proof import prove
-from robopolicy.runtime.robot import INTERRUPTED, MISSES, Driver, Robot
+from robopolicy.runtime.robot import MISSES, Driver, Robot
 from robopolicy.settings import check_count
 
 LONGEST_WAIT = 3600.0  # s
@@ -42,20 +42,23 @@ class InterruptedDrive(KeyboardInterrupt):
     """Ctrl-C during a drive, raised once the robot has stopped. `result` is what the drive would return."""
 
     def __init__(self, result: dict[str, Any]) -> None:
-        super().__init__(INTERRUPTED)
+        super().__init__("the robot has stopped")
         self.result = result
 
 
-def drive(driver: Driver, robot: Robot, seconds: float) -> None:
-    """Drive a robot for up to `seconds` (s). After Ctrl-C the robot has stopped; the record says so."""
-    with suppress(KeyboardInterrupt):
+def drive(driver: Driver, robot: Robot, seconds: float) -> KeyboardInterrupt | None:
+    """Drive a robot for up to `seconds` (s). Returns the interrupt by which Ctrl-C has stopped it."""
+    try:
         driver.run(robot, seconds)
+    except KeyboardInterrupt as interrupt:
+        return interrupt
+    return None
 
 
-def complete(result: dict[str, Any]) -> dict[str, Any]:
-    """`result`, a whole drive. Raises `InterruptedDrive` with it after Ctrl-C."""
-    if result["stopped"] == INTERRUPTED:
-        raise InterruptedDrive(result)
+def complete(result: dict[str, Any], interrupt: KeyboardInterrupt | None) -> dict[str, Any]:
+    """`result`, a whole drive. Raises `InterruptedDrive` with it from an interrupt of the drive."""
+    if interrupt is not None:
+        raise InterruptedDrive(result) from interrupt
     return result
 
 
@@ -138,10 +141,11 @@ def deploy(
             driver = Driver(link, manifest, misses)
             left = math.inf if episodes else seconds
             played: list[Episode] = []
+            interrupt = None
             while left > 1e-9 and len(played) < (episodes or math.inf) and driver.record.stopped is None:
                 before = driver.record.steps
                 robot.begin(seed + len(played))
-                drive(driver, robot, left)
+                interrupt = drive(driver, robot, left)
                 steps = driver.record.steps - before
                 left -= steps * manifest.control_period
                 played.append(_episode(robot, seed + len(played), steps, task_of(env)))
@@ -149,20 +153,19 @@ def deploy(
     finally:
         env.close()
     whole = [episode for episode in played if episode["whole"]]
-    return complete(
-        {
-            "bundle": str(bundle),
-            "task": manifest.data["task"],
-            "control_period": manifest.control_period,
-            "deadline": manifest.deadline,
-            **driver.record.summary(),
-            "episodes": len(whole),
-            "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
-            "played": played,
-            "engine": engine,
-            "preset": preset,
-        }
-    )
+    result = {
+        "bundle": str(bundle),
+        "task": manifest.data["task"],
+        "control_period": manifest.control_period,
+        "deadline": manifest.deadline,
+        **driver.record.summary(),
+        "episodes": len(whole),
+        "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
+        "played": played,
+        "engine": engine,
+        "preset": preset,
+    }
+    return complete(result, interrupt)
 
 
 def _check_observations(env: Env[Any, Any], shapes: Mapping[str, tuple[int, ...]], where: str) -> None:

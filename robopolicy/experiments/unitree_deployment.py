@@ -57,10 +57,10 @@ def deploy_unitree(
         robot = stack.enter_context(bridge.UnitreeRobot(manifest, dds.Network(interface)))
         link = stack.enter_context(policy_process(Path(bundle), manifest, on_message, runtime))
         driver = Driver(link, manifest, misses, robot.wait)
-        _drive(driver, robot, seconds)
+        interrupt = _drive(driver, robot, seconds)
         robot.rest()
         none = {"played": [], "episodes": 0, "success_rate": None}
-        return complete(_result(bundle, manifest, driver.record, robot) | none)
+        return complete(_result(bundle, manifest, driver.record, robot) | none, interrupt)
 
 
 def deploy_simulated_unitree(
@@ -118,7 +118,7 @@ def deploy_simulated_unitree(
         def is_over() -> bool:
             return world.played() is not None or robot.low.steps * manifest.control_period > left
 
-        record = Record()
+        record, interrupt = Record(), None
         left = math.inf if episodes else seconds
         while left > 1e-9 and len(played) < (episodes or math.inf) and record.stopped is None:
             before = record.steps
@@ -127,7 +127,7 @@ def deploy_simulated_unitree(
             with policy_process(Path(bundle), manifest, on_message, runtime) as link:
                 driver = Driver(link, slow, misses, robot.wait)
                 driver.record = record
-                _drive(driver, robot, LONGEST_DRIVE)
+                interrupt = _drive(driver, robot, LONGEST_DRIVE)
             is_cut = record.stopped is not None or world.played() is None
             robot.rest()
             ending, rest = world.end()
@@ -155,7 +155,7 @@ def deploy_simulated_unitree(
             "preset": preset,
             "pace": pace,
         }
-        return complete(result)
+        return complete(result, interrupt)
 
 
 def _dds() -> Any:
@@ -177,14 +177,14 @@ def _bridge() -> Any:
     return bridge
 
 
-def _drive(driver: Driver, robot: Any, seconds: float) -> None:
-    """Let the robot rise, and drive it. A stop on the way is one of the drive."""
+def _drive(driver: Driver, robot: Any, seconds: float) -> KeyboardInterrupt | None:
+    """Let the robot rise, and `drive` it. A stop on the way is one of the drive."""
     try:
         robot.begin()
     except ConnectionError as error:
         driver.record.stopped = str(error)
-        return
-    drive(driver, robot, seconds)
+        return None
+    return drive(driver, robot, seconds)
 
 
 def _opened(bundle: str | Path, runtime: str, seconds: float, misses: int) -> Bundle:

@@ -7,7 +7,7 @@ import pytest
 from installed_engines import needs_bullet
 
 from robopolicy.cli import main
-from robopolicy.experiments.runs import load
+from robopolicy.experiments.runs import load, training_title
 
 SHIPPED = sorted(folder.name for folder in (files("robopolicy.assets") / "policies").iterdir())
 MARKS = {"bullet": [needs_bullet], "mujoco": []}
@@ -41,6 +41,18 @@ def test_it_loads_and_records_its_training(name):
     for played in recorded(name).values():
         assert played["episodes"] == EPISODES[task_of(name)]
         assert played["seeds"] == list(range(9000, 9000 + EPISODES[task_of(name)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("stepping-stones-hard", "stepping-stones (hard, jax)"),
+        ("stepping-stones-go2", "stepping-stones (paper, mujoco, go2)"),
+        ("bimanual-sweep-best", "bimanual-sweep (paper, bullet and mujoco)"),
+    ],
+)
+def test_it_says_what_it_was_trained_on(name, title):
+    assert training_title(name) == title
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ class Deploy:
     robot: str = "sim"
     """Robot: sim, the simulated one; go2, a Unitree Go2 on DDS, or go2-sim, a simulated one on the loopback
     (docs/guides/unitree.md). Others are driven from Python: examples/own_robot.py."""
-    seconds: float = 60.0
-    """Wall-clock time. An episode that ends is followed by the next."""
+    seconds: float | None = None
+    """Wall-clock time. An episode that ends is followed by the next. Default: 60."""
     episodes: int | None = None
     """Whole episodes instead of --seconds."""
     seed: Seed = FIRST_SEED

@@ -25,7 +25,7 @@ from robopolicy.cli.progress import CountingProgress
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import others_of
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
-from robopolicy.experiments.runs import BASELINES, played_on
+from robopolicy.experiments.runs import BASELINES, played_on, training_title
 from robopolicy.naming import counted
 
 
@@ -87,7 +87,7 @@ class Evaluate:
         title = evaluation.environment.title
         print(_table(result, title))
         if self.policy not in (*BASELINES, *task_class(result["task"]).players):
-            trained_on = played_on([self.policy], self.task, None).title
+            trained_on = training_title(self.policy)
             if trained_on != title:
                 print(f"  trained on {trained_on}")
 

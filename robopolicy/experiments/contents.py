@@ -64,7 +64,8 @@ def contents(
             return _dataset(dataset, episode, video, sheet, frames or FRAMES)
     for option, value in (("episode", episode), ("video", video), ("sheet", sheet), ("frames", frames)):
         if value is not None:
-            raise ValueError(f"{option} is {str(value)!r}: only a dataset has episodes")
+            shown = str(value) if isinstance(value, Path) else value
+            raise ValueError(f"{option} is {shown!r}: only a dataset has episodes")
     if cameras:
         raise ValueError(f"cameras is {tuple(cameras)}: only a LeRobot dataset has a choice of them")
     if any((path / file).exists() for file in ("manifest.json", "SHA256SUMS")):

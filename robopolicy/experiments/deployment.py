@@ -26,7 +26,7 @@ from robopolicy.runtime.robot import MISSES, Driver, Robot
 from robopolicy.settings import check_count
 
 LONGEST_WAIT = 3600.0  # s
-LONGEST_DRIVE = 1e6  # s
+USUAL_DRIVE, LONGEST_DRIVE = 60.0, 1e6  # s
 MANY = 10**9
 Episode = dict[str, Any]
 
@@ -44,6 +44,20 @@ class InterruptedDrive(KeyboardInterrupt):
     def __init__(self, result: dict[str, Any]) -> None:
         super().__init__("the robot has stopped")
         self.result = result
+
+
+def time_of_drive(seconds: float | None, episodes: int | None = None) -> float:
+    """How long a drive lasts at most, s. Raises ValueError for bad arguments, and if both are given."""
+    if episodes is not None:
+        check_count("episodes", episodes, 1, MANY)
+        if seconds is not None:
+            raise ValueError(f"seconds is {seconds} and episodes {episodes}: give one of them")
+        return math.inf
+    if seconds is None:
+        return USUAL_DRIVE
+    if not 0 < seconds <= LONGEST_DRIVE:
+        raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
+    return seconds
 
 
 def drive(driver: Driver, robot: Robot, seconds: float) -> KeyboardInterrupt | None:
@@ -65,7 +79,7 @@ def complete(result: dict[str, Any], interrupt: KeyboardInterrupt | None) -> dic
 def deploy(
     bundle: str | Path,
     *,
-    seconds: float = 60.0,
+    seconds: float | None = None,
     episodes: int | None = None,
     seed: int = FIRST_SEED,
     engine: str | None = None,
@@ -81,7 +95,8 @@ def deploy(
 
     Args:
       bundle: the folder that `export` wrote.
-      seconds: wall-clock time, s; an episode that ends is followed by the next.
+      seconds: wall-clock time, s; an episode that ends is followed by the next. Default: 60, or no limit with
+        `episodes`.
       episodes: whole episodes instead of `seconds`.
       seed: of the first episode.
       engine, preset, renderer: of the task; None for its defaults, and for the last preset that the policy
@@ -97,10 +112,7 @@ def deploy(
     """
     if engine is not None:
         one_of("engine", engine, ENGINES)
-    if not 0 < seconds <= LONGEST_DRIVE:
-        raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
-    if episodes is not None:
-        check_count("episodes", episodes, 1, MANY)
+    left = time_of_drive(seconds, episodes)
     check_count("seed", seed, 0, 2**32 - 1)
     check_count("misses", misses, 1, MANY)
     if listening is not None:
@@ -139,7 +151,6 @@ def deploy(
         robot.rehearse(seed)
         with connected() as link:
             driver = Driver(link, manifest, misses)
-            left = math.inf if episodes else seconds
             played: list[Episode] = []
             interrupt = None
             while left > 1e-9 and len(played) < (episodes or math.inf) and driver.record.stopped is None:

@@ -137,7 +137,7 @@ def evaluate(
     workers = 1 if isinstance(env, gymnasium.Env) or playing.graph is None else min(workers, len(numbers))
     with opened(env if isinstance(env, gymnasium.Env) else environment, playing.shapes) as instance:
         task = task_of(instance)
-        check_match(playing.policy, task, environment.task)
+        check_match(playing.policy, task, environment.title)
         on_begin()
         if workers == 1:
             episodes, latency = _played_here(playing, instance, numbers, on_episode)

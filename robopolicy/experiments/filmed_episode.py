@@ -63,7 +63,7 @@ class FilmedEpisode:
             self.title += f": {policy.config.label}"
         environment = environment.showing(self.player.shapes)
         with opened(environment, None) as env:
-            check_match(policy, task_of(env), environment.task)
+            check_match(policy, task_of(env), environment.title)
             self._depths = [name for name, space in task_of(env).images().items() if is_depth(space)]
         room = 0 if self._depths else overlay.foot_height(BENEATH)
         self._drawn_size = size[0], size[1] - room

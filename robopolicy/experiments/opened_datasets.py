@@ -34,7 +34,7 @@ def opened_datasets(
     """
     if cameras and not any(map(is_lerobot, paths)):
         raise ValueError(
-            f"cameras is {tuple(cameras)}: no LeRobot dataset is given, and others have them all"
+            f"cameras is {tuple(cameras)}: they are chosen of a LeRobot dataset alone, and none is given"
         )
     with ExitStack() as stack:
         yield [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,22 @@ def trained_on(trained: Policy) -> Environment:
     task = task_of("policy", trained.run)
     preset, others = preset_of(trained.run), others_in(trained.run)
     return Environment.of(Environment(task, engine_of(trained.run), preset, None, others))
+
+
+def training_title(name: str) -> str:
+    """The task and variant that a run was trained on, for people; of a clone, those of its demonstrations."""
+    config = RunFolder(find_run(name)[0]).config()
+    task, data = task_of(name, config), config.get("data")
+    shown = Environment.of(Environment(task, None, preset_of(config), None, others_in(config)))
+    if isinstance(data, dict):
+        origins = [data] if "environment" in data else data.values()
+        recorded = [origin["environment"] or {} for origin in origins]
+        presets = dict.fromkeys(made.get("preset") or shown.preset for made in recorded)
+        shown = replace(shown, preset=" and ".join(filter(None, presets)))
+    else:
+        recorded = [config["environment"]]
+    engines = dict.fromkeys(filter(None, (made.get("engine") for made in recorded)))
+    return replace(shown, engine=" and ".join(engines) or shown.engine).title
 
 
 def preset_of(config: Mapping[str, Any]) -> str | None:

@@ -13,7 +13,7 @@ from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments import runs
-from robopolicy.experiments.deployment import complete, drive
+from robopolicy.experiments.deployment import LONGEST_DRIVE, MANY, complete, drive, time_of_drive
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.unitree_faults import Faults
 from robopolicy.naming import one_of
@@ -25,12 +25,10 @@ from robopolicy.runtime.robot import MISSES, Driver, Record
 from robopolicy.settings import check_count, is_finite
 
 ENDED = "the drive has ended"
-MANY = 10**9
 SLOWEST = 0.01  # pace in slow motion
 LOCK_STEP_PACE = 0.05  # below which a robot in lock step counts as lost
 LOCK_STEP = 2.0  # s, for a policy
 SIMULATED_DOMAIN = 1  # no real robot is on it
-LONGEST_DRIVE = 1e6  # s
 Episode = dict[str, Any]
 Told = Callable[[Episode, Sequence[Outcome]], None]
 
@@ -39,25 +37,26 @@ def deploy_unitree(
     bundle: str | Path,
     interface: str,
     *,
-    seconds: float = 60.0,
+    seconds: float | None = None,
     misses: int = MISSES,
     runtime: str = ONNX,
     on_message: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Drive the Go2 that publishes on a network interface, such as eth0, for `seconds` (s).
+    """Drive the Go2 that publishes on a network interface, such as eth0, for `seconds` (s), by default 60.
 
     It rises, walks, and lies down at the end. Other arguments, errors and results are those of
     `deployment.deploy`, and ConnectionError if nothing fits that is published.
     """
     dds = _dds()
-    opened = _opened(bundle, runtime, seconds, misses)
+    longest = time_of_drive(seconds)
+    opened = _opened(bundle, runtime, misses)
     manifest = opened.manifest
     bridge = _bridge()
     with ExitStack() as stack:
         robot = stack.enter_context(bridge.UnitreeRobot(manifest, dds.Network(interface)))
         link = stack.enter_context(policy_process(Path(bundle), manifest, on_message, runtime))
         driver = Driver(link, manifest, misses, robot.wait)
-        interrupt = _drive(driver, robot, seconds)
+        interrupt = _drive(driver, robot, longest)
         robot.rest()
         none = {"played": [], "episodes": 0, "success_rate": None}
         return complete(_result(bundle, manifest, driver.record, robot) | none, interrupt)
@@ -66,7 +65,7 @@ def deploy_unitree(
 def deploy_simulated_unitree(
     bundle: str | Path,
     *,
-    seconds: float = 60.0,
+    seconds: float | None = None,
     episodes: int | None = None,
     seed: int = FIRST_SEED,
     preset: str | None = None,
@@ -80,7 +79,8 @@ def deploy_simulated_unitree(
     """Drive a simulated Go2 on the loopback, as `deploy_unitree` a real one.
 
     Args:
-      seconds: of the robot; a course that ends is followed by the next.
+      seconds: of the robot; a course that ends is followed by the next. Default: 60, or no limit with
+        `episodes`.
       pace: seconds of the robot in a second: 1 is real time. The deadline becomes as much longer. 0 is the
         lock step: robot, low level and policy wait for each other.
       faults: of the network, between the robot and the bridge.
@@ -91,9 +91,8 @@ def deploy_simulated_unitree(
     if pace != 0 and not (is_finite(pace) and SLOWEST <= pace <= 1):
         raise ValueError(f"pace is {pace}: it must be a number from {SLOWEST} to 1, or 0 for the lock step")
     check_count("seed", seed, 0, 2**32 - 1)
-    if episodes is not None:
-        check_count("episodes", episodes, 1, MANY)
-    opened = _opened(bundle, runtime, seconds, misses)
+    left = time_of_drive(seconds, episodes)
+    opened = _opened(bundle, runtime, misses)
     run = opened.manifest.data.get("run")
     trained = run if isinstance(run, dict) else {}
     preset = one_of("preset", preset or runs.preset_of(trained) or "paper", PRESETS)
@@ -119,7 +118,6 @@ def deploy_simulated_unitree(
             return world.played() is not None or robot.low.steps * manifest.control_period > left
 
         record, interrupt = Record(), None
-        left = math.inf if episodes else seconds
         while left > 1e-9 and len(played) < (episodes or math.inf) and record.stopped is None:
             before = record.steps
             world.begin(seed + len(played))
@@ -187,10 +185,8 @@ def _drive(driver: Driver, robot: Any, seconds: float) -> KeyboardInterrupt | No
     return drive(driver, robot, seconds)
 
 
-def _opened(bundle: str | Path, runtime: str, seconds: float, misses: int) -> Bundle:
+def _opened(bundle: str | Path, runtime: str, misses: int) -> Bundle:
     """The bundle, once it has been loaded and the arguments are checked."""
-    if not 0 < seconds <= LONGEST_DRIVE:
-        raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
     check_count("misses", misses, 1, MANY)
     opened = open_bundle(Path(bundle))
     BundlePolicy(opened, runtime)

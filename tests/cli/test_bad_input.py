@@ -153,6 +153,10 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("deploy", "bundle", "--seconds", "0"), "seconds is 0"),
         (("deploy", "bundle", "--seconds", "nan"), "seconds is nan"),
         (("deploy", "bundle", "--episodes", "0"), "episodes is 0"),
+        (
+            ("deploy", "bundle", "--episodes", "2", "--seconds", "3"),
+            "seconds is 3.0 and episodes 2",
+        ),
         (("deploy", "bundle", "--misses", "0"), "misses is 0"),
         (("deploy", "bundle", "--seed", "-1"), "seed is -1"),
         (("deploy", "bundle", "--port", "8000"), "port 8000: they are for --wait"),

@@ -151,6 +151,7 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
     for name in cameras:
         if name not in (*colours, *colours.values()):
             raise DatasetError(f"cameras has {name!r}: {dataset.where} has {known}")
+    check_distinct("cameras", cameras)
     images = {key: n for key, n in colours.items() if not cameras or n in cameras or key in cameras}
     check_distinct(f"observations of {dataset.where}", [*images.values(), *vectors.values()])
     action = dataset.features.get(ACTION)

@@ -58,6 +58,7 @@ KEPT = HERE / "bimanual_sweep" / "trained"
 FIGURE = HERE.parent / "docs" / "images" / "bimanual-sweep-cloned.png"
 TASK = "bimanual-sweep"
 ALL, NO_IMAGE = "all", "none"  # controls
+MARKS = {10: "o", 25: "s"}  # of patches in the picture
 EPISODES = 50
 LEAST = {"paper": {"bullet": 99, "mujoco": 97}, "distracted": {"bullet": 85, "mujoco": 85}}  # percent
 CURVE = (
@@ -181,12 +182,12 @@ def draw(kept: Kept) -> None:
     colours: dict[str, str] = {}
     with picture(FIGURE, (10, 3.8)) as figure:
         for axes, engine in zip(figure.subplots(1, 2, sharey=True), ENGINES, strict=True):
-            marks = iter("os^v")
             for budget in by_budget(kept):
                 rows = [(t, row) for t, row in named_rows(budget, engine) if t != NO_IMAGE]
                 if ALL not in dict(rows):
                     continue
-                mark, patch = next(marks), next(iter(budget.values()))["policy"]["patch"]
+                patch = next(iter(budget.values()))["policy"]["patch"]
+                mark = MARKS.get(patch, "^")
                 for title, row in sorted(rows, key=lambda named: named[1]["flops"]):
                     colour = colours.setdefault(title, f"C{len(colours)}")
                     found = [kept[name]["evaluations"][engine] for name in row["runs"]]

@@ -56,6 +56,27 @@ def test_it_says_what_it_was_trained_on(name, title):
 
 
 @pytest.mark.parametrize(
+    ("parts", "title"),
+    [
+        ({}, "paper, mujoco"),
+        ({"environment": None}, "paper, mujoco"),
+        ({"environment": {"presets": ["hard"]}, "data": {}}, "hard, mujoco"),
+        ({"environment": {"engine": ["bullet"], "preset": 7}}, "paper, mujoco"),
+        ({"environment": {"engine": "jax"}, "data": {"environment": None}}, "paper, jax"),
+        ({"data": {"dataset 0": {}, "dataset 1": 3}}, "paper, mujoco"),
+        (
+            {"data": {"a": {"environment": {"preset": "hard"}}, "b": {"environment": {}}}},
+            "hard and paper, mujoco",
+        ),
+    ],
+)
+def test_a_run_that_records_less_has_the_defaults(tmp_path, monkeypatch, parts, title):
+    monkeypatch.setattr("robopolicy.envs.registry.default_engine", lambda renderer: "mujoco")
+    (tmp_path / "config.json").write_text(json.dumps({"task": "stepping-stones", **parts}))
+    assert training_title(str(tmp_path)) == f"stepping-stones ({title})"
+
+
+@pytest.mark.parametrize(
     ("name", "engine"),
     [
         pytest.param(name, engine, marks=[pytest.mark.full if number else pytest.mark.slow, *MARKS[engine]])

@@ -8,13 +8,15 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import Positional, Suppress, UseAppendAction
 
 from robopolicy.naming import one_of
 
 OPTION = "--config"
 TABLES = ("policy", "search", "training", "evaluator", "environment")  # headings that group options
-_APPENDED, _POSITIONAL = (get_args(kind[tuple[str, ...]])[1] for kind in (UseAppendAction, Positional))
+_APPENDED, *_NO_OPTIONS = (
+    get_args(kind[tuple[str, ...]])[1] for kind in (UseAppendAction, Positional, Suppress)
+)
 
 
 def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
@@ -48,13 +50,13 @@ def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
 
 
 def _options(command: type[Any]) -> Iterator[tuple[str, Field[Any], tuple[Any, ...]]]:
-    """Name, field and markers of each option, also of nested dataclasses; positional arguments have none."""
+    """Name, field and markers of each option, also of nested dataclasses."""
     hints = get_type_hints(command, include_extras=True)
     for field in fields(command):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from _options(hint)  # type: ignore[arg-type]
-        elif _POSITIONAL not in (marks := getattr(hint, "__metadata__", ())):
+        elif not set(_NO_OPTIONS).intersection(marks := getattr(hint, "__metadata__", ())):
             yield field.name, field, marks
 
 

@@ -28,7 +28,7 @@ FAILED = 1  # exit code
 class GridSearch(ESConfig):
     """Settings of all trainings of a grid."""
 
-    seed: Annotated[int, Suppress] = 0  # a grid takes --seeds
+    seed: Suppress[int] = 0  # a grid takes --seeds
 
 
 @dataclass(frozen=True, kw_only=True)

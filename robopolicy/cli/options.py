@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import arg
@@ -86,12 +87,19 @@ def settings_of(command: Any) -> Iterator[tuple[Field[Any], Any]]:
             yield field, value
 
 
+def command_to_evaluate(folder: Path, task: str) -> str:
+    """The command line that evaluates the run in `folder`; a task of one's own is imported."""
+    own = ["--env", task] if ":" in task else []
+    return shlex.join(["robopolicy", "evaluate", str(folder), *own])
+
+
 def command_to_resume(command: Any, name: str) -> str:
     """The command line that continues the run of `command`, with the settings that differ from the run's."""
     words = ["robopolicy", "train", name, "--resume", "--out", str(command.out)]
     begun = {field.name: value for field, value in settings_of(command.stored_command())}
     for field, value in settings_of(command):
-        if field.name in _NOT_REPEATED or value is None or value == begun[field.name]:
+        is_own = field.name == "task" and ":" in str(value)  # whose module has to be imported
+        if field.name in _NOT_REPEATED or value is None or (value == begun[field.name] and not is_own):
             continue
         words.append(f"--{field.name.replace('_', '-')}")
         if value is not True:

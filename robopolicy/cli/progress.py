@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
@@ -22,7 +20,7 @@ if TYPE_CHECKING:  # these modules import JAX
     from robopolicy.training.es import ESConfig
 
 Record = dict[str, Any]
-QUIET = 30.0  # s, the longest time without a line where there is no bar
+QUIET = 30.0  # s after which a step prints a line where there is no bar
 
 
 class Lines:
@@ -118,8 +116,8 @@ class RunProgress(Barred):
         """Advance the bar by a step, or by an episode."""
         self._bar.advance(self._task)
 
-    def done(self, record: Record | None, command: str, folder: Path) -> None:
-        """Show how the training of the run in `folder` ended; `command` continues it.
+    def done(self, record: Record | None, command: str, following: str) -> None:
+        """Show how the training ended; `command` continues it, and `following` is of use after its end.
 
         `record` is None if the run was complete.
         """
@@ -134,7 +132,7 @@ class RunProgress(Barred):
         if self._shares:
             self.say(self._share.format(sum(self._shares) / len(self._shares)))
         if record.get("ended_by") or number == self._limit:
-            self.say(f"next: robopolicy evaluate {shlex.quote(str(folder))}")
+            self.say(f"next: {following}")
 
 
 class TrainingProgress(RunProgress):
@@ -220,18 +218,18 @@ class CloningProgress(RunProgress):
         share = "{:.1%} of the time went into waiting for demonstrations"
         super().__init__("step", config.steps, f"Cloning with {title}", f"{config.batch} frames", share)
         self._batch = config.batch
-        self._step, self._said = 0, (0, time.monotonic())  # the last line's step and time
+        self._step = 0
+        self._said: tuple[int, float] | None = None  # step and time of the last line, or of the first step
 
     def _resumed(self, number: int) -> None:
         super()._resumed(number)
         self._step = number
-        self._said = number, time.monotonic()
 
     def step(self) -> None:
         """See `RunProgress`. Without a bar, a line shows that a long stretch between records goes on."""
         super().step()
         self._step += 1
-        before, then = self._said
+        before, then = self._said = self._said or (self._step, time.monotonic())
         if not self._console.is_terminal and time.monotonic() - then > QUIET:
             rate = (self._step - before) * self._batch / (time.monotonic() - then)
             self._tell(f"step {self._step:5d}/{self._limit}", self._step, rate)

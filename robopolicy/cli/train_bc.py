@@ -19,6 +19,7 @@ from robopolicy.cli.options import (
     Resume,
     ResumeFrom,
     Wandb,
+    command_to_evaluate,
     command_to_resume,
     settings_of,
 )
@@ -180,7 +181,7 @@ class TrainBC:
                 command=self._stored(),
                 hooks=progress.hooks(),
             )
-            progress.done(run.record, command_to_resume(self, "bc"), self.out)
+            progress.done(run.record, command_to_resume(self, "bc"), command_to_evaluate(self.out, task))
         if self.json:
             print(json_format.dumps(run.record))
 

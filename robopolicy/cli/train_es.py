@@ -16,6 +16,7 @@ from robopolicy.cli.options import (
     ResumeFrom,
     TrainedTask,
     Wandb,
+    command_to_evaluate,
     command_to_resume,
 )
 from robopolicy.cli.progress import TrainingProgress
@@ -191,6 +192,6 @@ class TrainES(ESOptions):
                 wandb=self.wandb,
                 hooks=progress.hooks(),
             )
-            progress.done(run.record, command_to_resume(self, "es"), self.out)
+            progress.done(run.record, command_to_resume(self, "es"), command_to_evaluate(self.out, self.task))
         if self.json:
             print(json_format.dumps(run.record))

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.experiments.dataset_pictures import write_sheet, write_video
+from robopolicy.experiments.dataset_pictures import has_rewards, write_sheet, write_video
 from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.run_table import flops_of
@@ -210,7 +210,9 @@ def dataset_contents(dataset: Dataset) -> Contents:
         "lengths": list(dataset.steps),
         "observations": {**images, **{name: _range(np.concatenate(columns[name])) for name in vectors}},
         "actions": _range(np.concatenate(columns["actions"])),
-        "returns": [float(rewards.sum()) for rewards in columns["rewards"]],
+        "returns": [float(rewards.sum()) for rewards in columns["rewards"]]
+        if has_rewards(dataset, np.concatenate(columns["rewards"]))
+        else None,
         "seeds": _numbers(dataset, "seeds"),
         "scores": scores,
         "score_mean": float(np.mean(scores)) if scores else None,
@@ -222,6 +224,7 @@ def episode_contents(dataset: Dataset, number: int) -> Contents:
     """The contents of one episode. Raises ValueError if there is no such episode."""
     with open_episode(dataset, number) as episode:
         actions, rewards = episode.actions, episode.rewards
+        scored = has_rewards(dataset, rewards)
     seeds, scores = (_numbers(dataset, name) for name in ("seeds", "scores"))
     return {
         "kind": "episode",
@@ -230,8 +233,8 @@ def episode_contents(dataset: Dataset, number: int) -> Contents:
         "steps": len(rewards),
         "seed": None if seeds is None else seeds[number],
         "score": None if scores is None else scores[number],
-        "return": float(rewards.sum()),
-        "rewards": rewards.tolist(),
+        "return": float(rewards.sum()) if scored else None,
+        "rewards": rewards.tolist() if scored else None,
         "actions": _range(actions),
     }
 

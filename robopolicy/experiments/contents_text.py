@@ -131,7 +131,7 @@ def _dataset(dataset: Contents) -> list[str]:
         ("task", dataset["task"]),
         ("lengths", f"{min(lengths)} to {max(lengths)} steps, mean {mean:.1f}"),
         ("success", success),
-        ("returns", f"{min(returns):.2f} to {max(returns):.2f}"),
+        ("returns", returns and f"{min(returns):.2f} to {max(returns):.2f}"),
         ("environment", _settings(dataset["environment"])),
         ("recording", _settings(dataset["recording"])),
         ("renderer", dataset["renderer"]),
@@ -149,9 +149,9 @@ def _dataset(dataset: Contents) -> list[str]:
 
 def _episode(episode: Contents) -> list[str]:
     number, actions = episode["episode"], episode["actions"]
-    steps = f"{episode['steps']} steps, return {episode['return']:.2f}"
+    earned = "" if episode["return"] is None else f", return {episode['return']:.2f}"
     return [
-        f"episode {number} of {episode['path']}: {steps}",
+        f"episode {number} of {episode['path']}: {counted(episode['steps'], 'steps')}{earned}",
         *_facts(*((name, episode.get(name)) for name in ("seed", "score", "video", "sheet"))),
         f"  actions {actions['dtype']}{actions['shape']}",
         *_limits(actions, "    "),

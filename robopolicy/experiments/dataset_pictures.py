@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from robopolicy.envs.registry import check_imported, task_class
+from robopolicy.envs.registry import RECORDED, check_imported, task_class
 from robopolicy.training.datasets import Dataset
 from robopolicy.training.episodes import Episode, open_episode
 from robopolicy.viz.contact_sheet import contact_sheet
@@ -27,11 +28,12 @@ def write_video(path: Path, dataset: Dataset, number: int) -> None:
     if not (isinstance(rate, int | float) and rate > 0):
         rate = task_class(name).rate if _is_imported(name) else RATE
     with open_episode(dataset, number) as episode, open_video(path, rate) as video:
-        total = 0.0
+        total, scored = 0.0, has_rewards(dataset, episode.rewards)
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True)):
             total += reward
             place = f"episode {number}  step {step + 1}/{len(episode.rewards)}"
-            lines = [f"{place}  reward {reward:.2f}  return {total:.2f}", *_lines(name, action)]
+            earned = f"  reward {reward:.2f}  return {total:.2f}" if scored else ""
+            lines = [f"{place}{earned}", *_lines(name, action)]
             video.add(captioned(_shown(episode, step), lines))
 
 
@@ -42,11 +44,18 @@ def write_sheet(path: Path, dataset: Dataset, number: int, frames: int) -> None:
         steps = len(episode.rewards)
         chosen = np.unique(np.linspace(0, steps - 1, min(frames, steps)).round().astype(int))
         pictures = [_shown(episode, step) for step in chosen]
+        scored = has_rewards(dataset, episode.rewards)
+        earned = [f"reward {episode.rewards[step]:.2f}  " if scored else "" for step in chosen]
         captions = [
-            f"{step + 1}/{steps}  reward {episode.rewards[step]:.2f}  {_short(name, episode.actions[step])}"
-            for step in chosen
+            f"{step + 1}/{steps}  {words}{_short(name, episode.actions[step])}"
+            for step, words in zip(chosen, earned, strict=True)
         ]
     contact_sheet(path, pictures, captions, COLUMNS)
+
+
+def has_rewards(dataset: Dataset, rewards: NDArray[np.float64]) -> bool:
+    """Whether `rewards` were recorded: a LeRobot dataset of another program may have none, read as zeros."""
+    return dataset.task != RECORDED or bool(np.any(rewards))
 
 
 def _is_imported(task: str) -> bool:

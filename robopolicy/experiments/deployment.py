@@ -22,7 +22,7 @@ from robopolicy.runtime.link import LOOPBACK, Link
 from robopolicy.runtime.policy import ONNX, BundlePolicy, C
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.proof import prove
-from robopolicy.runtime.robot import MISSES, Driver, Robot
+from robopolicy.runtime.robot import INTERRUPTED, MISSES, Driver, Robot
 from robopolicy.settings import check_count
 
 LONGEST_WAIT = 3600.0  # s
@@ -64,13 +64,14 @@ def drive(driver: Driver, robot: Robot, seconds: float) -> KeyboardInterrupt | N
     """Drive a robot for up to `seconds` (s). Returns the interrupt by which Ctrl-C has stopped it."""
     try:
         driver.run(robot, seconds)
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt as interrupt:  # or in the safe stop at the end of `run`
+        driver.record.stopped = INTERRUPTED
         return interrupt
     return None
 
 
 def complete(result: dict[str, Any], interrupt: KeyboardInterrupt | None) -> dict[str, Any]:
-    """`result`, a whole drive. Raises `InterruptedDrive` with it from an interrupt of the drive."""
+    """Return `result`, or raise `InterruptedDrive` with it if the drive was interrupted."""
     if interrupt is not None:
         raise InterruptedDrive(result) from interrupt
     return result
@@ -108,7 +109,8 @@ def deploy(
       on_episode: called with the result of each episode and the outcomes that the task declares.
 
     Returns deadlines, times and episodes as JSON. Raises ValueError, FileNotFoundError or
-    BundleError, in one line, before anything moves, and `InterruptedDrive` after Ctrl-C.
+    BundleError, in one line, before anything moves, and `InterruptedDrive` after Ctrl-C while
+    the policy drives.
     """
     if engine is not None:
         one_of("engine", engine, ENGINES)

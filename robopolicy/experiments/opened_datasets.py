@@ -34,7 +34,7 @@ def opened_datasets(
     """
     if cameras and not any(map(is_lerobot, paths)):
         raise ValueError(
-            f"cameras is {tuple(cameras)}: they are chosen of a LeRobot dataset alone, and none is given"
+            f"cameras is {tuple(cameras)}: only LeRobot datasets have a choice of cameras, and none is given"
         )
     with ExitStack() as stack:
         yield [

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES, is_installed
-from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class
+from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class, with_defaults
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import closest, one_of
 from robopolicy.policies.base import parameter_count
@@ -110,19 +109,23 @@ def trained_on(trained: Policy) -> Environment:
 
 
 def training_title(name: str) -> str:
-    """The task and variant that a run was trained on, for people; of a clone, those of its demonstrations."""
+    """The task and variant that a run was trained on, for people; of a clone, those of its demonstrations.
+
+    What the run does not record is the task's default.
+    """
     config = RunFolder(find_run(name)[0]).config()
-    task, data = task_of(name, config), config.get("data")
-    shown = Environment.of(Environment(task, None, preset_of(config), None, others_in(config)))
-    if isinstance(data, dict):
-        origins = [data] if "environment" in data else data.values()
-        recorded = [origin["environment"] or {} for origin in origins]
-        presets = dict.fromkeys(made.get("preset") or shown.preset for made in recorded)
-        shown = replace(shown, preset=" and ".join(filter(None, presets)))
-    else:
-        recorded = [config["environment"]]
-    engines = dict.fromkeys(filter(None, (made.get("engine") for made in recorded)))
-    return replace(shown, engine=" and ".join(engines) or shown.engine).title
+    task, data, own = task_of(name, config), config.get("data"), config.get("environment")
+    origins = (data, *data.values()) if isinstance(data, dict) else ()
+    recorded = [origin.get("environment") for origin in origins if isinstance(origin, dict)]
+    made = [one for one in recorded if isinstance(one, dict)]
+    usual = dict(zip(("engine", "preset"), with_defaults(task), strict=True))
+
+    def joined(part: str, places: Sequence[Any]) -> str | None:
+        found = [place.get(part) or usual[part] for place in places if isinstance(place, dict)]
+        return " and ".join(dict.fromkeys(one for one in found if isinstance(one, str))) or usual[part]
+
+    preset = joined("preset", made) if made else preset_of(config) or usual["preset"]
+    return Environment(task, joined("engine", made or [own]), preset, None, others_in(config)).title
 
 
 def preset_of(config: Mapping[str, Any]) -> str | None:

@@ -58,8 +58,9 @@ def deploy_unitree(
         driver = Driver(link, manifest, misses, robot.wait)
         interrupt = _drive(driver, robot, longest)
         robot.rest()
-        none = {"played": [], "episodes": 0, "success_rate": None}
-        return complete(_result(bundle, manifest, driver.record, robot) | none, interrupt)
+        result = _result(bundle, manifest, driver.record, robot)
+    no_episodes = {"played": [], "episodes": 0, "success_rate": None}
+    return complete(result | no_episodes, interrupt)
 
 
 def deploy_simulated_unitree(
@@ -153,7 +154,7 @@ def deploy_simulated_unitree(
             "preset": preset,
             "pace": pace,
         }
-        return complete(result, interrupt)
+    return complete(result, interrupt)
 
 
 def _dds() -> Any:

@@ -115,7 +115,7 @@ class Driver:
         """Drive until the robot has finished or `seconds` have passed.
 
         Returns the reason of a safe stop, or None. An exception of the robot's methods is raised again after
-        `Robot.stop`.
+        `Robot.stop`, and so is Ctrl-C, which the record has as the reason of a safe stop.
         """
         reason = "the drive has ended"
         try:

@@ -101,7 +101,7 @@ def answer_all(connection: Connection[Any, Any], answer: Callable[[Any], object]
             connection.send_bytes(content)
         except OSError:
             return
-        del content  # a view of a buffer: Python prints an error if it frees the buffer first
+        del content  # a view of a buffer; Python prints an error if the buffer is freed before the view
 
 
 def serve(

@@ -77,10 +77,13 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     assert main(["train", "es", "--out", run, "--workers", "1", "--generations", "3", "--resume"]) == 0
     said = capsys.readouterr().err
     assert "resuming at generation 2 of 3" in said
+    assert "next:" not in said
     (command,) = (line for line in said.splitlines() if line.startswith("stopped after generation 2"))
     monkeypatch.undo()
     assert main(shlex.split(command.split("go on with: robopolicy ")[1])) == 0
-    assert "resuming at generation 3 of 3" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "resuming at generation 3 of 3" in said
+    assert said.splitlines()[-1] == f"next: robopolicy evaluate {run}"
     log = tmp_path / "run" / "metrics.jsonl"
     whole = log.read_text()
     assert [json.loads(line)["generation"] for line in whole.splitlines()] == [0, 1, 2, 3]

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import gymnasium
 import jax
@@ -17,7 +19,6 @@ from robopolicy.envs.registry import TASKS
 from robopolicy.envs.task import task_of
 from robopolicy.experiments.exporting import export as export_policy
 from robopolicy.experiments.runs import find_run, load
-from robopolicy.experiments.simulated_robot import SimulatedRobot
 from robopolicy.policies.base import unflatten
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
@@ -60,16 +61,21 @@ def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(expor
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_drive_with_its_summary(exported, capsys, monkeypatch):
-    def interrupted(robot, command):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(SimulatedRobot, "act", interrupted)
-    assert main(["deploy", str(exported[1]), "--json"]) == 130
-    out, said = capsys.readouterr()
+def test_ctrl_c_ends_a_drive_with_its_summary(exported):
+    words = [sys.executable, "-u", "-m", "robopolicy", "deploy", str(exported[1]), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driving:
+        said = []
+        while "connected" not in "".join(said[-1:]):
+            said.append(driving.stderr.readline())
+            assert driving.poll() is None, said
+        time.sleep(1.0)  # s, of the drive
+        driving.send_signal(signal.SIGINT)
+        out, rest = driving.communicate(timeout=60)
+    assert driving.returncode == 130
     summary = json.loads(out)
-    assert (summary["steps"], summary["stopped"], summary["episodes"]) == (1, "interrupted", 0)
-    assert said.splitlines()[-1] == "robopolicy: interrupted"
+    assert summary["stopped"] == summary["played"][-1]["cause"].removeprefix("stopped: ") == "interrupted"
+    assert rest.count("robopolicy: interrupted") == 1
+    assert "Traceback" not in rest
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from robopolicy.experiments.default_policies import policy_config
 from robopolicy.plan import families
 from robopolicy.plan.pairs import random_directions
 from robopolicy.plan.resolutions import head_dims, resolutions
-from robopolicy.plan.search import REFERENCE, Choice, Search, choose, undominated
+from robopolicy.plan.search import REFERENCE, Choice, Front, Resolution, Search, choose, undominated
 from robopolicy.policies.catalogue import blank_policy
 
 POLICIES = {
@@ -78,6 +78,16 @@ def test_the_choice_meets_the_budget_and_the_error(search):
     assert choose(fronts, 300_000, 0.0, 8)[1].spec == "softmax"
     with pytest.raises(ValueError, match="budget is 1000: the least that a step takes is"):
         choose(fronts, 1000, error, 8)
+
+
+@pytest.mark.parametrize("most", [0.1, 0.0, None])  # without any that is exact enough, too
+def test_of_equal_errors_the_cheapest_is_chosen(most):
+    config, error = policy_config("softmax", "stepping-stones"), 0.0 if most is not None else 0.5
+    fronts = []
+    for width, flops in ((16, 900), (4, 300), (2, 500)):
+        choice = Choice("softmax", flops, error, config)
+        fronts.append(Front(Resolution(config, 2, 384, None, width), 0, choice, [choice]))
+    assert choose(fronts, 1000, most or 0.0, 8)[1].flops == 300
 
 
 def test_dominated_choices_are_left_out():

@@ -318,6 +318,7 @@ def test_a_dataset_of_another_program_is_inspected(arm, tmp_path, capsys):
     assert (seen["path"], seen["task"], seen["episodes"]) == (str(arm), "recorded", len(LENGTHS))
     assert seen["lengths"] == list(LENGTHS)
     assert seen["observations"]["wrist"]["shape"] == [*SIDES, 3]
+    assert seen["returns"] is None  # the dataset has no rewards
     assert main(["inspect", str(arm), "--cameras", "wrist", "--sheet", str(sheet)]) == 0
     assert cv2.imread(str(sheet)) is not None
     assert main(["inspect", str(arm)]) == 2

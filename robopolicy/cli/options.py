@@ -88,7 +88,7 @@ def settings_of(command: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def command_to_evaluate(folder: Path, task: str) -> str:
-    """The command line that evaluates the run in `folder`; a task of one's own is imported."""
+    """The command line that evaluates the run in `folder`. It imports the module of a user's task."""
     own = ["--env", task] if ":" in task else []
     return shlex.join(["robopolicy", "evaluate", str(folder), *own])
 

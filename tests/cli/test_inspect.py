@@ -110,7 +110,7 @@ def test_a_damaged_run_is_one_line(refused, tmp_path, name, content, said):
         (("nobody",), "run is 'nobody'"),
         (("nobody",), "or the folder of a bundle or of a dataset"),
         ((".",), "it must hold config.json as a run does"),
-        ((SHIPPED, "--episode", "3"), "episode is '3': only a dataset has episodes"),
+        ((SHIPPED, "--episode", "3"), "episode is 3: only a dataset has episodes"),
         ((SHIPPED, "--video", "a.mp4"), "video is 'a.mp4': only a dataset has episodes"),
         ((f"{SHIPPED}@7",), "has no checkpoint 7"),
     ],

@@ -61,7 +61,7 @@ def test_its_command_is_the_action_of_the_trained_policy_in_physical_units(expor
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_drive_with_its_summary(exported):
+def test_an_interrupt_ends_a_drive_with_its_summary(exported):
     words = [sys.executable, "-u", "-m", "robopolicy", "deploy", str(exported[1]), "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driving:
         said = []
@@ -69,7 +69,7 @@ def test_ctrl_c_ends_a_drive_with_its_summary(exported):
             said.append(driving.stderr.readline())
             assert driving.poll() is None, said
         time.sleep(1.0)  # s, of the drive
-        driving.send_signal(signal.SIGINT)
+        driving.send_signal(signal.SIGTERM)  # acts as Ctrl-C, which a background process may ignore
         out, rest = driving.communicate(timeout=60)
     assert driving.returncode == 130
     summary = json.loads(out)

@@ -60,6 +60,7 @@ TASK = "bimanual-sweep"
 ALL, NO_IMAGE = "all", "none"  # controls
 MARKS = {10: "o", 25: "s"}  # of patches in the picture
 EPISODES = 50
+LATE = 0.95  # of the steps: there, the cosine schedule has fallen to less than 1 % of the rate
 LEAST = {"paper": {"bullet": 99, "mujoco": 97}, "distracted": {"bullet": 85, "mujoco": 85}}  # percent
 CURVE = (
     "step", "loss", "images_per_second", "skipped", "seconds", "validation/loss", "validation/action_error",
@@ -70,14 +71,15 @@ CURVE = (
 def keep(run: Path, preset: str, workers: int) -> None:
     """Evaluate a run on both engines, and add it to the file of the preset that it played.
 
-    Raises ValueError or OSError, before it plays, for a folder without a complete cloning run.
+    Raises ValueError or OSError, before it plays, for a folder without a cloning run that is complete or was
+    stopped in its last steps.
     """
     config = json.loads((run / "config.json").read_text())
     if "bc" not in config:
         raise ValueError(f"RUN is {str(run)!r}: it must be a run of train bc")
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     log = [line for line in log if "loss" in line]
-    if not log or log[-1]["step"] != config["bc"]["steps"] or "validation/loss" not in log[-1]:
+    if not log or log[-1]["step"] < LATE * config["bc"]["steps"] or "validation/loss" not in log[-1]:
         raise ValueError(f"RUN is {str(run)!r}: its training is not complete, or has no episodes set aside")
     evaluations, swept = {}, {}
     for engine in ENGINES:
@@ -165,6 +167,10 @@ def tables(preset: str, kept: Kept) -> bool:
         claim = f"on {preset}, {least} % or more of the balls are in bowls on {engine}"
         holds = best is not None and np.mean(swept[best][engine]) >= least
         held.append(said(claim, best, swept, holds))
+    for name, run in kept.items():
+        last, steps = run["curve"][-1]["step"], run["bc"]["steps"]
+        if last < steps:
+            print(f"{name} was stopped after {last} of {steps} steps")
     skipped = [name for name, run in kept.items() if run["curve"][-1].get("skipped")]
     if kept:
         print(f"{'NO ' if skipped else 'yes':4}{len(kept)} trainings, all of them finite in every step")

@@ -71,8 +71,15 @@ def by_budget(kept: Kept) -> list[Kept]:
     """The trainings of each budget: those that differ in policy and seed alone."""
     budgets: dict[str, Kept] = {}
     for name, run in kept.items():
-        budgets.setdefault(json.dumps(search_settings(config(run)), sort_keys=True), {})[name] = run
+        budgets.setdefault(_budget(run), {})[name] = run
     return list(budgets.values())
+
+
+def _budget(run: dict[str, Any]) -> str:
+    """The patch, and the settings that shape a policy, as text: what trainings of one budget share."""
+    settings = search_settings(config(run))
+    settings.pop("bc/rollouts", None)  # they only play the policy
+    return json.dumps([run["policy"].get("patch"), settings], sort_keys=True)
 
 
 def named_rows(kept: Kept, engine: str, latencies: dict[str, float] | None = None) -> list[tuple[str, Row]]:
@@ -81,8 +88,7 @@ def named_rows(kept: Kept, engine: str, latencies: dict[str, float] | None = Non
     trainings = [training(name, config(run)) for name, run in kept.items()]
     groups: dict = {}
     for (name, run), copies in zip(kept.items(), apart(list(kept), trainings), strict=True):
-        settings = json.dumps(search_settings(config(run)), sort_keys=True)
-        groups.setdefault((restore(run["policy"]), settings, copies), []).append(name)
+        groups.setdefault((restore(run["policy"]), _budget(run), copies), []).append(name)
     results = {name: run["evaluations"][engine] for name, run in kept.items()}
     together = [(policy, names) for (policy, *_), names in groups.items()]
     found = rows_of(together, results, latencies or {})

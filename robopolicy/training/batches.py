@@ -192,10 +192,9 @@ def _mirrored(batch: Batch, flip: NDArray[np.bool_], mirror: Mirror) -> Batch:
 
 def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArray[np.uint8]:
     """Images [B, ..., H, W, 3], in place, with every channel multiplied by its gain [B, 3]."""
-    tables = np.clip(np.arange(256)[:, None] * gains[:, None, :], 0, 255).round().astype(np.uint8)
-    for image, table in zip(images, tables, strict=True):
+    for image, gain in zip(images, gains, strict=True):
         rows = image.reshape(-1, *image.shape[-2:])
-        cv2.LUT(rows, table[:, None, :], dst=rows)
+        cv2.transform(rows, np.diag(gain), dst=rows)  # a third of the time of a table
     return images
 
 

@@ -6,7 +6,6 @@ per frame, so this reads any frame alone.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
@@ -14,6 +13,7 @@ from typing import Any, Self
 
 import h5py
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from robopolicy.training.datasets import DAMAGE, Dataset, DatasetError
@@ -60,11 +60,11 @@ class Frames:
         return len(self.episode)
 
     def image(self, index: int, name: str) -> NDArray[np.uint8]:
-        """An image [H, W, 3] of a frame. Raises DatasetError if it cannot be read."""
+        """An image [H, W, 3] of a frame, read-only. Raises DatasetError if it cannot be read."""
         episode = self.episode[index]
         try:
             return _frame(self._images[episode][name], int(index - self._first[episode]))
-        except (OSError, zlib.error) as error:
+        except (OSError, isal_zlib.error) as error:  # type: ignore[misc]  # its stub declares an instance
             raise DatasetError(
                 f"{self._where[episode]} is damaged at {name} of frame {index}: {error}"
             ) from error
@@ -90,14 +90,16 @@ def _frame(images: h5py.Dataset, place: int) -> NDArray[np.uint8]:
     if images.chunks != (1, *shape) or not _is_gzip_alone(images):
         return np.asarray(images[place])
     try:
-        # h5py would decompress one frame at a time, whatever the number of threads.
+        # h5py would decompress one frame at a time, whatever the number of threads, and with zlib, which
+        # takes three times as long as ISA-L.
         skipped, packed = images.id.read_direct_chunk((place, *(0 for _ in shape)))
     except RuntimeError:  # never written, so it has the fill value
         return np.asarray(images[place])
     if skipped:
         return np.asarray(images[place])
-    raw = bytearray(zlib.decompress(packed))
-    if len(raw) != images.dtype.itemsize * prod(shape):
+    size = images.dtype.itemsize * prod(shape)
+    raw = isal_zlib.decompress(packed, bufsize=size)
+    if len(raw) != size:
         raise OSError(f"it has {len(raw)} bytes where {prod(shape)} numbers are stored")
     return np.frombuffer(raw, images.dtype).reshape(shape)
 

@@ -68,7 +68,7 @@ def config(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_budget(kept: Kept) -> list[Kept]:
-    """The trainings of each budget: those that differ in policy and seed alone."""
+    """The trainings of each budget: those that differ in seed, rollouts and policy, but not in its patch."""
     budgets: dict[str, Kept] = {}
     for name, run in kept.items():
         budgets.setdefault(_budget(run), {})[name] = run
@@ -76,16 +76,21 @@ def by_budget(kept: Kept) -> list[Kept]:
 
 
 def _budget(run: dict[str, Any]) -> str:
-    """The patch, and the settings that shape a policy, as text: what trainings of one budget share."""
-    settings = search_settings(config(run))
-    settings.pop("bc/rollouts", None)  # they only play the policy
-    return json.dumps([run["policy"].get("patch"), settings], sort_keys=True)
+    return json.dumps([run["policy"].get("patch"), search_settings(_without_rollouts(run))], sort_keys=True)
+
+
+def _without_rollouts(run: dict[str, Any]) -> dict[str, Any]:
+    """The config of a kept training without its number of rollouts, which only play its policy."""
+    parts = config(run)
+    if "bc" in parts:
+        parts["bc"] = {setting: value for setting, value in parts["bc"].items() if setting != "rollouts"}
+    return parts
 
 
 def named_rows(kept: Kept, engine: str, latencies: dict[str, float] | None = None) -> list[tuple[str, Row]]:
     """Rows of `compare` with their titles, from evaluations on an engine; `latencies` (s) by run."""
     kept = {name: run for name, run in kept.items() if engine in run["evaluations"]}
-    trainings = [training(name, config(run)) for name, run in kept.items()]
+    trainings = [training(name, _without_rollouts(run)) for name, run in kept.items()]
     groups: dict = {}
     for (name, run), copies in zip(kept.items(), apart(list(kept), trainings), strict=True):
         groups.setdefault((restore(run["policy"]), _budget(run), copies), []).append(name)

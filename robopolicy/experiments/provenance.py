@@ -11,7 +11,7 @@ from typing import Any
 
 PACKAGES = (
     "robopolicy numpy jax flax jax2onnx onnx evosax evojax onnxruntime numba scipy h5py minari gymnasium "
-    "mujoco pybullet"
+    "mujoco pybullet opencv-python-headless"
 ).split()
 
 

@@ -194,7 +194,7 @@ def _brightened(images: NDArray[np.uint8], gains: NDArray[np.float64]) -> NDArra
     """Images [B, ..., H, W, 3], in place, with every channel multiplied by its gain [B, 3]."""
     for image, gain in zip(images, gains, strict=True):
         rows = image.reshape(-1, *image.shape[-2:])
-        cv2.transform(rows, np.diag(gain), dst=rows)  # a third of the time of a table
+        cv2.transform(rows, np.diag(gain), dst=rows)  # faster than a table
     return images
 
 

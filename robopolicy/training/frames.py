@@ -60,7 +60,7 @@ class Frames:
         return len(self.episode)
 
     def image(self, index: int, name: str) -> NDArray[np.uint8]:
-        """An image [H, W, 3] of a frame, read-only. Raises DatasetError if it cannot be read."""
+        """An image [H, W, 3] of a frame, not to be changed. Raises DatasetError if it cannot be read."""
         episode = self.episode[index]
         try:
             return _frame(self._images[episode][name], int(index - self._first[episode]))
@@ -90,8 +90,7 @@ def _frame(images: h5py.Dataset, place: int) -> NDArray[np.uint8]:
     if images.chunks != (1, *shape) or not _is_gzip_alone(images):
         return np.asarray(images[place])
     try:
-        # h5py would decompress one frame at a time, whatever the number of threads, and with zlib, which
-        # takes three times as long as ISA-L.
+        # h5py would decompress one frame at a time, whatever the number of threads, and with the slower zlib.
         skipped, packed = images.id.read_direct_chunk((place, *(0 for _ in shape)))
     except RuntimeError:  # never written, so it has the fill value
         return np.asarray(images[place])

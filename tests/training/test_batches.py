@@ -72,6 +72,20 @@ def test_jitter_changes_colours_alone():
     np.testing.assert_array_equal(jittered.action, plain.action)
 
 
+class Coloured(ToyFrames):
+    def images(self, indices):
+        ramp = np.arange(256, dtype=np.uint8)
+        image = np.stack([ramp, ramp[::-1], np.roll(ramp, 90)], axis=-1)[None]
+        return {"image": np.stack([image] * len(indices))}
+
+
+def test_jitter_multiplies_each_channel_and_stops_at_white():
+    plain = Coloured().images(range(8))["image"].astype(float)
+    found = Batches(Coloured(), np.arange(120), 8, 0, None, 0.5).at(0).images["image"]
+    gains = np.random.default_rng([0, 3, 0]).uniform(0.5, 1.5, (8, 3))[:, None, None]
+    assert np.abs(found - np.clip(plain * gains, 0, 255)).max() <= 0.5001  # rounding
+
+
 class Numbered(ToyFrames):
     """Three episodes of five steps: images and actions are the numbers of their frames."""
 

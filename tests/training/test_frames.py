@@ -178,11 +178,15 @@ def test_the_error_names_a_damaged_frame(dataset, tmp_path):
         frames.images([0, 3])
 
 
-def test_a_frame_that_is_too_short_is_damaged(dataset, tmp_path):
+@pytest.mark.parametrize("damage", ["short", "cut", "checksum"])
+def test_a_frame_of_other_bytes_is_damaged(dataset, tmp_path, damage):
     copy = Path(shutil.copytree(dataset, tmp_path / "copy-v0"))
     opened = open_dataset(copy, TASK)
     with h5py.File(opened.file, "r+") as file:
-        file["episode_0/observations/image"].id.write_direct_chunk((3, 0, 0, 0), zlib.compress(b"0" * 100))
+        images = file["episode_0/observations/image"]
+        whole = zlib.compress(images[3].tobytes())
+        chunks = {"short": zlib.compress(b"0" * 100), "cut": whole[:-2], "checksum": whole[:-4] + b"0000"}
+        images.id.write_direct_chunk((3, 0, 0, 0), chunks[damage])
     with Frames(opened) as frames, pytest.raises(DatasetError, match="is damaged at image of frame 3"):
         frames.images([0, 3])
 

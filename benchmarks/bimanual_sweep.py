@@ -202,7 +202,7 @@ def draw(kept: Kept) -> None:
                     found = [kept[name]["evaluations"][engine] for name in row["runs"]]
                     share = [100 * result["fraction_in_bowls_mean"] for result in found]
                     label = f"{title}, patch {patch}"
-                    axes.plot([row["flops"]] * len(share), share, mark, color=colour, label=label)
+                    axes.plot([row["flops"]] * len(share), share, mark, color=colour, alpha=0.7, label=label)
             axes.set(title=engine, xlabel="FLOPs of a policy step", xscale="log", ylim=(80, 101))
         figure.axes[0].set(ylabel=f"balls in bowls, %, {EPISODES} unseen seeds")
         figure.axes[1].legend(loc="lower right")

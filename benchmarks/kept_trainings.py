@@ -76,6 +76,7 @@ def by_budget(kept: Kept) -> list[Kept]:
 
 
 def _budget(run: dict[str, Any]) -> str:
+    """What trainings of one budget share, as text."""
     return json.dumps([run["policy"].get("patch"), search_settings(_without_rollouts(run))], sort_keys=True)
 
 

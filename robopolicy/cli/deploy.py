@@ -68,8 +68,9 @@ class Deploy:
     def run(self) -> int:
         """Drive and print; returns the exit code."""
         one_of("robot", self.robot, ROBOTS)
-        if not self.wait and (self.host, self.port) != (LOOPBACK, 0):
-            raise ValueError(f"host is {self.host!r} and port {self.port}: they are for --wait")
+        for name, default in () if self.wait else (("host", LOOPBACK), ("port", 0)):
+            if getattr(self, name) != default:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: it is for --wait")
         if self.wait and self.runtime != ONNX:
             raise ValueError(f"runtime is {self.runtime!r}: with --wait, the other program chooses it")
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.envs.physics import ENGINES
-from robopolicy.envs.registry import check_name, gymnasium_id, make, task_class, with_defaults
+from robopolicy.envs.registry import TASKS, check_name, gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import Outcome, Task, task_of
 from robopolicy.experiments import runs
 from robopolicy.experiments.players import check_match, player
@@ -79,7 +79,8 @@ def record_demonstrations(
     one_of("format", format, FORMATS)
     contract = task_class(task)
     if contract.demonstrator is None:
-        raise ValueError(f"task is {task!r}: it has no demonstrator")
+        able = ", ".join(name for name in TASKS if task_class(name).demonstrator)
+        raise ValueError(f"task is {task!r}, which has no demonstrator: of our tasks, {able} has one")
     outcomes = tuple(outcome.name for outcome in contract.outcomes)
     if run is None and beta:
         raise ValueError(f"beta is {beta}: it needs a run, whose policy acts in the other steps")

@@ -175,7 +175,7 @@ def train_es(
         _check_runtime(start.folder.config(), settings)
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
-    hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy for the rollout workers")
+    hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy")
     evaluator, why = evaluator.settled(search.variants, policy)
     if why:
         hooks.on_begin(f"onnxruntime runs the policy in the rollout workers: {why}")

@@ -55,7 +55,7 @@ class SteppingStones(SimulatedTask):
     rate: float = 20
     actions = description.footholds(SteppingStonesConfig.largest_offset)
     vectors = {"proprioception": description.proprioception()}  # noqa: RUF012
-    outcomes = (Outcome("distance", "distance", "{:7.2f} m", "{:.2f} m"),)
+    outcomes = (Outcome("distance", "distance", "{:z7.2f} m", "{:z.2f} m"),)
     cameras = description.depth_cameras()
     notes = {"proprioception": {"clip": (-float(BOUND), float(BOUND))}}  # noqa: RUF012
     feedback = (description.FEEDBACK,)

@@ -68,9 +68,9 @@ class Deploy:
     def run(self) -> int:
         """Drive and print; returns the exit code."""
         one_of("robot", self.robot, ROBOTS)
-        for name, default in () if self.wait else (("host", LOOPBACK), ("port", 0)):
-            if getattr(self, name) != default:
-                raise ValueError(f"{name} is {getattr(self, name)!r}: it is for --wait")
+        for name, default in (("host", LOOPBACK), ("port", 0)):
+            if not self.wait and getattr(self, name) != default:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: it needs --wait")
         if self.wait and self.runtime != ONNX:
             raise ValueError(f"runtime is {self.runtime!r}: with --wait, the other program chooses it")
         try:

@@ -80,7 +80,9 @@ def record_demonstrations(
     contract = task_class(task)
     if contract.demonstrator is None:
         able = ", ".join(name for name in TASKS if task_class(name).demonstrator)
-        raise ValueError(f"task is {task!r}, which has no demonstrator: of our tasks, {able} has one")
+        raise ValueError(
+            f"task is {task!r}, which has no demonstrator: it must be {able}, or a task of yours that has one"
+        )
     outcomes = tuple(outcome.name for outcome in contract.outcomes)
     if run is None and beta:
         raise ValueError(f"beta is {beta}: it needs a run, whose policy acts in the other steps")

@@ -83,7 +83,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("demos", "--out", "sweep"), "such as sweep-v0"),
         (
             ("demos", "--out", "sweep-v0", "--task", "stepping-stones"),
-            "demonstrator: of our tasks, bimanual-sweep",
+            "demonstrator: it must be bimanual-sweep",
         ),
         (("demos", "--out", "sweep-v0", "--episodes", "0"), "episodes is 0"),
         (("demos", "--out", "sweep-v0", "--balls", "0"), "balls is 0"),
@@ -162,7 +162,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         ),
         (("deploy", "bundle", "--misses", "0"), "misses is 0"),
         (("deploy", "bundle", "--seed", "-1"), "seed is -1"),
-        (("deploy", "bundle", "--port", "8000"), "port is 8000: it is for --wait"),
+        (("deploy", "bundle", "--port", "8000"), "port is 8000: it needs --wait"),
         (("deploy", "bundle", "--wait", "--port", "70000"), "port is 70000"),
         (("deploy", "bundle", "--engine", "bulet"), "did you mean 'bullet'?"),
     ],

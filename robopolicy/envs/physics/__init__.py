@@ -83,8 +83,12 @@ def loaded(engine: str, module: str) -> ModuleType:
     Raises ModuleNotFoundError or RuntimeError, in one line, for an engine that is missing or does not load.
     """
     if not is_installed(engine):
-        wheels = ": it has wheels for Python 3.11 on Linux and x86_64 alone" if engine == "bullet" else ""
-        raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {PACKAGES[engine]}{wheels}")
+        hint = (
+            ": install it on Python 3.11 on Linux and x86_64, or choose 'mujoco'"
+            if engine == "bullet"
+            else ""
+        )
+        raise ModuleNotFoundError(f"engine is {engine!r}, which needs the package {PACKAGES[engine]}{hint}")
     try:
         return import_module(f"robopolicy.envs.{module}")
     except ModuleNotFoundError:

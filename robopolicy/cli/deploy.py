@@ -68,6 +68,8 @@ class Deploy:
     def run(self) -> int:
         """Drive and print; returns the exit code."""
         one_of("robot", self.robot, ROBOTS)
+        if self.robot != SIMULATED:
+            self._refuse(wait=False, host=LOOPBACK, port=0)
         for name, default in (("host", LOOPBACK), ("port", 0)):
             if not self.wait and getattr(self, name) != default:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: it needs --wait")
@@ -89,7 +91,7 @@ class Deploy:
         names = ["runtime", "seconds", "misses"]
         if self.robot == UNITREE:
             self._refuse(episodes=None, seed=FIRST_SEED, engine=None, preset=None, renderer=None, pace=1.0)
-            self._refuse(wait=False, env=None)
+            self._refuse(env=None)
             if self.interface is None:
                 raise ValueError(
                     "interface is missing: it must be the robot's network interface, such as eth0"
@@ -102,7 +104,7 @@ class Deploy:
             "on_episode": lambda *episode: None if self.json else print(_line(*episode)),
         }
         if self.robot == SIMULATED_UNITREE:
-            self._refuse(engine=None, renderer=None, wait=False, env=None)
+            self._refuse(engine=None, renderer=None, env=None)
             return deploy_simulated_unitree(self.bundle, **self._named([*names, "pace"]), **told)
         self._refuse(pace=1.0)
         listening = Listening(self.host, self.port) if self.wait else None

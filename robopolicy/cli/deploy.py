@@ -90,8 +90,8 @@ class Deploy:
         """Drive the robot; the result as JSON."""
         names = ["runtime", "seconds", "misses"]
         if self.robot == UNITREE:
-            self._refuse(episodes=None, seed=FIRST_SEED, engine=None, preset=None, renderer=None, pace=1.0)
-            self._refuse(env=None)
+            self._refuse(episodes=None, seed=FIRST_SEED, engine=None, preset=None, renderer=None)
+            self._refuse(pace=1.0, env=None)
             if self.interface is None:
                 raise ValueError(
                     "interface is missing: it must be the robot's network interface, such as eth0"

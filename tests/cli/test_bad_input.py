@@ -164,7 +164,10 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("deploy", "bundle", "--seed", "-1"), "seed is -1"),
         (("deploy", "bundle", "--port", "8000"), "port is 8000: it needs --wait"),
         (("deploy", "bundle", "--host", "0.0.0.0"), "host is '0.0.0.0': it needs --wait"),
-        (("deploy", "bundle", "--robot", "go2-sim", "--port", "5"), "port is 5: the robot go2-sim has no such"),
+        (
+            ("deploy", "bundle", "--robot", "go2-sim", "--port", "5"),
+            "port is 5: the robot go2-sim has no such",
+        ),
         (("deploy", "bundle", "--wait", "--port", "70000"), "port is 70000"),
         (("deploy", "bundle", "--engine", "bulet"), "did you mean 'bullet'?"),
     ],

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from robopolicy.doctor import advice
 from robopolicy.doctor.checkups import ENGINES, MODULE_NAMES, OPTIONAL, PACKAGES, series
 from robopolicy.reading_json import parse_json_lines
+from robopolicy.training.capacity import cores
 
 OK, ABSENT, WRONG = "ok", "absent", "wrong"
 WORKSTATION = ("sim", "train", "tools")  # extras that are installed together
@@ -84,8 +85,7 @@ def examine() -> Iterator[Finding]:
 
 def machine(folder: Path) -> Iterator[Finding]:
     """Check cores, memory, and the disks of `folder` and of temporary files."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("machine", "cores", OK, f"{cores} for this process")
+    yield Finding("machine", "cores", OK, f"{cores()} for this process")
     try:
         pages, size = (os.sysconf(name) for name in ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE"))
         yield _space("memory", pages * size, LEAST_MEMORY, "end other programs, or use fewer --workers")

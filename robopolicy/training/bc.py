@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -23,7 +22,7 @@ from robopolicy.policies.older_formats import current_path
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.settings import check_count, check_number
 from robopolicy.training.batches import Batches, Mirror, Prefetcher, Reach, Split
-from robopolicy.training.capacity import check_settings
+from robopolicy.training.capacity import check_settings, cores
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder, check_features, under
 from robopolicy.training.descent import Descent, HeldOut, Keys, Ready
 from robopolicy.training.frames import Frames
@@ -274,7 +273,7 @@ def check_batch(config: BCConfig, split: Split) -> None:
 
 def _readers() -> int:
     """Threads that read batches: one where the training itself needs the cores."""
-    return 1 if jax.default_backend() == "cpu" else min(READERS, len(os.sched_getaffinity(0)))
+    return 1 if jax.default_backend() == "cpu" else min(READERS, cores())
 
 
 class _Cloning:

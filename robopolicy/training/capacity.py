@@ -1,4 +1,4 @@
-"""Checks of settings: types, lowest values, and the memory of this machine."""
+"""Checks of settings: types, lowest values, and what this machine has."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def check_settings(settings: Any, lowest: Mapping[str, int]) -> None:
         if not value >= low:  # NaN, too
             raise ValueError(f"{name} is {value}: it must be {low} or more")
     check_count("seed", settings.seed, 0, 2**32 - 1)
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine_memory() -> int:

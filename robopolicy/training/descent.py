@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +18,7 @@ from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.patches import stacked
 from robopolicy.policies.vision_performer import Learner
 from robopolicy.training.batches import ONE_STEP, Batch, Reach
+from robopolicy.training.capacity import cores
 from robopolicy.training.fast_sines import with_fast_sines
 from robopolicy.training.frames import Frames
 from robopolicy.training.metrics import VALIDATION_LOSS, Record
@@ -26,6 +29,7 @@ MOST_ACTIONS = 64  # of them, for the error of actions
 YNNPACK = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 LOOPED_SUMS = {"xla_cpu_experimental_ynn_fusion_type": YNNPACK}
 TOKENS_AT_ONCE = 800  # on a CPU, at least
+THREADS = 2  # of a step on a CPU; in XLA alone, two cores are busy for four fifths of the time
 
 
 class State(NamedTuple):
@@ -38,10 +42,10 @@ class State(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A batch, and the same on the devices of a training step, in parts [parts, B / parts, ...]."""
+    """A batch, and its shares on the devices of a step, one for each thread: [parts, frames, ...]."""
 
     batch: Batch
-    placed: Batch
+    shares: tuple[Batch, ...]
 
 
 class Keys(NamedTuple):
@@ -61,7 +65,8 @@ class Keys(NamedTuple):
 class Descent:
     """Compiled functions of a learner: a training step, the loss of a batch, its layers and its actions.
 
-    A batch is spread over as many local devices as divide it; all of them hold the parameters.
+    A batch is spread over as many local devices as divide it; all of them hold the parameters. On a CPU, two
+    threads each sum the gradients of half of it.
     """
 
     def __init__(
@@ -83,7 +88,11 @@ class Descent:
         part = batch // accumulate
         count = max(n for n in range(1, len(devices) + 1) if part % n == 0)
         on_cpu = devices[0].platform == "cpu"
-        self._parts = batch // (_at_once(part, count, learner.config.tokens) if on_cpu else part)
+        parts = batch // (_at_once(part, count, learner.config.tokens) if on_cpu else part)
+        # Threads that run a program on the same devices could wait for each other without end.
+        self._threads = math.gcd(parts, THREADS) if on_cpu and count == 1 else 1
+        self._parts = parts // self._threads
+        self._pool = ThreadPoolExecutor(min(self._threads, cores()))
         mesh = Mesh(np.array(devices[:count]), ("data",))
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._spread = NamedSharding(mesh, PartitionSpec(None, "data"))
@@ -91,6 +100,7 @@ class Descent:
         slope = jax.value_and_grad(self._loss)
         self._slope = with_fast_sines(slope) if on_cpu else slope
         options = _known(LOOPED_SUMS) if on_cpu else None
+        self._sum = jax.jit(self._summed, compiler_options=options)
         self._step = jax.jit(self._stepped, donate_argnums=0, compiler_options=options)
         self._losses = jax.jit(self._loss)
         self._chosen = jax.jit(jax.vmap(learner.chosen, in_axes=(None, None, 0)))
@@ -114,15 +124,21 @@ class Descent:
         """A batch for `step`. Threads can do this while a step is computed."""
         patch = self._learner.config.patch
         cut = batch._replace(images={name: stacked(a, patch) for name, a in batch.images.items()})
-        parts = jax.tree.map(lambda a: a.reshape(self._parts, -1, *a.shape[1:]), cut)
-        return Ready(batch, jax.device_put(parts, self._spread))
+        shares = jax.tree.map(lambda a: a.reshape(self._threads, self._parts, -1, *a.shape[1:]), cut)
+        each = (jax.tree.map(lambda a, at=at: a[at], shares) for at in range(self._threads))
+        return Ready(batch, tuple(jax.device_put(share, self._spread) for share in each))
 
     def step(self, state: State, ready: Ready, number: int) -> tuple[State, dict[str, Array]]:
         """The state after a step, and its `loss`, `gradient_norm` and `finite`; `state` becomes unusable.
 
         If loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
         """
-        return self._step(state, self._features, ready.placed, np.uint32(number))
+
+        def summed(thread: int) -> tuple[Array, Any]:
+            numbers = np.uint32(number), np.uint32(thread)
+            return self._sum(state.parameters, self._features, ready.shares[thread], *numbers)
+
+        return self._step(state, tuple(self._pool.map(summed, range(self._threads))))
 
     def loss(self, parameters: Any, batch: Batch) -> float:
         """Mean loss of a batch, with the same negatives in every call."""
@@ -162,22 +178,25 @@ class Descent:
 
         return jnp.mean(jax.vmap(one)(batch.observation, batch.action, keys))
 
-    def _stepped(
-        self, state: State, features: Any, parts: Batch, number: Array
-    ) -> tuple[State, dict[str, Array]]:
-        def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, self._slope(state.parameters, features, *part)), None
+    def _summed(
+        self, parameters: Any, features: Any, share: Batch, number: Array, thread: Array
+    ) -> tuple[Array, Any]:
+        """Loss and gradient of step `number`, each the sum over the parts of a thread's share."""
 
-        key = jax.random.fold_in(self._keys.steps, number)
-        keys = self._frame_keys(key, parts.action.shape[0] * parts.action.shape[1]).reshape(self._parts, -1)
+        def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, self._slope(parameters, features, *part)), None
+
+        count = self._threads * share.action.shape[0] * share.action.shape[1]
+        keys = self._frame_keys(jax.random.fold_in(self._keys.steps, number), count)
+        own = keys.reshape(self._threads, self._parts, -1)[thread]
         if self._parts == 1:
-            loss, gradient = self._slope(
-                state.parameters, features, jax.tree.map(lambda a: a[0], parts), keys[0]
-            )
-        else:
-            zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.parameters)
-            total, _ = jax.lax.scan(add, zero, (parts, keys))
-            loss, gradient = jax.tree.map(lambda x: x / self._parts, total)
+            return self._slope(parameters, features, jax.tree.map(lambda a: a[0], share), own[0])
+        zero = jnp.zeros(()), jax.tree.map(jnp.zeros_like, parameters)
+        return jax.lax.scan(add, zero, (share, own))[0]
+
+    def _stepped(self, state: State, sums: tuple[tuple[Array, Any], ...]) -> tuple[State, dict[str, Array]]:
+        count = self._threads * self._parts
+        loss, gradient = jax.tree.map(lambda *x: sum(x) / count, *sums)
         norm = optax.tree.norm(gradient)
         updates, optimiser = self._optimiser.update(gradient, state.optimiser, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)

@@ -192,6 +192,17 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
 
 
 @pytest.mark.slow
+def test_a_step_has_the_same_bits_on_one_core_and_on_two(monkeypatch):
+    after = []
+    for number in (1, 2):
+        monkeypatch.setattr("robopolicy.training.descent.cores", lambda number=number: number)
+        made, batch = descent(policy=replace(POLICY, patch=1))
+        state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
+        after.append((float(results["loss"]), *np.asarray(flatten(state.parameters))))
+    assert after[0] == after[1]
+
+
+@pytest.mark.slow
 def test_a_batch_is_spread_over_devices():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

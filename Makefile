@@ -77,7 +77,7 @@ full: $(HEAVY) test
 quick: $(STAMP)
 	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(PYTEST) -m 'not slow and not full'
 
-# Wheel and sdist, each in an empty environment of its own, with the quick tests.
+# Wheel and sdist install the same files; those of the wheel pass the quick tests in an empty environment.
 packages: $(STAMP)
 	.ci/packages $(BIN)/python
 

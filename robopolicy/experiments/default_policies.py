@@ -43,21 +43,25 @@ LEVEL = KINDS[IAP].constants
 
 def canonical_spec(attention: str) -> str:
     """The canonical spec of a mechanism, or a control: `none`, `all`. Raises ValueError for other specs."""
-    if not isinstance(attention, str):
-        raise ValueError(f"attention is {attention!r}: it must be the spec of a mechanism, such as softmax")
-    return attention if attention in CONTROLS else canonical(attention)
+    return attention if attention in CONTROLS else _canonical(attention, CONTROLS)
 
 
 def canonical_label(attention: str) -> str:
     """The canonical spec of a mechanism, or the label of a control. Raises ValueError for anything else."""
     spec, encoder = from_label(attention)
+    if encoder or spec in CONTROLS:
+        return attention
+    return _canonical(spec, (*CONTROLS, *(label(NO_ATTENTION, e) for e in NAMED_ENCODERS)))
+
+
+def _canonical(attention: str, controls: Sequence[str]) -> str:
+    """The canonical spec of a mechanism. An error names `controls`, which are allowed, too."""
+    if not isinstance(attention, str):
+        raise ValueError(f"attention is {attention!r}: it must be the spec of a mechanism, such as softmax")
     try:
-        return attention if encoder else canonical_spec(spec)
+        return canonical(attention)
     except ValueError as error:
-        controls = (
-            f"or a control: {'; '.join((*CONTROLS, *(label(NO_ATTENTION, e) for e in NAMED_ENCODERS)))}"
-        )
-        raise ValueError(f"attention is {attention!r}: {error}, {controls}") from error
+        raise ValueError(f"{error} (or a control: {'; '.join(controls)})") from error
 
 
 def policy_kind(task: str) -> str:

@@ -227,6 +227,7 @@ def train(
         running(
             run, schedule, resume=resume, restore=cloning.restore, on_record=on_record, sinks=sinks
         ) as loop,
+        closing(cloning.descent),
         closing(Prefetcher(read, loop.done, config.steps, _readers())) as prefetcher,
     ):
         since = _Since(prefetcher)

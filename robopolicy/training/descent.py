@@ -65,8 +65,9 @@ class Keys(NamedTuple):
 class Descent:
     """Compiled functions of a learner: a training step, the loss of a batch, its layers and its actions.
 
-    A batch is spread over as many local devices as divide it; all of them hold the parameters. On a CPU, two
-    threads each sum the gradients of half of it.
+    A batch is spread over as many local devices as divide it; all of them hold the parameters. On a CPU of
+    several cores, two threads each sum the gradients of half of its parts, if their number is even. `close`
+    ends the threads.
     """
 
     def __init__(
@@ -90,9 +91,10 @@ class Descent:
         on_cpu = devices[0].platform == "cpu"
         parts = batch // (_at_once(part, count, learner.config.tokens) if on_cpu else part)
         # Threads that run a program on the same devices could wait for each other without end.
-        self._threads = math.gcd(parts, THREADS) if on_cpu and count == 1 else 1
+        self._threads = math.gcd(parts, min(THREADS, cores())) if on_cpu and count == 1 else 1
         self._parts = parts // self._threads
-        self._pool = ThreadPoolExecutor(min(self._threads, cores()))
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="gradients")
+        self._compiled: Any = None
         mesh = Mesh(np.array(devices[:count]), ("data",))
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._spread = NamedSharding(mesh, PartitionSpec(None, "data"))
@@ -134,11 +136,19 @@ class Descent:
         If loss, gradient or parameters are not finite, `finite` is false and the state is the one before.
         """
 
-        def summed(thread: int) -> tuple[Array, Any]:
-            numbers = np.uint32(number), np.uint32(thread)
-            return self._sum(state.parameters, self._features, ready.shares[thread], *numbers)
+        first, *others = (
+            (state.parameters, self._features, share, np.uint32(number), np.uint32(thread))
+            for thread, share in enumerate(ready.shares)
+        )
+        if not others:
+            return self._step(state, (self._sum(*first),))
+        if self._compiled is None:  # here, since settings such as `jax.default_device` are those of a thread
+            self._compiled = self._sum.lower(*first).compile()
+        return self._step(state, tuple(self._pool.map(lambda call: self._compiled(*call), [first, *others])))
 
-        return self._step(state, tuple(self._pool.map(summed, range(self._threads))))
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
 
     def loss(self, parameters: Any, batch: Batch) -> float:
         """Mean loss of a batch, with the same negatives in every call."""

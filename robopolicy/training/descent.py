@@ -65,7 +65,7 @@ class Keys(NamedTuple):
 class Descent:
     """Compiled functions of a learner: a training step, the loss of a batch, its layers and its actions.
 
-    A batch is spread over as many local devices as divide it; all of them hold the parameters. On a CPU of
+    A batch is spread over as many local devices as divide it; all of them hold the parameters. On one CPU of
     several cores, two threads each sum the gradients of half of its parts, if their number is even. `close`
     ends the threads.
     """
@@ -123,7 +123,7 @@ class Descent:
         return State(*jax.device_put(tuple(state), self._everywhere))
 
     def ready(self, batch: Batch) -> Ready:
-        """A batch for `step`. Threads can do this while a step is computed."""
+        """A batch for `step`, of the constructor's size. Threads can do this while a step is computed."""
         patch = self._learner.config.patch
         cut = batch._replace(images={name: stacked(a, patch) for name, a in batch.images.items()})
         shares = jax.tree.map(lambda a: a.reshape(self._threads, self._parts, -1, *a.shape[1:]), cut)

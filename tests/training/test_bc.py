@@ -3,41 +3,27 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from toy_frames import ToyFrames
+from toy_frames import CONFIG, POLICY, ToyFrames
 
 from robopolicy.envs.sweep import mirror as sweep_mirror
 from robopolicy.experiments import train_bc as cloning
-from robopolicy.policies.base import flatten, unflatten
+from robopolicy.policies.base import unflatten
 from robopolicy.policies.vision_performer import vision_performer
-from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.training.batches import Batches, Mirror, split_by_episode, statistics
-from robopolicy.training.bc import BCConfig, Rollouts, train
+from robopolicy.training.bc import Rollouts, train
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.datasets import Columns, Dataset
-from robopolicy.training.descent import Descent, HeldOut, Keys
+from robopolicy.training.descent import Keys
 from robopolicy.training.worker import EnvironmentSpec
 
-POLICY = VisionPerformerConfig(
-    "positive(m=4)", (ImageInput("image", 24, 24),), (VectorInput("poses", 14),), 12,
-    patch=12, width=8, depth=1, heads=2, mlp=8, encoding=16, hidden=16, samples=32,
-    head="squared_error",
-)  # fmt: skip
-CONFIG = BCConfig(
-    steps=12, batch=8, warmup=2, learning_rate=1e-2, mirror=False, jitter=0.0, validation=0.2,
-    validate_every=4, checkpoint_every=4,
-)  # fmt: skip
 MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
-HERE = Path(__file__).parent
 
 
 def cloned(folder, config=CONFIG, policy=POLICY, frames=None, fresh=True, **more):
@@ -141,99 +127,6 @@ def test_another_seed_gives_another_policy(tmp_path):
     assert not np.array_equal(one, other)
 
 
-def learned(policy=POLICY, frames=None):
-    """A learner and its features."""
-    frames = ToyFrames() if frames is None else frames
-    learner = vision_performer(policy, statistics(frames, np.arange(len(frames.episode)), None))
-    return learner, learner.policy.init_features(jax.random.key(1))
-
-
-def descent(config=CONFIG, policy=POLICY, frames=None, optimiser=None):
-    frames = ToyFrames() if frames is None else frames
-    learner, features = learned(policy, frames)
-    settings = {n: getattr(config, n) for n in ("batch", "accumulate", "negatives", "ema")}
-    optimiser = optimiser or config.optimiser()
-    made = Descent(learner, features, optimiser, keys=Keys.of(config.seed), **settings)
-    batch = Batches(frames, np.arange(len(frames.episode)), config.batch, 0, None, 0.0).at(0)
-    return made, batch
-
-
-@pytest.mark.slow
-def test_a_step_does_not_depend_on_the_parts_of_its_batch():
-    after = []
-    for parts in (1, 4):
-        made, batch = descent(replace(CONFIG, accumulate=parts))
-        state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
-        after.append((np.asarray(flatten(state.parameters)), float(results["loss"])))
-    np.testing.assert_allclose(after[0][0], after[1][0], atol=1e-6)
-    assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attention", ["trigonometric(m=4)", "angular_hybrid(m=2, n=2)"])
-def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
-    # 576 tokens: a CPU computes the gradient of two frames at a time.
-    policy = replace(POLICY, attention=attention, patch=1)
-    made, batch = descent(policy=policy, optimiser=optax.sgd(1.0))
-    learner, features = learned(policy)
-    before = learner.policy.init(jax.random.key(0))
-
-    def mean_loss(parameters):
-        def loss(observation, action):
-            return learner.loss(parameters, features, observation, action, jax.random.key(0), 4)
-
-        return jax.vmap(loss)(batch.observation, batch.action).mean()
-
-    loss, gradient = jax.jit(jax.value_and_grad(mean_loss))(before)
-    after, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
-    assert float(results["loss"]) == pytest.approx(float(loss), rel=1e-5)
-    moved = flatten(before) - flatten(after.parameters)
-    np.testing.assert_allclose(moved, flatten(gradient), atol=1e-4 * float(jnp.abs(moved).max()))
-
-
-@pytest.mark.slow
-def test_two_threads_take_the_steps_of_one(monkeypatch):
-    after = []
-    for number in (1, 2):
-        monkeypatch.setattr("robopolicy.training.descent.cores", lambda number=number: number)
-        # Its parts are of two frames.
-        made, batch = descent(policy=replace(POLICY, patch=1), optimiser=optax.sgd(0.1))
-        ready = made.ready(batch)
-        assert len(ready.shares) == number
-        state, _ = made.step(made.placed(made.begin(jax.random.key(0))), ready, 1)
-        state, results = made.step(state, made.ready(batch), 2)
-        made.close()
-        after.append((np.asarray(flatten(state.parameters)), float(results["loss"])))
-    np.testing.assert_allclose(after[0][0], after[1][0], atol=1e-5)
-    assert after[0][1] == pytest.approx(after[1][1], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_a_batch_is_spread_over_devices():
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import jax, numpy as np, test_bc\n"
-        "from robopolicy.policies.base import flatten\n"
-        "made, batch = test_bc.descent()\n"
-        "state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)\n"
-        "print(len(jax.devices()), len(state.parameters['norm'].scale.devices()))\n"
-        "print(float(results['loss']), *np.asarray(flatten(state.parameters))[:50])\n"
-    )
-    made, batch = descent()
-    state, results = made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
-    output = subprocess.run(
-        [sys.executable, "-c", code, str(HERE)],
-        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    assert output[0] == "3 2"  # three devices, of which two divide a batch of eight
-    values = np.array(output[1].split(), float)
-    np.testing.assert_allclose(values[0], float(results["loss"]), rtol=1e-5)
-    np.testing.assert_allclose(values[1:], np.asarray(flatten(state.parameters))[:50], atol=1e-5)
-
-
 @pytest.mark.slow
 def test_a_step_that_is_not_finite_is_named_and_undone(tmp_path, monkeypatch):
     frames = ToyFrames()
@@ -280,16 +173,6 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path):
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_values_that_are_not_finite_are_found_in_any_part_of_a_batch(parts):
-    made, batch = descent(replace(CONFIG, accumulate=parts))
-    batch.vectors["poses"][5, 0] = np.nan
-    state = made.begin(jax.random.key(0))
-    assert made.complaint(state.parameters, batch, 3) == (
-        f"encoding is the first layer not to be finite, for 1 of {8 // parts} frames"
-    )
-
-
 @pytest.mark.slow
 def test_the_best_policy_in_the_simulator_is_saved(tmp_path):
     returns = iter([3.0, 7.0, 5.0])
@@ -320,25 +203,6 @@ def test_a_failing_simulator_does_not_lose_the_training(tmp_path):
     with pytest.raises(RuntimeError, match="the simulator is gone"):
         cloned(tmp_path / "run", replace(CONFIG, rollouts=1, checkpoint_every=100), rollout=rollout)
     assert RunFolder(tmp_path / "run").generations() == [CONFIG.steps]
-
-
-def test_every_validation_batch_covers_all_validation_episodes():
-    frames = ToyFrames(episodes=10, steps=8)
-    seen = []
-
-    class Asked:
-        def loss(self, parameters, batch):
-            seen.append(batch)
-            return 1.0
-
-        def actions(self, parameters, batch):
-            return batch.action + 0.5
-
-    frames.images = lambda indices: {"image": frames.episode[indices]}
-    record = HeldOut(frames, np.arange(80), 20).record(Asked(), None)
-    assert record == {"validation/loss": 1.0, "validation/action_error": pytest.approx(0.5)}
-    assert [len(np.unique(batch.images["image"])) for batch in seen] == [10, 10, 10, 10]
-    assert HeldOut(frames, np.arange(0), 20).record(Asked(), None) == {}
 
 
 @pytest.mark.slow

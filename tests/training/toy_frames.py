@@ -1,8 +1,20 @@
-"""Demonstrations in memory; the brighter half of an image shows the sign of the first action."""
+"""Demonstrations in memory, and a policy and a training for them."""
 
 import numpy as np
 
+from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
+from robopolicy.training.bc import BCConfig
+
 IMAGE, ACTIONS, POSES = 24, 12, 14
+POLICY = VisionPerformerConfig(
+    "positive(m=4)", (ImageInput("image", IMAGE, IMAGE),), (VectorInput("poses", POSES),), ACTIONS,
+    patch=12, width=8, depth=1, heads=2, mlp=8, encoding=16, hidden=16, samples=32,
+    head="squared_error",
+)  # fmt: skip
+CONFIG = BCConfig(
+    steps=12, batch=8, warmup=2, learning_rate=1e-2, mirror=False, jitter=0.0, validation=0.2,
+    validate_every=4, checkpoint_every=4,
+)  # fmt: skip
 
 
 class ToyFrames:

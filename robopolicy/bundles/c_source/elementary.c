@@ -206,14 +206,23 @@ static inline float far_sine(float x, uint32_t quarters)
     return sine((bits >> 31) ? -r : r, quarters);
 }
 
-/* sin(x + quarters * pi / 2) of a row of numbers. */
+static inline uint32_t is_far(float x)
+{
+    return !((x <= 8192.0f) & (x >= -8192.0f));
+}
+
+/* sin(x + quarters * pi / 2) of a row of numbers. The first loop uses vectors; few rows need the second. */
 static void sines(float *restrict y, const float *restrict x, size_t size, uint32_t quarters)
 {
-    for (size_t i = 0; i < size; i++)
+    uint32_t far = 0;
+    for (size_t i = 0; i < size; i++) {
         y[i] = near_sine(x[i], quarters);
-    for (size_t i = 0; i < size; i++)
-        if (!((x[i] <= 8192.0f) & (x[i] >= -8192.0f)))
-            y[i] = far_sine(x[i], quarters);
+        far |= is_far(x[i]);
+    }
+    if (far)
+        for (size_t i = 0; i < size; i++)
+            if (is_far(x[i]))
+                y[i] = far_sine(x[i], quarters);
 }
 
 // exps: exp_of

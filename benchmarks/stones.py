@@ -2,7 +2,7 @@
 
     python benchmarks/stones.py                   the tables, from the trainings that are kept
     python benchmarks/stones.py --keep GRID       adds the complete trainings of a grid
-    python benchmarks/stones.py --time GRID       times a step of its policies in C, in turns, on one core
+    python benchmarks/stones.py --time            times a step of all policies in C, in turns, on one core
     python benchmarks/stones.py --ship RUN NAME   makes an evaluated run a policy of the package
 
 A grid is, on `dust` for example,
@@ -84,13 +84,16 @@ from robopolicy.bundles.onnx import worker_graph
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.runs import load
 from robopolicy.policies.base import unflatten
+from robopolicy.policies.catalogue import restore
+from robopolicy.policies.iap import level_shapes
 from robopolicy.policies.memories import SHORTEST, WAVES
+from robopolicy.policies.policy import Policy
 from robopolicy.runtime.compiled import CompiledGraph
 
 KEPT = Path(__file__).parent / "stones"
 LEAST = {"sparse": 80, "extreme": 60, "front": 90, "paper-go2": 90}  # percent; 95 elsewhere
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
-CALLS = 300  # of each policy that is timed
+ROUNDS, CALLS = 10, 30  # of each policy that is timed: a round finds its numbers in the processor's caches
 STEP = "step_ms"
 
 
@@ -138,31 +141,34 @@ def keep(grid: Path) -> None:
         add(KEPT / f"{courses_of(kept)}.json", name, kept | own)
 
 
-def time_steps(grid: Path) -> None:
-    """Add the median processor time (ms) of a step of each policy in C to kept trainings of its settings.
+def time_steps() -> None:
+    """Give every kept training the median processor time (ms) of a step of its policy in C.
 
-    The policies take turns, and read random numbers in place of images.
+    The policies have random parameters and random numbers for images, and take turns.
     """
-    policies = {}
-    for run in runs_of(grid):
-        policies.setdefault(json.dumps(json.loads((run / "config.json").read_text())["policy"]), run)
     rng = np.random.default_rng(0)
-    steps, seconds = {}, {}
-    for config, run in policies.items():
-        policy = load(run)
-        graph = CompiledGraph(c_graph(worker_graph(policy.config, policy.features)), policy.parameters)
-        shapes = policy.functions.observation_shapes
-        seen = {name: rng.uniform(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
-        steps[config], seconds[config] = (graph, seen), []
-    for _ in range(CALLS):
-        for config, (graph, seen) in steps.items():
-            began = time.thread_time()
-            graph(seen)
-            seconds[config].append(time.thread_time() - began)
-    for path in KEPT.glob("*.json"):
-        for name, run in json.loads(path.read_text()).items():
-            if times := seconds.get(json.dumps(run["policy"])):
-                add(path, name, run | {STEP: round(1e3 * float(np.median(times)), 4)})
+    steps: dict[str, tuple[CompiledGraph, dict[str, Any]]] = {}
+    every = {path: json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))}
+    for run in (run for kept in every.values() for run in kept.values()):
+        if (settings := json.dumps(run["policy"])) not in steps:
+            config = restore(run["policy"])
+            levels = {name: np.zeros(shape) for name, shape in level_shapes(config).items()}
+            policy = Policy.create(config, levels)
+            graph = CompiledGraph(c_graph(worker_graph(config, policy.features)), policy.parameters)
+            shapes = policy.functions.observation_shapes
+            seen = {name: rng.uniform(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+            steps[settings] = graph, seen
+    seconds: dict[str, list[float]] = {settings: [] for settings in steps}
+    for _ in range(ROUNDS):
+        for settings, (graph, seen) in steps.items():
+            for _ in range(CALLS):
+                began = time.thread_time()
+                graph(seen)
+                seconds[settings].append(time.thread_time() - began)
+    for path, kept in every.items():
+        for name, run in kept.items():
+            median = float(np.median(seconds[json.dumps(run["policy"])]))
+            add(path, name, run | {STEP: round(1e3 * median, 4)})
 
 
 def kernel_widths(run: Path) -> dict[str, list[float]]:
@@ -252,14 +258,14 @@ def main() -> None:
     """Run as the docstring of this file says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keep", metavar="GRID", type=Path, nargs="+", default=[])
-    parser.add_argument("--time", metavar="GRID", type=Path, nargs="+", default=[])
+    parser.add_argument("--time", action="store_true")
     parser.add_argument("--ship", metavar=("RUN", "NAME"), nargs=2)
     options = parser.parse_args()
     try:
         for grid in options.keep:
             keep(grid)
-        for grid in options.time:
-            time_steps(grid)
+        if options.time:
+            time_steps()
         if options.ship:
             ship(Path(options.ship[0]), options.ship[1])
     except (ValueError, OSError) as error:

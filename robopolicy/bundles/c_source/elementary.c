@@ -206,9 +206,10 @@ static inline float far_sine(float x, uint32_t quarters)
     return sine((bits >> 31) ? -r : r, quarters);
 }
 
+/* Whether x is beyond +-8192, or not a number. */
 static inline uint32_t is_far(float x)
 {
-    return !((x <= 8192.0f) & (x >= -8192.0f));
+    return (int32_t)(bits_of(x) & 0x7FFFFFFFu) > 0x46000000;
 }
 
 /* sin(x + quarters * pi / 2) of a row of numbers. The first loop uses vectors; few rows need the second. */

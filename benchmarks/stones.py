@@ -120,7 +120,7 @@ def keep(grid: Path) -> None:
     A step's time is that of the kept trainings of the same policy, if these have been timed.
     """
     every = [run for path in KEPT.glob("*.json") for run in json.loads(path.read_text()).values()]
-    timed = {json.dumps(run["policy"]): run[STEP] for run in every if STEP in run}
+    timed = {restore(run["policy"]): run[STEP] for run in every if STEP in run}
     for run in runs_of(grid):
         file = run / "evaluation.json"
         evaluations = json.loads(file.read_text()) if file.is_file() else {}
@@ -136,7 +136,7 @@ def keep(grid: Path) -> None:
             for line in log
             if "held_out/return" in line
         ]
-        step = timed.get(json.dumps(kept["policy"]))
+        step = timed.get(restore(kept["policy"]))
         own = kernel_widths(run) | ({} if step is None else {STEP: step})
         add(KEPT / f"{courses_of(kept)}.json", name, kept | own)
 
@@ -147,27 +147,26 @@ def time_steps() -> None:
     The policies have random parameters and random numbers for images, and take turns.
     """
     rng = np.random.default_rng(0)
-    steps: dict[str, tuple[CompiledGraph, dict[str, Any]]] = {}
+    steps: dict[Any, tuple[CompiledGraph, dict[str, Any]]] = {}
     every = {path: json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json"))}
     for run in (run for kept in every.values() for run in kept.values()):
-        if (settings := json.dumps(run["policy"])) not in steps:
-            config = restore(run["policy"])
+        if (config := restore(run["policy"])) not in steps:
             levels = {name: np.zeros(shape) for name, shape in level_shapes(config).items()}
             policy = Policy.create(config, levels)
             graph = CompiledGraph(c_graph(worker_graph(config, policy.features)), policy.parameters)
             shapes = policy.functions.observation_shapes
             seen = {name: rng.uniform(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
-            steps[settings] = graph, seen
-    seconds: dict[str, list[float]] = {settings: [] for settings in steps}
+            steps[config] = graph, seen
+    seconds: dict[Any, list[float]] = {config: [] for config in steps}
     for _ in range(ROUNDS):
-        for settings, (graph, seen) in steps.items():
+        for config, (graph, seen) in steps.items():
             for _ in range(CALLS):
                 began = time.thread_time()
                 graph(seen)
-                seconds[settings].append(time.thread_time() - began)
+                seconds[config].append(time.thread_time() - began)
     for path, kept in every.items():
         for name, run in kept.items():
-            median = float(np.median(seconds[json.dumps(run["policy"])]))
+            median = float(np.median(seconds[restore(run["policy"])]))
             add(path, name, run | {STEP: round(1e3 * median, 4)})
 
 

@@ -243,10 +243,11 @@ class BulletPhysics(BulletWorld):
         rotation = _matrix(quaternion) @ self._axes.T
         offset = rotation @ self._base_center
         (x, y, z), (a, b, c) = angular, offset.tolist()
+        around = y * c - z * b, z * a - x * c, x * b - y * a  # np.cross takes over ten times as long
         return BodyState(
             np.array(center) - offset,
             rotation,
-            np.array(linear) - (y * c - z * b, z * a - x * c, x * b - y * a),  # np.cross takes ten times as long
+            np.array(linear) - around,
             np.array(angular),
             np.array([joint[0] for joint in joints]),
             np.array([joint[1] for joint in joints]),

@@ -91,7 +91,8 @@ from robopolicy.policies.policy import Policy
 from robopolicy.runtime.compiled import CompiledGraph
 
 KEPT = Path(__file__).parent / "stones"
-LEAST = {"sparse": 80, "extreme": 60, "front": 90, "paper-go2": 90}  # percent; 95 elsewhere
+# Percent; 95 elsewhere.
+LEAST = {"sparse": 80, "sparse-laikago-48x64": 80, "extreme": 60, "front": 90, "paper-go2": 90}
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
 ROUNDS, CALLS = 10, 30  # of each policy that is timed: a round finds its numbers in the processor's caches
 STEP = "step_ms"
@@ -119,7 +120,7 @@ def keep(grid: Path) -> None:
 
     A step's time is that of the kept trainings of the same policy, if these have been timed.
     """
-    every = [run for path in KEPT.glob("*.json") for run in json.loads(path.read_text()).values()]
+    every = [run for path in sorted(KEPT.glob("*.json")) for run in json.loads(path.read_text()).values()]
     timed = {restore(run["policy"]): run[STEP] for run in every if STEP in run}
     for run in runs_of(grid):
         file = run / "evaluation.json"

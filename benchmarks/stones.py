@@ -17,6 +17,8 @@ The comparison of mechanisms, on `paper`, `dust` and `sparse`, is
         all "all, relu" "all, cnn" none --seeds 0 1 2 3 4 --preset paper --episodes 2 --generations 20 \\
         --engine mujoco --policy-runtime c --test-engines mujoco bullet
 
+At 48 x 64 pixels, the same grids have `--robot finer.json`, a table that docs/stepping-stones.md makes.
+
 On `front`, where hind legs have no camera, it is
 
     robopolicy grid GRID --variant memory --attention "trigonometric(m=32)" all "all, map" "all, gru" none \\

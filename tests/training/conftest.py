@@ -13,15 +13,17 @@ HERE = str(Path(__file__).parent)
 sys.path.insert(0, HERE)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))
 
-# Every training compiles its functions anew, and most of them are equal: a cache for one run of the tests.
+# Every training compiles its functions anew, and most of them are equal: a cache for one run of the tests, if
+# the environment names none.
 CACHE = {
     "jax_compilation_cache_dir": os.path.join(os.environ["XDG_CACHE_HOME"], "jax"),
     "jax_persistent_cache_min_compile_time_secs": 0.1,
 }
-for name, value in CACHE.items():
-    os.environ[name.upper()] = str(value)  # for processes that tests start
-    jax.config.update(name, value)
-compilation_cache.reset_cache()
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    for name, value in CACHE.items():
+        os.environ[name.upper()] = str(value)  # for processes that tests start
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="session")

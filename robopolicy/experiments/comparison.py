@@ -21,6 +21,7 @@ from robopolicy.experiments.statistics import FEWEST, has_verdict, interval, per
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
+from robopolicy.training.checkpoint import RunFolder
 
 Row = dict[str, Any]
 
@@ -52,7 +53,7 @@ def compared_on(
         raise ValueError(f"runs is {', '.join(names) or 'empty'}: it must be two or more, each of them once")
     tasks: dict[str, str] = {}
     for name in names:
-        tasks.setdefault(task_of(name, load(name).run), name)
+        tasks.setdefault(task_of(name, RunFolder(find_run(name)[0]).config()), name)
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
         raise ValueError(f"runs were trained as {trained_on}: all must be of one task")

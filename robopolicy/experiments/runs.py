@@ -15,7 +15,6 @@ from robopolicy.envs.physics import ENGINES, is_installed
 from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class, with_defaults
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import closest, one_of
-from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import policy_of, restore
 from robopolicy.policies.policy import Policy
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
@@ -186,13 +185,11 @@ def load(run: str | Path, which: str | int | None = None) -> Policy:
         raise CheckpointError(f"{str(folder / 'config.json')!r} describes no policy: this is no run")
     config = restore(settings["policy"])
     parameters, arrays = load_policy(folder, which or ending)
-    functions, features = policy_of(config, arrays)
-    if parameters.shape != (parameter_count(functions),):
-        raise CheckpointError(
-            f"the checkpoint has {list(parameters.shape)} parameters: the policy in config.json has "
-            f"[{parameter_count(functions)}]"
-        )
-    return Policy(config, parameters, features, name, settings)
+    _, features = policy_of(config, arrays)
+    try:
+        return Policy(config, parameters, features, name, settings)
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint is not of the policy in config.json: {error}") from error
 
 
 def identity(policy: Policy, name: str) -> dict[str, Any]:

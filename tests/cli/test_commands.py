@@ -105,7 +105,7 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     config = tmp_path / "run" / "config.json"
     kept = config.read_text()
     config.write_text(kept.replace('"hidden": 0', '"hidden": 7'))
-    assert "parameters: the policy in config.json has" in refused("evaluate", run)
+    assert "the checkpoint is not of the policy in config.json: parameters is" in refused("evaluate", run)
     config.write_text(kept)
 
     played = []

@@ -307,11 +307,10 @@ def test_a_script_accepts_its_documented_arguments(parsers_end, monkeypatch, lin
 
 
 def test_documented_make_targets_exist():
-    targets = sorted({line.words for line in of_program("make")})
-    assert targets
-    for words in targets:
-        made = subprocess.run(["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True)
-        assert made.returncode == 0, made.stderr
+    words = sorted({word for line in of_program("make") for word in line.words})
+    assert words
+    made = subprocess.run(["make", "--dry-run", *words], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
 
 
 def test_documented_extras_exist():

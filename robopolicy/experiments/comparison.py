@@ -201,7 +201,8 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
         found = verdict(one, mine, other, theirs, p=p)
         gap = found.difference
         lines.append(
-            f"{one}, {other}: {found.words}; difference {gap.value:.2f} ({gap.low:.2f} to {gap.high:.2f}), "
+            f"{one} against {other}: {found.words}; "
+            f"difference {gap.value:.2f} ({gap.low:.2f} to {gap.high:.2f}), "
             f"the first is better in {found.improvement:.0%} of episodes (ties count half)"
         )
     if len(tested) > 1:

@@ -82,7 +82,7 @@ def test_verdicts_are_of_policies_with_several_trainings():
 
     good, bad, single = row("softmax", 7.0, 7.2, 7.1, 7.3), row("all", 1.0, 0.8, 1.2, 0.9), row("none", 0)
     first, last = verdicts([good, bad, single])
-    assert first.startswith("softmax, all: softmax above all, p = 0.029, n = 4 and 4 seeds")
+    assert first.startswith("softmax against all: softmax above all, p = 0.029, n = 4 and 4 seeds")
     assert first.endswith("the first is better in 100% of episodes (ties count half)")
     assert last.startswith("no verdict on policies of one training")
     assert "no difference shown" in verdicts([good, row("softmax", 7.3, 6.9, 7.1, 7.2)])[0]

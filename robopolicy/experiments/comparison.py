@@ -16,12 +16,11 @@ from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.run_table import runs_below
-from robopolicy.experiments.runs import find_run, load, played_on, task_of
+from robopolicy.experiments.runs import config_of, find_run, load, played_on, task_of
 from robopolicy.experiments.statistics import FEWEST, has_verdict, interval, permutation_p, verdict
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
-from robopolicy.training.checkpoint import RunFolder
 
 Row = dict[str, Any]
 
@@ -31,8 +30,9 @@ def runs_in(names: Sequence[str]) -> list[str]:
     result: list[str] = []
     for name in names:
         folder = Path(name)
-        below = [] if (folder / "config.json").is_file() else [str(path) for _, path in runs_below(folder)]
-        result += sorted(below) or [name]
+        is_folder_of_runs = name and not (folder / "config.json").is_file()
+        below = runs_below(folder) if is_folder_of_runs else []
+        result += sorted(str(path) for _, path in below) or [name]
     return result
 
 
@@ -53,7 +53,7 @@ def compared_on(
         raise ValueError(f"runs is {', '.join(names) or 'empty'}: it must be two or more, each of them once")
     tasks: dict[str, str] = {}
     for name in names:
-        tasks.setdefault(task_of(name, RunFolder(find_run(name)[0]).config()), name)
+        tasks.setdefault(task_of(name, config_of(find_run(name)[0])), name)
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
         raise ValueError(f"runs were trained as {trained_on}: all must be of one task")

@@ -87,7 +87,7 @@ def played_on(
     if engine is not None:
         one_of("engine", engine, ENGINES)
     runs = {name: find_run(name, sorted(baselines))[0] for name in names if name not in baselines}
-    configs = {name: RunFolder(run).config() for name, run in runs.items()}
+    configs = {name: config_of(run) for name, run in runs.items()}
     tasks = {name: task_of(name, config) for name, config in configs.items()}
     task = check_name(task or next(iter(tasks.values()), next(iter(TASKS))))
     for name, other in tasks.items():
@@ -102,7 +102,7 @@ def played_on(
 
 def trained_on(trained: Policy) -> Environment:
     """The environment of a policy's training, with its last preset; raises ValueError if it names no task."""
-    task = task_of("policy", trained.run)
+    task = task_of(trained.name, trained.run)
     preset, others = preset_of(trained.run), others_in(trained.run)
     return Environment.of(Environment(task, engine_of(trained.run), preset, None, others))
 
@@ -180,16 +180,24 @@ def load(run: str | Path, which: str | int | None = None) -> Policy:
             f"which is {which!r}: run {str(run)!r} has an ending of its own, so give one of them"
         )
     name = str(run) if which in (None, "last") else f"{run}@{which}"
-    settings = RunFolder(folder).config()
-    if "policy" not in settings:
-        raise CheckpointError(f"{str(folder / 'config.json')!r} describes no policy: this is no run")
+    settings = config_of(folder)
     config = restore(settings["policy"])
     parameters, arrays = load_policy(folder, which or ending)
-    _, features = policy_of(config, arrays)
     try:
+        _, features = policy_of(config, arrays)
         return Policy(config, parameters, features, name, settings)
     except ValueError as error:
-        raise CheckpointError(f"the checkpoint is not of the policy in config.json: {error}") from error
+        raise CheckpointError(
+            f"the checkpoint of {str(folder)!r} is not of the policy in its config.json: {error}"
+        ) from error
+
+
+def config_of(run: Path) -> dict[str, Any]:
+    """The config.json of a run; raises CheckpointError if it is damaged or describes no policy."""
+    settings = RunFolder(run).config()
+    if "policy" not in settings:
+        raise CheckpointError(f"{str(run / 'config.json')!r} describes no policy: this is no run")
+    return settings
 
 
 def identity(policy: Policy, name: str) -> dict[str, Any]:

@@ -180,6 +180,26 @@ def test_a_run_that_is_damaged_is_refused_before_any_episode(refused, tmp_path):
     assert str(copy) in refused("compare", ANGULAR, str(copy), *SHORT)
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda config: {"es": config["es"]}, "describes no policy: this is no run"),
+        (
+            lambda config: config | {"policy": config["policy"] | {"head_dim": 4}},
+            "is not of the policy in its config.json: array draws/front/",
+        ),
+    ],
+)
+def test_settings_of_no_run_or_of_another_are_refused(refused, tmp_path, changed, said):
+    copy = tmp_path / "copy"
+    shutil.copytree(find_run(ANGULAR)[0], copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(changed(config)))
+    line = refused("compare", EXACT, str(copy), *SHORT)
+    assert str(copy) in line
+    assert said in line
+
+
 @pytest.mark.parametrize("task", [None, "chess"])
 def test_a_run_of_no_task_is_refused(refused, tmp_path, task):
     copy = tmp_path / "copy"

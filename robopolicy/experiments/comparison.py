@@ -30,8 +30,8 @@ def runs_in(names: Sequence[str]) -> list[str]:
     result: list[str] = []
     for name in names:
         folder = Path(name)
-        is_folder_of_runs = name and not (folder / "config.json").is_file()
-        below = runs_below(folder) if is_folder_of_runs else []
+        may_hold_runs = bool(name) and not (folder / "config.json").is_file()
+        below = runs_below(folder) if may_hold_runs else []
         result += sorted(str(path) for _, path in below) or [name]
     return result
 

@@ -188,7 +188,7 @@ def load(run: str | Path, which: str | int | None = None) -> Policy:
         return Policy(config, parameters, features, name, settings)
     except ValueError as error:
         raise CheckpointError(
-            f"the checkpoint of {str(folder)!r} is not of the policy in its config.json: {error}"
+            f"the checkpoint of {name!r} and the policy in its config.json do not fit: {error}"
         ) from error
 
 

@@ -105,7 +105,7 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     config = tmp_path / "run" / "config.json"
     kept = config.read_text()
     config.write_text(kept.replace('"hidden": 0', '"hidden": 7'))
-    assert "is not of the policy in its config.json: parameters is" in refused("evaluate", run)
+    assert "and the policy in its config.json do not fit: parameters is" in refused("evaluate", run)
     config.write_text(kept)
 
     played = []

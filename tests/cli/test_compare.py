@@ -186,7 +186,7 @@ def test_a_run_that_is_damaged_is_refused_before_any_episode(refused, tmp_path):
         (lambda config: {"es": config["es"]}, "describes no policy: this is no run"),
         (
             lambda config: config | {"policy": config["policy"] | {"head_dim": 4}},
-            "is not of the policy in its config.json: array draws/front/",
+            "and the policy in its config.json do not fit: array draws/front/",
         ),
     ],
 )

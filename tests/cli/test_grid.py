@@ -123,7 +123,7 @@ def test_mechanisms_and_seeds_may_be_added(trainer, capsys):
     capsys.readouterr()
     assert main(["grid", "runs/table", "--show"]) == 0
     out = capsys.readouterr().out
-    assert "none, softmax: no difference shown" in out
+    assert "none against softmax: no difference shown" in out
     assert "controls are missing: all; all, relu; all, cnn. Without them" in out
     assert len(trainer.trained) == 4
 

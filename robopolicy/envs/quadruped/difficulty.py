@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,17 +113,22 @@ class Sensors:
         self._config = config
         self._rng = rng
         self.cameras = {name: DepthCamera(_mounted(camera, config, rng)) for name, camera in cameras.items()}
-        self._seen: deque[tuple[Array, float, Array]] = deque(maxlen=1 + round(config.latency / period))
+        self._seen: deque[tuple[Array, float, Callable[[], Array] | None]]
+        self._seen = deque(maxlen=1 + round(config.latency / period))
 
-    def see(self, base: Array, yaw: float, balls: Array = NO_BALLS) -> None:
-        """Record the pose of the base and the `balls` [N, 3] (m, world) of the legs, one per period."""
+    def see(self, base: Array, yaw: float, balls: Callable[[], Array] | None = None) -> None:
+        """Record the pose of the base, one per period. `balls` returns those [N, 3] (m, world) of the legs.
+
+        It is called for the poses alone that an image is made of.
+        """
         self._seen.append((base, yaw, balls))
 
     def images(self, ground: Ground) -> dict[str, NDArray[np.float32]]:
         """Depth images [height, width] (m) by camera, delayed by the latency or from the first pose."""
-        seen = self._seen[0]
+        base, yaw, balls = self._seen[0]
+        legs = NO_BALLS if balls is None else balls()
         return {
-            name: self._with_faults(camera.image(ground, *seen), camera.config.reach)
+            name: self._with_faults(camera.image(ground, base, yaw, legs), camera.config.reach)
             for name, camera in self.cameras.items()
         }
 

@@ -7,6 +7,7 @@ and docs/stepping-stones.md gives the reason for each.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from robopolicy.control.kinematics import LEGS, leg_balls
 from robopolicy.control.odometry import Odometry
 from robopolicy.control.proprioception import proprioception
+from robopolicy.control.reading import Reading
 from robopolicy.control.robot import Robot
 from robopolicy.control.robots import LAIKAGO, robot_of
 from robopolicy.envs.drawing.scene import Scene
@@ -24,7 +26,7 @@ from robopolicy.envs.physics import loaded, make_physics
 from robopolicy.envs.physics.base import Array, Physics, Start, View
 from robopolicy.envs.quadruped import description, drawn
 from robopolicy.envs.quadruped.body_sensors import BodySensors, SensedState, TrueState
-from robopolicy.envs.quadruped.cameras import NO_BALLS, DepthCamera, Ground
+from robopolicy.envs.quadruped.cameras import DepthCamera, Ground
 from robopolicy.envs.quadruped.description import ODOMETRY
 from robopolicy.envs.quadruped.oracle import OracleConfig, foothold_offsets, shifted
 from robopolicy.envs.quadruped.presets import (
@@ -242,11 +244,13 @@ class SteppingStones(SimulatedTask):
         return seen
 
     def _look(self) -> None:
-        reading, balls = self.walker.truth, NO_BALLS
-        if self.config.sensors.legs:
-            in_yaw = leg_balls(self.config.robot.legs, reading.joints) @ reading.base_to_yaw.T
-            balls = reading.position + in_yaw @ reading.to_yaw
+        reading = self.walker.truth
+        balls = partial(self._leg_balls, reading) if self.config.sensors.legs else None
         self.sensors.see(reading.position, float(reading.attitude[2]), balls)
+
+    def _leg_balls(self, reading: Reading) -> Array:
+        in_yaw = leg_balls(self.config.robot.legs, reading.joints) @ reading.base_to_yaw.T
+        return reading.position + in_yaw @ reading.to_yaw
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4]."""

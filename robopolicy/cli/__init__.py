@@ -52,6 +52,8 @@ NUMBERS = {  # Python's and the parser's words for a number that is none
     "could not convert string to float: (.*)": "a number",
     r"no type matching \{None\}\|INT could be instantiated from \[(.*?)\].*": "a whole number",
     r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\].*": "a number",
+    r"Could not find valid parse for arguments: \[(.*)\]": "a list of numbers",
+    r"Could not parse arguments \[(.*)\] into tuple type .*": "a list of numbers",
 }
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,8 @@ from robopolicy.experiments.comparison import compare, compared_on, runs_in
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
+from robopolicy.experiments.runs import config_of, find_run
+from robopolicy.experiments.trainings import difference
 
 
 @dataclass(frozen=True)
@@ -70,3 +73,6 @@ class Compare:
                 on_episode=progress.advance,
             )
         print(json_format.dumps(rows) if self.json else table(rows, environment.title))
+        if differs := difference({name: config_of(find_run(name)[0]) for name in runs}):
+            line = f"trainings differ, not policies alone: {differs}"
+            print(line, file=sys.stderr if self.json else sys.stdout)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 from robopolicy.experiments.comparison import missing_controls, policies
 from robopolicy.experiments.flop_table import EXACT
-from robopolicy.experiments.runs import find_run
+from robopolicy.experiments.runs import config_of, find_run
 from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
-from robopolicy.experiments.trainings import search_settings
+from robopolicy.experiments.trainings import difference
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import RunFolder
@@ -29,7 +29,7 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
         raise ValueError(
             f"seed is {seeds[0]}: trainings choose policies on seeds from {used}, so a claim needs others"
         )
-    configs = {name: RunFolder(find_run(name)[0]).config() for name in names}
+    configs = {name: config_of(find_run(name)[0]) for name in names}
     for name in names:
         _check_complete(name)
     first, which = names[0], find_run(names[0])[1]
@@ -38,16 +38,8 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
             raise ValueError(
                 f"runs has the policy {other} of {name!r} and {which} of {first!r}: a claim needs the same"
             )
-    wanted = search_settings(configs[first])
-    for name in names[1:]:
-        found = search_settings(configs[name])
-        for path in sorted(wanted.keys() | found.keys()):
-            here, there = (settings.get(path, "not set") for settings in (found, wanted))
-            if here != there:
-                raise ValueError(
-                    f"{path.rpartition('/')[2]} is {here} in the training of {name!r} and {there} in that of "
-                    f"{first!r}: a claim needs the same"
-                )
+    if differs := difference(configs):
+        raise ValueError(f"{differs}: a claim needs the same")
     together = policies(names)
     _check_alike([config for config, _ in together])
     missing = missing_controls(

@@ -23,6 +23,23 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
 
 
+def difference(configs: Mapping[str, Mapping[str, Any]]) -> str:
+    """In words, the first setting in which a training differs from the first one; empty if all are alike.
+
+    `configs` has the config.json of each run by its name.
+    """
+    (first, config), *others = configs.items()
+    wanted = search_settings(config)
+    for name, other in others:
+        found = search_settings(other)
+        for path in sorted(wanted.keys() | found.keys()):
+            here, there = (settings.get(path, "not set") for settings in (found, wanted))
+            if here != there:
+                setting = path.rpartition("/")[2]
+                return f"{setting} is {here} in the training of {name!r} and {there} in that of {first!r}"
+    return ""
+
+
 def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
     """The settings of a config as text, with their paths."""
     if isinstance(tree, list) and not any(isinstance(entry, dict | list) for entry in tree):

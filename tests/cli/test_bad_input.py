@@ -145,6 +145,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("deploy", "bundle"), "no bundle at 'bundle'"),
         (("evaluate", "oracle", "--env", ".x:Foo-v0"), "task is '.x:Foo-v0': it must be one of"),
         (("evaluate", "oracle", "--episodes", "x"), "--episodes is 'x': it must be a whole number"),
+        (("grid", "runs/table", "--seeds", "0", "x"), "--seeds is '0', 'x': it must be a list of numbers"),
         (("evaluate", "oracle", "--drift", "x"), "--drift is 'x': it must be a number (see --help)"),
         (("deploy", "bundle", "--robot", "spot"), "robot is 'spot'"),
         (("deploy", "bundle", "--robot", "go2", "--pace", "0.5"), "pace is 0.5: the robot go2 has no such"),

@@ -61,7 +61,17 @@ def test_a_claim_of_four_trainings_each_beside_its_controls_is_accepted(table, p
 @pytest.mark.slow
 def test_a_comparison_says_which_controls_it_lacks(table, played, capsys):
     assert main(["compare", *names(table, "softmax", "all"), "--episodes", "2"]) == 0
-    assert "controls are missing: all, relu; all, cnn; none. Without them" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "controls are missing: all, relu; all, cnn; none. Without them" in out
+    assert "trainings differ" not in out
+
+
+@pytest.mark.slow
+def test_a_comparison_says_in_what_trainings_differ(table, played, capsys, tmp_path):
+    first, other = names(table, "softmax")[0], made_run(tmp_path / "none-4", "none", 4, population=8)
+    assert main(["compare", first, other, "--episodes", "2"]) == 0
+    words = f"population is 8 in the training of {other!r} and 24 in that of {first!r}"
+    assert f"trainings differ, not policies alone: {words}" in capsys.readouterr().out
 
 
 def test_a_claim_without_controls_is_refused(table, no_episodes, refused):

@@ -52,9 +52,8 @@ NUMBERS = {  # Python's and the parser's words for a number that is none
     "could not convert string to float: (.*)": "a number",
     r"no type matching \{None\}\|INT could be instantiated from \[(.*?)\].*": "a whole number",
     r"no type matching \{None\}\|FLOAT could be instantiated from \[(.*?)\].*": "a number",
-    r"Could not find valid parse for arguments: \[(.*)\]": "a list of numbers",
-    r"Could not parse arguments \[(.*)\] into tuple type .*": "a list of numbers",
 }
+NO_NUMBERS = r"Could not (?:find valid parse for arguments:|parse arguments) \[(.*?)\].*"
 BAD_PLACES = (errno.EROFS, errno.ENAMETOOLONG)
 PAIRS = {"train": ("a trainer", ("es", "bc"))}
 
@@ -244,6 +243,9 @@ def _parser_words(box: str) -> str:
         for words, kind in NUMBERS.items():
             if number := re.fullmatch(rf"Error parsing (\S+): {words}", message):
                 return f"{number[1]} is {number[2]}: it must be {kind} (see --help)"
+        if numbers := re.fullmatch(rf"Error parsing (\S+): {NO_NUMBERS}", message):
+            kind = "whole numbers" if re.match(r" --\S+ \[?INT", "".join(help_of_option)) else "numbers"
+            return f"{numbers[1]} is {numbers[2]}: it must be {kind} (see --help)"
         message = re.sub(r"^Error parsing \w+: ", "", message)
         return f"{message} (see --help)" if help_of_option else message
     if first.endswith(":") and len(text) > 1:

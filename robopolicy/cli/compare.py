@@ -19,6 +19,7 @@ from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.runs import config_of, find_run
 from robopolicy.experiments.trainings import difference
+from robopolicy.naming import one_line
 
 
 @dataclass(frozen=True)
@@ -74,5 +75,5 @@ class Compare:
             )
         print(json_format.dumps(rows) if self.json else table(rows, environment.title))
         if differs := difference({name: config_of(find_run(name)[0]) for name in runs}):
-            line = f"trainings differ, not policies alone: {differs}"
+            line = one_line(f"the trainings differ, not only the policies: {differs}")
             print(line, file=sys.stderr if self.json else sys.stdout)

@@ -24,7 +24,7 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def difference(configs: Mapping[str, Mapping[str, Any]]) -> str:
-    """In words, the first setting in which a training differs from the first one; empty if all are alike.
+    """In words, how the first training that is not alike differs from the first one; empty if all are alike.
 
     `configs` has the config.json of each run by its name.
     """
@@ -32,12 +32,20 @@ def difference(configs: Mapping[str, Mapping[str, Any]]) -> str:
     wanted = search_settings(config)
     for name, other in others:
         found = search_settings(other)
-        for path in sorted(wanted.keys() | found.keys()):
-            here, there = (settings.get(path, "not set") for settings in (found, wanted))
-            if here != there:
-                setting = path.rpartition("/")[2]
-                return f"{setting} is {here} in the training of {name!r} and {there} in that of {first!r}"
+        differ = [path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)]
+        if trainer_of(config) != trainer_of(other):
+            return f"{name!r} and {first!r} have other trainers"
+        if differ:
+            most, *rest = sorted(differ, key=lambda path: (not path.startswith("environment/presets"), path))
+            here, there = (settings.get(most, "not set") for settings in (found, wanted))
+            words = f"{_last(most)} is {here} in the training of {name!r} and {there} in that of {first!r}"
+            more = dict.fromkeys(map(_last, rest))
+            return f"{words} (others: {', '.join(more)})" if more else words
     return ""
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:

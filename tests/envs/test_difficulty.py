@@ -1,5 +1,7 @@
 """What makes episodes harder: disturbances, imperfect cameras, and the presets that combine them."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import gymnasium
@@ -31,7 +33,8 @@ def seen(config: SensorConfig, seed: int = 0, frames: int = 30) -> list[dict[str
     sensors = Sensors(CAMERAS, config, PERIOD, np.random.default_rng(seed))
     images = []
     for frame in range(frames):
-        sensors.see(np.array([0.01 * frame, 0.0, 0.42]), 0.0)
+        base = np.array([0.01 * frame, 0.0, 0.42])
+        sensors.see(base, 0.0, lambda base=base: base - [[0.0, 0.1, 0.2]])
         images.append(sensors.images(GROUND))
     return images
 
@@ -40,7 +43,8 @@ def test_perfect_cameras_see_what_is_there():
     for frame, images in enumerate(seen(SensorConfig(), frames=5)):
         for name, image in images.items():
             base = np.array([0.01 * frame, 0.0, 0.42])
-            np.testing.assert_array_equal(image, DepthCamera(CAMERAS[name]).image(GROUND, base, 0.0))
+            balls = base - [[0.0, 0.1, 0.2]]
+            np.testing.assert_array_equal(image, DepthCamera(CAMERAS[name]).image(GROUND, base, 0.0, balls))
 
 
 def test_latency_is_counted_in_control_periods():
@@ -262,3 +266,16 @@ def test_hundreds_of_episodes_leave_memory_as_it_was(engine):
     # Within 5 %; other tests of this process may already have made it large, so at most 20 MB in any case.
     assert resident() - after_fifty < min(0.05 * after_fifty, 20e6 / 4096)
     env.close()
+
+
+def test_an_environment_that_is_dropped_is_freed_at_once():
+    env = gymnasium.make(ID, engine="mujoco", preset="dust")
+    env.reset(seed=0)
+    env.step(np.zeros(4, np.float32))
+    dropped = weakref.ref(env.unwrapped)
+    gc.disable()  # Bullet's client would wait for it
+    try:
+        del env
+        assert dropped() is None
+    finally:
+        gc.enable()

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Space
 from numpy.typing import NDArray
 
-from robopolicy.control.kinematics import LEGS, leg_balls
+from robopolicy.control.kinematics import LEGS, Legs, leg_balls
 from robopolicy.control.odometry import Odometry
 from robopolicy.control.proprioception import proprioception
 from robopolicy.control.reading import Reading
@@ -41,6 +41,12 @@ from robopolicy.envs.simulated import Observation, SimulatedTask, Step
 from robopolicy.naming import one_of
 
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
+
+
+def _balls(legs: Legs, reading: Reading) -> Array:
+    """The balls [N, 3] (m, world) that cameras see of the legs."""
+    in_yaw = leg_balls(legs, reading.joints) @ reading.base_to_yaw.T
+    return reading.position + in_yaw @ reading.to_yaw
 
 
 class SteppingStones(SimulatedTask):
@@ -245,12 +251,8 @@ class SteppingStones(SimulatedTask):
 
     def _look(self) -> None:
         reading = self.walker.truth
-        balls = partial(self._leg_balls, reading) if self.config.sensors.legs else None
+        balls = partial(_balls, self.config.robot.legs, reading) if self.config.sensors.legs else None
         self.sensors.see(reading.position, float(reading.attitude[2]), balls)
-
-    def _leg_balls(self, reading: Reading) -> Array:
-        in_yaw = leg_balls(self.config.robot.legs, reading.joints) @ reading.base_to_yaw.T
-        return reading.position + in_yaw @ reading.to_yaw
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4]."""

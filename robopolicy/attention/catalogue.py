@@ -204,7 +204,7 @@ def _parse(spec: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"spec is {spec!r}: it must be a string such as {example!r}")
     call = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", spec)
     if call is None:
-        raise ValueError(f"spec is {spec!r}: it must be one such as {example!r}")
+        raise ValueError(f"attention is {spec!r}: it must be a spec such as {example!r}")
     name, inside = call[1], (call[2] or "").strip()
     if name == "softmax":
         if inside:

@@ -34,7 +34,7 @@ def difference(configs: Mapping[str, Mapping[str, Any]]) -> str:
         found = search_settings(other)
         differ = [path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)]
         if trainer_of(config) != trainer_of(other):
-            return f"{name!r} and {first!r} have other trainers"
+            return f"{name!r} and {first!r} have different trainers"
         if differ:
             most, *rest = sorted(differ, key=lambda path: (not path.startswith("environment/presets"), path))
             here, there = (settings.get(most, "not set") for settings in (found, wanted))

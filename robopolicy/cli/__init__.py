@@ -38,12 +38,12 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
-OF_ES = ("--preset", "--advance-at", "--episodes")
+OF_ES = ("--preset", "--advance-at", "--episodes", "--cameras")
 # Options of several values.
 LISTS = {
     "train es": OF_ES,
     "convert": ("--cameras",),
-    "train bc": ("--cameras",),
+    "train bc": ("--cameras", "--data"),
     "inspect": ("--cameras",),
     "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
 }
@@ -130,11 +130,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
     try:
         words = [words[0], *expanded(words[1:], command(words[0]))]
-        for option in LISTS.get(words[0], ()):
-            if words.count(option) > 1:
-                raise ValueError(
-                    f"{option} is given {words.count(option)} times: it takes all values at once"
-                )
+        _check_lists(words)
         parsed, code = _parse(words)
         if parsed is None:
             return code
@@ -159,6 +155,16 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
+
+
+def _check_lists(words: list[str]) -> None:
+    """Raise ValueError for an option of several values that is given twice, or without any."""
+    for option in LISTS.get(words[0], ()):
+        if words.count(option) > 1:
+            raise ValueError(f"{option} is given {words.count(option)} times: it takes all values at once")
+        after = words[words.index(option) + 1 :] if option in words else ["a value"]
+        if not after or after[0].startswith("--"):
+            raise ValueError(f"{option} is empty: it needs one or more values")
 
 
 def _reader_has_left() -> bool:

@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed
 from robopolicy.cli.progress import CountingProgress
-from robopolicy.experiments.claims import check_claim
+from robopolicy.experiments.claims import check_claim, incomplete
 from robopolicy.experiments.comparison import compare, compared_on, runs_in
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
@@ -74,6 +74,8 @@ class Compare:
                 on_episode=progress.advance,
             )
         print(json_format.dumps(rows) if self.json else table(rows, environment.title))
+        notes = [*filter(None, map(incomplete, runs))]
         if differs := difference({name: config_of(find_run(name)[0]) for name in runs}):
-            line = one_line(f"the trainings differ, not only the policies: {differs}")
-            print(line, file=sys.stderr if self.json else sys.stdout)
+            notes.append(f"the trainings differ, not only the policies: {differs}")
+        for note in notes:
+            print(one_line(note), file=sys.stderr if self.json else sys.stdout)

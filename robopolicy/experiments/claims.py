@@ -30,8 +30,8 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
             f"seed is {seeds[0]}: trainings choose policies on seeds from {used}, so a claim needs others"
         )
     configs = {name: config_of(find_run(name)[0]) for name in names}
-    for name in names:
-        _check_complete(name)
+    if short := next(filter(None, map(incomplete, names)), ""):
+        raise ValueError(f"{short}: a claim needs complete ones of the same budget")
     first, which = names[0], find_run(names[0])[1]
     for name in names:
         if (other := find_run(name)[1]) != which:
@@ -70,16 +70,12 @@ def _check_alike(configs: Sequence[PolicyConfig]) -> None:
                 )
 
 
-def _check_complete(name: str) -> None:
+def incomplete(name: str) -> str:
+    """In words, how far the training of the run `name` is from its budget; empty if it is complete."""
     state = status(RunFolder(find_run(name)[0]))
     counter = TRAINERS[state.trainer].counter
     if state.status != FINISHED:
-        raise ValueError(
-            f"the training of {name!r} is {state.status}, after {counter} {state.done} of {state.total}: a "
-            "claim needs complete ones"
-        )
+        return f"the training of {name!r} is {state.status}, after {counter} {state.done} of {state.total}"
     if state.done > state.total:
-        raise ValueError(
-            f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.total}: a claim "
-            "needs the same budget"
-        )
+        return f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.total}"
+    return ""

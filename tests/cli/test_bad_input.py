@@ -278,6 +278,8 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--episode-seconds", "0"), "episode_seconds is 0"),
         (("--preset", "painted", "painted"), "painted, painted"),
         (("--preset", "painted", "--preset", "paper"), "--preset is given 2 times"),
+        (("--preset", "--cameras", "front"), "--preset is empty: it needs one or more values"),
+        (("--cameras",), "--cameras is empty"),
         (
             ("--preset", "painted", "paper", "--advance-at", "1", "2"),
             "advance_at",

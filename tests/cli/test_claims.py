@@ -81,6 +81,15 @@ def test_a_comparison_says_in_what_trainings_differ(table, played, capsys, tmp_p
     assert err.endswith(line)
 
 
+@pytest.mark.slow
+def test_a_comparison_names_trainings_that_are_not_complete(table, played, capsys, tmp_path):
+    short, longer = (made_run(tmp_path / f"none-{done}", "none", done, done=done) for done in (1, 3))
+    assert main(["compare", names(table, "softmax")[0], short, longer, "--episodes", "2"]) == 0
+    said = f"the training of {short!r} is stopped, after generation 1 of 2\n"
+    said += f"the training of {longer!r} went on to generation 3, beyond its 2\n"
+    assert capsys.readouterr().out.endswith(said)
+
+
 def test_a_claim_without_controls_is_refused(table, no_episodes, refused):
     line = refused("compare", *names(table, "softmax"), "--claim")
     assert "runs lacks the controls all; all, relu; all, cnn; none: a claim needs them" in line
@@ -116,8 +125,8 @@ def test_a_claim_on_seeds_that_choose_policies_is_refused(table, no_episodes, re
         ({"episodes": (2,)}, "episodes is 2 in the training of"),
         ({"stop_at": 7.5}, "stop_at is 7.5 in the training of"),
         ({"sigma": 0.1}, "sigma is 0.1 in the training of"),
-        ({"done": 1}, "is stopped, after generation 1 of 2: a claim needs complete ones"),
-        ({"done": 3}, "went on to generation 3, beyond its 2: a claim needs the same budget"),
+        ({"done": 1}, "is stopped, after generation 1 of 2: a claim needs complete ones of the same budget"),
+        ({"done": 3}, "went on to generation 3, beyond its 2: a claim needs complete ones of the same"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -301,6 +301,7 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
         (("--attention", "softmx", "--seeds", "0"), "did you mean 'softmax'?"),
         ((*PAIR, "--seed", "3"), "Unrecognized options: --seed, 3; did you mean --seeds?"),
         ((*PAIR, "--seeds", "2"), "--seeds is given 2 times"),
+        (("--seeds", "0", "--attention"), "--attention is empty"),
         ((*PAIR, "--test-episodes", "0"), "test_episodes is 0"),
         ((*PAIR, "--test-engines", "bulet"), "did you mean 'bullet'?"),
         ((*PAIR, "--population", "1"), "population is 1"),

@@ -41,6 +41,7 @@ from kept_trainings import (
     by_budget,
     kept_run,
     named_rows,
+    plot_trainings,
     said,
     shipped_folder,
 )
@@ -52,6 +53,7 @@ from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.experiments.statistics import interval
 from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder
 from robopolicy.training.metrics import ROLLOUT_RETURN
+from robopolicy.viz.pictures import picture
 
 HERE = Path(__file__).parent
 KEPT = HERE / "bimanual_sweep" / "trained"
@@ -182,27 +184,19 @@ def tables(preset: str, kept: Kept) -> bool:
 
 
 def draw(kept: Kept) -> None:
-    """Balls in bowls against the price of a step, by engine: a mark for each training that reads images.
+    """Balls in bowls over the FLOPs of a step, by engine: a mark for each training that reads images.
 
     Of the budgets that have a control without attention.
     """
-    from robopolicy.viz.pictures import picture
-
     colours: dict[str, str] = {}
+    shown = {name: run for name, run in kept.items() if run["policy"]["attention"] != NO_IMAGE}
     with picture(FIGURE, (10, 3.8)) as figure:
         for axes, engine in zip(figure.subplots(1, 2, sharey=True), ENGINES, strict=True):
-            for budget in by_budget(kept):
-                rows = [(t, row) for t, row in named_rows(budget, engine) if t != NO_IMAGE]
-                if ALL not in dict(rows):
-                    continue
-                patch = next(iter(budget.values()))["policy"]["patch"]
-                mark = MARKS.get(patch, "^")
-                for title, row in sorted(rows, key=lambda named: named[1]["flops"]):
-                    colour = colours.setdefault(title, f"C{len(colours)}")
-                    found = [kept[name]["evaluations"][engine] for name in row["runs"]]
-                    share = [100 * result["fraction_in_bowls_mean"] for result in found]
-                    label = f"{title}, patch {patch}"
-                    axes.plot([row["flops"]] * len(share), share, mark, color=colour, alpha=0.7, label=label)
+            for budget in by_budget(shown):
+                if ALL in dict(named_rows(budget, engine)):
+                    patch = next(iter(budget.values()))["policy"]["patch"]
+                    about = MARKS.get(patch, "^"), colours, f", patch {patch}"
+                    plot_trainings(axes, budget, engine, "fraction_in_bowls_mean", *about)
             axes.set(title=engine, xlabel="FLOPs of a policy step", xscale="log", ylim=(80, 101))
         figure.axes[0].set(ylabel=f"balls in bowls, %, {EPISODES} unseen seeds")
         figure.axes[1].legend(loc="lower right")

@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from robopolicy.experiments.comparison import Row, rows_of, titles
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.catalogue import restore
+from robopolicy.viz.pictures import COLOURS
 from robopolicy.writing import write_atomically
 
 ENGINES = ("mujoco", "bullet")
@@ -99,6 +102,20 @@ def named_rows(kept: Kept, engine: str, latencies: dict[str, float] | None = Non
     together = [(policy, names) for (policy, *_), names in groups.items()]
     found = rows_of(together, results, latencies or {})
     return list(zip(titles(found), found, strict=True))
+
+
+def plot_trainings(
+    axes: Axes, kept: Kept, engine: str, measured: str, mark: str, colours: dict[str, str], about: str = ""
+) -> None:
+    """Mark each training: the share `measured` (%) on an engine over the FLOPs of a step of its policy.
+
+    A row of the table has one colour, which `colours` keeps by its title; `about` ends its label.
+    """
+    for title, row in sorted(named_rows(kept, engine), key=lambda named: named[1]["flops"]):
+        colour = colours.setdefault(title, COLOURS[len(colours) % len(COLOURS)])
+        percent = [100 * kept[name]["evaluations"][engine][measured] for name in row["runs"]]
+        flops = [row["flops"]] * len(percent)
+        axes.plot(flops, percent, mark, color=colour, alpha=0.7, label=title + about)
 
 
 def said(claim: str, place: Place | None, found: Found, holds: bool) -> bool:

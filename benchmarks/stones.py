@@ -2,6 +2,7 @@
 
     python benchmarks/stones.py                   the tables, from the trainings that are kept
     python benchmarks/stones.py --keep GRID       adds the complete trainings of a grid
+    python benchmarks/stones.py --picture         draws docs/images/stones.png, and prints the tables
     python benchmarks/stones.py --time            times a step of all policies in C, in turns, on one core
     python benchmarks/stones.py --ship RUN NAME   makes an evaluated run a policy of the package
 
@@ -60,6 +61,7 @@ fewer, and the Go2 has a policy of one seed.
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import tempfile
@@ -80,6 +82,7 @@ from kept_trainings import (
     by_budget,
     kept_run,
     named_rows,
+    plot_trainings,
     said,
     shipped_folder,
 )
@@ -94,8 +97,12 @@ from robopolicy.policies.iap import level_shapes
 from robopolicy.policies.memories import SHORTEST, WAVES
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.compiled import CompiledGraph
+from robopolicy.viz.pictures import picture
 
 KEPT = Path(__file__).parent / "stones"
+FIGURE = Path(__file__).parents[1] / "docs" / "images" / "stones.png"
+COMPARED = ("paper", "dust", "sparse")  # presets on which mechanisms are compared
+MARKS = {"": "o", "-laikago-48x64": "s"}  # of 24 x 32 and 48 x 64 pixels, by the end of a file's name
 # Percent; 95 elsewhere.
 LEAST = {"sparse": 80, "sparse-laikago-48x64": 80, "extreme": 60, "front": 90, "paper-go2": 90}
 ABOVE = {"front": ("all", 30)}  # a control, and by how many points at least the best policy is above it
@@ -259,12 +266,34 @@ def print_kernels(runs: dict[str, list[dict[str, Any]]]) -> None:
             print(f"{title} learned kernels of {', '.join(widths)} cm", end="\n\n")
 
 
+def draw() -> None:
+    """Courses crossed over the FLOPs of a step, by engine and preset: a mark for each training.
+
+    Of the budget of each file that has the most trainings, which is that of the comparison of mechanisms.
+    """
+    colours: dict[str, str] = {}
+    with picture(FIGURE, (11, 7.5)) as figure:
+        grid = figure.subplots(len(ENGINES), len(COMPARED), sharex=True, sharey=True)
+        for (engine, row), (end, mark) in itertools.product(zip(ENGINES, grid, strict=True), MARKS.items()):
+            for preset, axes in zip(COMPARED, row, strict=True):
+                kept = json.loads((KEPT / f"{preset}{end}.json").read_text())
+                plot_trainings(axes, max(by_budget(kept), key=len), engine, "success_rate", mark, colours)
+                axes.set(title=f"{preset}, {engine}", xscale="log")
+            row[0].set(ylabel="courses crossed, of 100")
+        grid[-1, 1].set(xlabel="FLOPs of a policy step")
+        named = {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        pixels = "circles: 24 x 32 pixels, squares: 48 x 64"
+        figure.legend(named.values(), named, title=pixels, loc="outside lower center", ncols=5)
+    print(FIGURE)
+
+
 def main() -> None:
     """Run as the docstring of this file says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keep", metavar="GRID", type=Path, nargs="+", default=[])
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--ship", metavar=("RUN", "NAME"), nargs=2)
+    parser.add_argument("--picture", action="store_true")
     options = parser.parse_args()
     try:
         for grid in options.keep:
@@ -275,6 +304,8 @@ def main() -> None:
             ship(Path(options.ship[0]), options.ship[1])
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    if options.picture:
+        draw()
     held = [tables(path.stem, json.loads(path.read_text())) for path in sorted(KEPT.glob("*.json"))]
     raise SystemExit(0 if all(held) else 1)
 

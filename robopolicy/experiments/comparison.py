@@ -142,6 +142,7 @@ def rows_of(
                 "task": task,
                 "attention": config.attention,
                 "encoder": config.encoder,
+                "variant": getattr(config, "variant", None),  # which not every kind of policy has
                 "label": config.label,
                 "controls": [control.label for control in config.controls()],
                 "runs": list(group),
@@ -170,12 +171,18 @@ def missing_controls(rows: Sequence[Row]) -> list[str]:
 
 
 def titles(rows: Sequence[Row]) -> list[str]:
-    """The label of each row, with a run's name where several rows have it."""
+    """The label of each row; of rows with one label, also the variant, or a run if they share that, too."""
     labels = [row["label"] for row in rows]
-    return [
-        label if labels.count(label) == 1 else f"{label} ({row['runs'][0]})"
-        for label, row in zip(labels, rows, strict=True)
-    ]
+    precise = [f"{row['label']}, {row.get('variant')}" for row in rows]
+    result = []
+    for row, label, with_variant in zip(rows, labels, precise, strict=True):
+        if labels.count(label) == 1:
+            result.append(label)
+        elif precise.count(with_variant) == 1:
+            result.append(with_variant)
+        else:
+            result.append(f"{label} ({row['runs'][0]})")
+    return result
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:

@@ -17,11 +17,12 @@ from robopolicy.training.rollout import Episode
 PAPER = {"engine": "mujoco", "presets": ["paper"], "episode_seconds": None}
 
 
-def made_run(path, attention="softmax", seed=0, *, done=2, environment=PAPER, **search):
+def made_run(path, attention="softmax", seed=0, *, done=2, variant="mask", environment=PAPER, **search):
     """A run of `done` generations at `path`; `search` are settings of `ESConfig`. Returns its name."""
     config = ESConfig(**{"generations": 2, "episodes": (1,), "seed": seed, **search})
     spec, encoder = from_label(attention)
-    policy = new_policy(Environment("stepping-stones", "mujoco"), spec, seed=seed, patch=8, **encoder)
+    given = {"seed": seed, "patch": 8, "variant": variant, **encoder}
+    policy = new_policy(Environment("stepping-stones", "mujoco"), spec, **given)
     settings = {"task": "stepping-stones", "environment": environment, "policy": describe(policy.config)}
     write(RunFolder(path), settings | {"es": asdict(config)}, policy, done)
     return str(path)

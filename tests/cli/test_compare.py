@@ -27,6 +27,15 @@ def result_of(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+def test_variants_of_one_mechanism_are_named(tmp_path):
+    variants = [made_run(tmp_path / variant, "softmax", variant=variant) for variant in ("mask", "query")]
+    names = [*variants, made_run(tmp_path / "all", "all")]
+    place = Environment("stepping-stones", "mujoco", "paper")
+    results = {name: evaluation(name, place, range(9000, 9003), 1.0).summary() for name in names}
+    rows = comparison.rows_of(policies(names), results, {})
+    assert sorted(comparison.titles(rows)) == ["all", "softmax, mask", "softmax, query"]
+
+
 @pytest.mark.slow
 def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     picture = tmp_path / "compared.png"

@@ -110,7 +110,11 @@ def readings(config) -> dict[str, dict[str, int]]:
 
 
 def table(kept: dict[str, dict]) -> bool:
-    """Print fronts and readings; whether the claims hold."""
+    """Print controls, fronts and readings; whether the claims hold."""
+    from robopolicy.costs.flops import count_step
+    from robopolicy.experiments.runs import load
+    from robopolicy.policies.catalogue import blank_policy
+
     claims = []
     for task, found in kept.items():
         pairs, hybrid = found["pairs"], found["reference"]
@@ -119,6 +123,8 @@ def table(kept: dict[str, dict]) -> bool:
             f"{pairs['angle_mean']:.0f} +- {pairs['angle_std']:.0f} degrees between queries and keys"
         )
         print(f"{'FLOPs a step':>14}{'error':>9}{'measured':>10}  attention")
+        for control in load(found["policy"]).config.controls():
+            print(f"{count_step(blank_policy(control)).total:14,}{'':19}  {control.label}: no kernel")
         for row in [*found["front"], hybrid]:
             print(f"{row['flops']:14,}{row['error']:9.3f}{row['measured']:10.3f}  {row['attention']}")
         random = [row for row in [*found["front"], hybrid] if row["measured"]]

@@ -71,11 +71,25 @@ def config(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_budget(kept: Kept) -> list[Kept]:
-    """The trainings of each budget: those that differ in seed, rollouts and policy, but not in its patch."""
+    """The trainings of each budget: they differ in seed, rollouts and policy, not in its patch or variant.
+
+    Controls have no variant; they stand beside each variant of their budget.
+    """
     budgets: dict[str, Kept] = {}
     for name, run in kept.items():
         budgets.setdefault(_budget(run), {})[name] = run
-    return list(budgets.values())
+    return [
+        {name: run for name, run in budget.items() if variants({name: run}) in ([], [variant])}
+        for budget in budgets.values()
+        for variant in variants(budget) or [None]
+    ]
+
+
+def variants(kept: Kept) -> list[str]:
+    """The variants of the policies with attention that have one."""
+    configs = [restore(run["policy"]) for run in kept.values()]
+    found = [config.variant for config in configs if config.attends and hasattr(config, "variant")]
+    return list(dict.fromkeys(found))
 
 
 def _budget(run: dict[str, Any]) -> str:

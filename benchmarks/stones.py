@@ -85,6 +85,7 @@ from kept_trainings import (
     plot_trainings,
     said,
     shipped_folder,
+    variants,
 )
 
 from robopolicy.bundles.c_source.worker import c_graph
@@ -219,11 +220,14 @@ def tables(preset: str, kept: Kept) -> bool:
         one = next(iter(budget.values()))
         es, trained_on = one["es"], one["environment"]
         episodes = " or ".join(str(count * es["population"]) for count in es["episodes"])
-        about = f"trained on {', '.join(trained_on['presets'])} ({trained_on['engine']}), "
-        about += f"{es['generations']} generations of {episodes} episodes"
+        about = [
+            f"trained on {', '.join(trained_on['presets'])} ({trained_on['engine']})",
+            f"{es['generations']} generations of {episodes} episodes",
+            *(f"variant {name}" for name in variants(budget)),
+        ]
         for engine in ENGINES:
             named = named_rows(budget, engine, latencies)
-            print(table([row for _, row in named], f"{preset}, {engine}, {about}"), end="\n\n")
+            print(table([row for _, row in named], ", ".join([preset, engine, *about])), end="\n\n")
             for title, row in named:
                 place = title, row["runs"][0]
                 of_row = [kept[name]["evaluations"][engine]["success_rate"] for name in row["runs"]]

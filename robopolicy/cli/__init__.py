@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import tyro
 
 from robopolicy import __version__
-from robopolicy.cli.config_file import expanded
+from robopolicy.cli.config_file import expanded, list_options
 from robopolicy.naming import extra_with, one_line
 from robopolicy.writing import AGAIN, FULL
 
@@ -38,15 +38,6 @@ BAD_INPUT_ERRORS = (
     PermissionError,
     ModuleNotFoundError,  # an engine that is not installed
 )
-OF_ES = ("--preset", "--advance-at", "--episodes", "--cameras")
-# Options of several values.
-LISTS = {
-    "train es": OF_ES,
-    "convert": ("--cameras",),
-    "train bc": ("--cameras", "--data"),
-    "inspect": ("--cameras",),
-    "grid": (*OF_ES, "--attention", "--seeds", "--test-engines"),
-}
 NUMBERS = {  # Python's and the parser's words for a number that is none
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
     "could not convert string to float: (.*)": "a number",
@@ -159,12 +150,17 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _check_lists(words: list[str]) -> None:
     """Raise ValueError for an option of several values that is given twice, or without any."""
-    for option in LISTS.get(words[0], ()):
-        if words.count(option) > 1:
-            raise ValueError(f"{option} is given {words.count(option)} times: it takes all values at once")
-        after = words[words.index(option) + 1 :] if option in words else ["a value"]
-        if not after or after[0].startswith("--"):
-            raise ValueError(f"{option} is empty: it needs one or more values")
+    if {"-h", "--help"} & set(words):
+        return
+    names = [word.split("=")[0].replace("_", "-") if word.startswith("--") else "" for word in words]
+    for option in list_options(command(words[0])):
+        places = [place for place, name in enumerate(names) if name == option]
+        if len(places) > 1:
+            raise ValueError(f"{option} is given {len(places)} times: it takes all values at once")
+        for place in places:
+            after = [word for word in words[place + 1 : place + 2] if not word.startswith("--")]
+            if not after and "=" not in words[place]:
+                raise ValueError(f"{option} is empty: it needs one or more values")
 
 
 def _reader_has_left() -> bool:

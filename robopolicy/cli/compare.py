@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed
 from robopolicy.cli.progress import CountingProgress
-from robopolicy.experiments.claims import check_claim, incomplete
+from robopolicy.experiments.claims import check_claim, off_budget
 from robopolicy.experiments.comparison import compare, compared_on, runs_in
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
@@ -74,7 +74,10 @@ class Compare:
                 on_episode=progress.advance,
             )
         print(json_format.dumps(rows) if self.json else table(rows, environment.title))
-        notes = [*filter(None, map(incomplete, runs))]
+        trainings: dict[Path, str] = {}
+        for name in runs:  # several policies may be of one training
+            trainings.setdefault(find_run(name)[0], name)
+        notes = [*filter(None, map(off_budget, trainings.values()))]
         if differs := difference({name: config_of(find_run(name)[0]) for name in runs}):
             notes.append(f"the trainings differ, not only the policies: {differs}")
         for note in notes:

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, Suppress, UseAppendAction
 
@@ -36,7 +36,7 @@ def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
         raise ValueError(f"{OPTION} needs the path of a TOML file")
     path = Path(word.partition("=")[2] or rest.pop(places[0]))
     options: dict[str, tuple[Field[Any], tuple[Any, ...], set[str]]] = {}
-    for name, field, marks in _options(command):
+    for name, field, marks, _ in _options(command):
         names = {name, *(alias.lstrip("-") for m in marks for alias in getattr(m, "aliases", None) or ())}
         options |= dict.fromkeys(names, (field, marks, names))
     spelled = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in rest}
@@ -49,15 +49,24 @@ def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
     return [*added, *rest] if rest and rest[0].startswith("--") else [*rest, *added]
 
 
-def _options(command: type[Any]) -> Iterator[tuple[str, Field[Any], tuple[Any, ...]]]:
-    """Name, field and markers of each option, also of nested dataclasses."""
+def list_options(command: type[Any]) -> list[str]:
+    """The options of a command that take any number of values at once, as on the command line."""
+    return [
+        f"--{name.replace('_', '-')}"
+        for name, _, marks, kind in _options(command)
+        if get_origin(kind) is tuple and Ellipsis in get_args(kind) and _APPENDED not in marks
+    ]
+
+
+def _options(command: type[Any]) -> Iterator[tuple[str, Field[Any], tuple[Any, ...], Any]]:
+    """Name, field, markers and type of each option, also of nested dataclasses."""
     hints = get_type_hints(command, include_extras=True)
     for field in fields(command):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from _options(hint)  # type: ignore[arg-type]
         elif not set(_NO_OPTIONS).intersection(marks := getattr(hint, "__metadata__", ())):
-            yield field.name, field, marks
+            yield field.name, field, marks, get_args(hint)[0] if marks else hint
 
 
 def _settings(path: Path) -> Iterator[tuple[str, Any]]:

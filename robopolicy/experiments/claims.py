@@ -12,9 +12,9 @@ from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
 from robopolicy.experiments.trainings import difference
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
-from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.checkpoint import CheckpointError, RunFolder
 from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
-from robopolicy.training.run_status import FINISHED, TRAINERS, status
+from robopolicy.training.run_status import FAILED, FINISHED, TRAINERS, status
 
 
 def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
@@ -30,7 +30,7 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
             f"seed is {seeds[0]}: trainings choose policies on seeds from {used}, so a claim needs others"
         )
     configs = {name: config_of(find_run(name)[0]) for name in names}
-    if short := next(filter(None, map(incomplete, names)), ""):
+    if short := next(filter(None, map(off_budget, names)), ""):
         raise ValueError(f"{short}: a claim needs complete ones of the same budget")
     first, which = names[0], find_run(names[0])[1]
     for name in names:
@@ -70,12 +70,16 @@ def _check_alike(configs: Sequence[PolicyConfig]) -> None:
                 )
 
 
-def incomplete(name: str) -> str:
-    """In words, how far the training of the run `name` is from its budget; empty if it is complete."""
-    state = status(RunFolder(find_run(name)[0]))
+def off_budget(name: str) -> str:
+    """In words, how the training of the run `name` differs from its budget; empty if it is complete."""
+    try:
+        state = status(RunFolder(find_run(name)[0]))
+    except CheckpointError as error:
+        return f"the training of {name!r} is damaged ({error})"
     counter = TRAINERS[state.trainer].counter
     if state.status != FINISHED:
-        return f"the training of {name!r} is {state.status}, after {counter} {state.done} of {state.total}"
+        is_now = "has failed" if state.status == FAILED else f"is {state.status}"
+        return f"the training of {name!r} {is_now}, after {counter} {state.done} of {state.total}"
     if state.done > state.total:
         return f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.total}"
     return ""

@@ -52,6 +52,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("evaluate", "oracle", "--episods", "3"), "did you mean --episodes?"),
         (("evaluate", "oracle", "--episodes", "many"), "many"),
         (("evaluate", "oracle", "--episodes", "0"), "episodes is 0"),
+        (("evaluate", "oracle", "--cameras"), "--cameras is empty"),
         (("evaluate", "oracle", "--task", "steping-stones"), "did you mean 'stepping-stones'?"),
         (("evaluate", "oracle", "--preset", "papr"), "did you mean 'paper'?"),
         (("evaluate", "oracle", "--engine", "bulet"), "did you mean 'bullet'?"),
@@ -279,6 +280,8 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--preset", "painted", "painted"), "painted, painted"),
         (("--preset", "painted", "--preset", "paper"), "--preset is given 2 times"),
         (("--preset", "--cameras", "front"), "--preset is empty: it needs one or more values"),
+        (("--preset=painted", "--preset", "paper"), "--preset is given 2 times"),
+        (("--advance_at", "--preset", "paper"), "--advance-at is empty"),
         (("--cameras",), "--cameras is empty"),
         (
             ("--preset", "painted", "paper", "--advance-at", "1", "2"),

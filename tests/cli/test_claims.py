@@ -1,6 +1,7 @@
 """`robopolicy compare --claim`, and what `compare` says without it."""
 
 import json
+from pathlib import Path
 
 import pytest
 from made_runs import PAPER, evaluation, made_run
@@ -29,7 +30,7 @@ def played(monkeypatch):
 
     def evaluate(name, environment, seeds, **more):
         more["on_begin"]()
-        attention, seed = name.rpartition("/")[2].split("-")
+        attention, seed = name.partition("@")[0].rpartition("/")[2].split("-")
         return evaluation(name, environment, seeds, len(attention) + 0.1 * int(seed))
 
     monkeypatch.setattr(comparison, "evaluate", evaluate)
@@ -88,6 +89,18 @@ def test_a_comparison_names_trainings_that_are_not_complete(table, played, capsy
     said = f"the training of {short!r} is stopped, after generation 1 of 2\n"
     said += f"the training of {longer!r} went on to generation 3, beyond its 2\n"
     assert capsys.readouterr().out.endswith(said)
+
+
+@pytest.mark.slow
+def test_a_comparison_names_a_training_once_and_plays_one_with_a_damaged_log(table, played, capsys, tmp_path):
+    short, damaged = (made_run(tmp_path / f"none-{done}", "none", done, done=done) for done in (1, 2))
+    with Path(damaged, "metrics.jsonl").open("a") as log:
+        log.write("{bad\n")
+    assert main(["compare", short, f"{short}@1", damaged, "--episodes", "2"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("the training of")]
+    assert lines[0] == f"the training of {short!r} is stopped, after generation 1 of 2"
+    assert lines[1].startswith(f"the training of {damaged!r} is damaged (line 4 of")
+    assert len(lines) == 2
 
 
 def test_a_claim_without_controls_is_refused(table, no_episodes, refused):

@@ -38,7 +38,8 @@ class Flops:
     """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query; on
     their preset front also memory."""
     encoder: str | None = None
-    """Count the control with this encoder first: relu or cnn; on the preset front map or gru."""
+    """What reads the image: relu or cnn; on the preset front map or gru. Without attention, the control with
+    this encoder is counted first. On stepping stones, mechanisms take relu and cnn too."""
     preset: str | None = None
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
     the task, whose observations the policy reads."""

@@ -107,12 +107,7 @@ def count_rows(
         for name, value in settings.items():
             if name not in OPTIONS[policy_kind(task)]:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        is_control = settings.get("encoder") in NAMED_ENCODERS
-        if is_control and set(specs) - {NO_ATTENTION}:
-            raise ValueError(
-                f"encoder is {settings['encoder']!r}: it counts a control, so attention must be "
-                f"{NO_ATTENTION!r} or left out"
-            )
+        is_control = settings.get("encoder") in NAMED_ENCODERS and set(specs) <= {NO_ATTENTION}
         config = policy_config(NO_ATTENTION if is_control else EXACT, task, **settings)
         first = Subject(None, task, config, None)
         bases, subjects = [first], [first] if is_control else []

@@ -156,6 +156,13 @@ def test_a_control_may_be_named_as_grids_name_it(capsys, refused):
     assert "or a control: none; all; all, relu;" in refused("flops", "--attention", "all, snn")
 
 
+def test_encoders_are_counted_with_a_mechanism_where_policies_have_both(capsys, refused):
+    encoder = ("--patch", "4", "--encoder", "relu", "--attention", "softmax")
+    assert rows_of(capsys, *encoder)[0]["label"] == "softmax, relu"
+    line = refused("flops", "--task", "bimanual-sweep", *encoder)
+    assert "encoder is 'relu': it has no attention, so attention must be 'all'" in line
+
+
 def test_files_hold_what_is_printed(capsys, tmp_path):
     paths = [tmp_path / "flops.csv", tmp_path / "flops.png"]
     rows = rows_of(capsys, "--patch", "4", "--csv", str(paths[0]), "--picture", str(paths[1]), "--per-second")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from robopolicy.cli.progress import RecordingProgress
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.demonstrations import record_demonstrations, score_of
 from robopolicy.naming import counted
+from robopolicy.training.capacity import cores
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Demos:
     """Side of the camera's image, in pixels. Default: that of the run, or of the task; 500 on the sweep."""
     balls: int | None = None
     """Balls on the table of the bimanual sweep. Default: 20."""
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int = field(default_factory=cores)
     """Processes that record. The dataset does not depend on their number."""
     json: Json = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import os
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from robopolicy.experiments.environments import others_of
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.experiments.runs import BASELINES, played_on, training_title
 from robopolicy.naming import counted
+from robopolicy.training.capacity import cores
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Evaluate:
     robot: Robot = None
     cameras: Cameras = ()
     drift: Drift = None
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int = field(default_factory=cores)
     """Processes that play the episodes of a policy. Results do not depend on their number."""
     json: Json = False
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed
-from robopolicy.cli.progress import CountingProgress, Lines
+from robopolicy.cli.progress import CountingProgress
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.reporting import report
 
@@ -69,8 +69,8 @@ class Report:
                 command=self._command,
                 on_play=progress.begin,
                 on_episode=progress.advance,
-                on_film=lambda name: Lines().say(f"filming {name}"),
-                say=Lines().say,
+                on_film=lambda name: progress.say(f"filming {name}"),
+                say=progress.say,
             )
         count = len(self.runs)
         words = f"{self.out}: {count} run{'s' * (count > 1)}, {result['bytes'] / 1e6:.1f} MB"
@@ -80,7 +80,7 @@ class Report:
         """The command line that makes this page."""
         words = ["robopolicy", "report", *self.runs, "--out", str(self.out)]
         words += [] if engine is None else ["--engine", engine]
-        for name in ("episodes", "seed", "preset", "episode_seconds", "renderer", "robot"):
+        for name in ("episodes", "seed", "preset", "episode_seconds", "renderer", "robot", "env"):
             value = getattr(self, name)
             if value is not None:
                 words += [f"--{name.replace('_', '-')}", str(value)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ from robopolicy.cli.options import (
     DatasetCameras,
     EpisodeSeconds,
     Json,
-    NewEngine,
     Renderer,
     Resume,
     ResumeFrom,
@@ -33,6 +31,7 @@ from robopolicy.experiments.trainings import LATER
 from robopolicy.policies.controls import label
 from robopolicy.settings import check_types
 from robopolicy.training.bc import BCConfig
+from robopolicy.training.capacity import cores
 from robopolicy.training.checkpoint import RunFolder
 
 ClonedTask = Annotated[
@@ -103,10 +102,11 @@ class TrainBC:
     """Run or shipped policy, of the same settings, whose weights the training begins with."""
     precision: str = "auto"
     """Precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator)."""
-    engine: NewEngine = None
+    engine: str | None = None
+    """Physics engine of rollouts: bullet or mujoco. Default: that of the demonstrations, if installed."""
     episode_seconds: EpisodeSeconds = None
     renderer: Renderer = None
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int = field(default_factory=cores)
     """Processes that play rollouts."""
     training: Training = field(default_factory=Training)
     wandb: Wandb = None

@@ -16,7 +16,7 @@ from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, is_shipped, load
-from robopolicy.policies.base import parameter_shapes
+from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.bundle import open_bundle
@@ -124,8 +124,7 @@ def run_contents(name: str) -> Contents:
         "path": str(path),
         "checkpoint": which,
         "config": config,
-        **{part: getattr(state, part) for part in ("trainer", "status", "why", "done", "total")},
-        **{part: getattr(state, part) for part in ("measure", "best")},
+        **{n: getattr(state, n) for n in ("trainer", "status", "why", "done", "total", "measure", "best")},
         # The files of a package are as old as its installation.
         "written": None if is_shipped(path) else state.written,
         "bytes": size_of(path),
@@ -142,16 +141,13 @@ def run_contents(name: str) -> Contents:
 
 def _policy(policy: Policy) -> Contents:
     """Shapes of a policy's parameters and features, and the root mean square of the parameters."""
-    at, parameters = 0, {}
-    for path, shape in parameter_shapes(policy.functions).items():
-        part = policy.parameters[at : at + int(np.prod(shape))]
-        at += part.size
-        parameters[path] = {
-            "shape": list(shape),
-            "rms": float(np.sqrt(np.mean(part**2))) if part.size else 0.0,
-        }
+    arrays = by_path(jax.device_get(unflatten(policy.functions)(policy.parameters)))
+    parameters = {
+        path: {"shape": list(a.shape), "rms": float(np.sqrt(np.mean(a**2))) if a.size else 0.0}
+        for path, a in arrays.items()
+    }
     features = {path: list(np.shape(a)) for path, a in by_path(jax.device_get(policy.features)).items()}
-    return {"parameter_count": at, "parameters": parameters, "features": features}
+    return {"parameter_count": policy.parameters.size, "parameters": parameters, "features": features}
 
 
 def bundle_contents(path: Path) -> Contents:
@@ -199,7 +195,7 @@ def dataset_contents(dataset: Dataset) -> Contents:
         for name, shape in dataset.columns.images.items()
     }
     about = dataset.about
-    scores = _numbers(dataset, "scores")
+    scores, successes = _numbers(dataset, "scores"), _numbers(dataset, "successes")
     return {
         "kind": "dataset",
         "path": str(dataset.path),
@@ -216,7 +212,7 @@ def dataset_contents(dataset: Dataset) -> Contents:
         "seeds": _numbers(dataset, "seeds"),
         "scores": scores,
         "score_mean": float(np.mean(scores)) if scores else None,
-        "success_rate": float(np.mean([score == 1.0 for score in scores])) if scores else None,
+        "success_rate": float(np.mean(successes)) if successes else None,
     }
 
 
@@ -250,4 +246,4 @@ def _numbers(dataset: Dataset, name: str) -> list[float] | None:
     values = dataset.about.get(name)
     if not isinstance(values, list) or len(values) != len(dataset.steps):
         return None
-    return values if all(type(value) in (int, float) for value in values) else None
+    return values if all(type(value) in (bool, int, float) for value in values) else None

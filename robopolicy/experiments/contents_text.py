@@ -120,9 +120,7 @@ def _entries(name: str, value: Contents) -> list[list[str]]:
 
 def _dataset(dataset: Contents) -> list[str]:
     lengths, returns = dataset["lengths"], dataset["returns"]
-    success = None
-    if dataset["scores"] is not None:
-        success = f"{dataset['success_rate']:.1%}, mean score {dataset['score_mean']:.1%}"
+    success, score = dataset["success_rate"], dataset["score_mean"]
     mean = dataset["steps"] / len(lengths)
     lines = [
         f"dataset {dataset['path']}: {counted(dataset['episodes'], 'episodes')}, {dataset['steps']:,} steps"
@@ -130,7 +128,8 @@ def _dataset(dataset: Contents) -> list[str]:
     lines += _facts(
         ("task", dataset["task"]),
         ("lengths", f"{min(lengths)} to {max(lengths)} steps, mean {mean:.1f}"),
-        ("success", success),
+        ("success", None if success is None else f"{success:.1%}"),
+        ("mean score", None if score is None else f"{score:.4g}"),
         ("returns", returns and f"{min(returns):.2f} to {max(returns):.2f}"),
         ("environment", _settings(dataset["environment"])),
         ("recording", _settings(dataset["recording"])),

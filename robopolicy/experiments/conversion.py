@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from robopolicy.envs.registry import RECORDED, check_imported, gymnasium_id, task_class
 from robopolicy.experiments.output_files import as_path, new_folder
+from robopolicy.naming import shown
+from robopolicy.settings import is_finite
 from robopolicy.training.datasets import FORMAT, Dataset, DatasetError, check_dataset_name, open_dataset
 from robopolicy.training.lerobot import is_lerobot
 from robopolicy.training.lerobot.conversion import action_scale, to_lerobot, to_minari
-from robopolicy.training.lerobot.metadata import ACTION, LeRobot, choose, open_lerobot
+from robopolicy.training.lerobot.metadata import ACTION, HIGHEST_RATE, LeRobot, choose, open_lerobot
 from robopolicy.writing import whole
 
 
@@ -32,29 +34,26 @@ def convert(source: str | Path, out: str | Path, *, cameras: Sequence[str] = ())
     source, out = as_path("source", source), new_folder("out", out)
     if out.exists():
         raise FileExistsError(f"out is {str(out)!r}: it exists, and nothing is overwritten")
+    opened: Dataset | LeRobot
     if is_lerobot(source):
         check_dataset_name(out)
         opened = open_lerobot(source)
         choose(opened, cameras)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with whole(out) as partial:
-            to_minari(opened, partial, out.name, cameras, about_of(opened, source, cameras))
-            steps = open_copy(partial, source, None).steps
-        return {"dataset": str(out), "format": "minari", "episodes": len(steps), "steps": sum(steps)}
-    if cameras:
+    elif cameras:
         raise ValueError(
             f"cameras is {tuple(cameras)}: {str(source)!r} is no LeRobot dataset, so it has them all"
         )
-    dataset = open_dataset(source, None)
+    else:
+        opened = open_dataset(source, None)
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole(out) as partial:
-        write_lerobot_of(dataset, partial)
-    return {
-        "dataset": str(out),
-        "format": "lerobot",
-        "episodes": len(dataset.steps),
-        "steps": sum(dataset.steps),
-    }
+        if isinstance(opened, Dataset):
+            write_lerobot_of(opened, partial)
+            steps, format = opened.steps, "lerobot"
+        else:
+            to_minari(opened, partial, out.name, cameras, about_of(opened, source, cameras))
+            steps, format = open_copy(partial, source, None).steps, "minari"
+    return {"dataset": str(out), "format": format, "episodes": len(steps), "steps": sum(steps)}
 
 
 def open_copy(copy: Path, source: Path, task: str | None) -> Dataset:
@@ -93,7 +92,37 @@ def write_lerobot_of(dataset: Dataset, folder: Path) -> None:
     if rate is None:  # recordings of earlier versions
         check_imported(dataset.task, f"task of the dataset {str(dataset.path)!r}")
         rate = task_class(dataset.task).rate
+    _check_recorded(dataset, rate, names)
     to_lerobot(dataset, folder, float(rate), str(dataset.about.get("robot", "")), names)
+
+
+def _check_recorded(dataset: Dataset, rate: Any, names: Any) -> None:
+    """Raise DatasetError for metadata that a LeRobot dataset cannot hold."""
+    copied, actions, episodes = dataset.about.get("lerobot", {}), dataset.columns.actions, len(dataset.steps)
+    high = f"above 0, at most {HIGHEST_RATE:g},"
+    scale, tasks = copied.get("scale", [1.0] * actions), copied.get("tasks", [""] * episodes)
+    sizes = {**dataset.columns.vectors, ACTION: actions}
+    named = isinstance(names, dict) and all(_lists(names[n], sizes[n], _is_text) for n in names if n in sizes)
+    for part, value, holds, wanted in (
+        ("rate", rate, _is_positive(rate) and rate <= HIGHEST_RATE, high),
+        ("names", names, named, "a name for each number of a vector"),
+        ("scale", scale, _lists(scale, actions, _is_positive), f"{actions} numbers above 0"),
+        ("tasks", tasks, _lists(tasks, episodes, _is_text), f"{episodes} texts"),
+    ):
+        if not holds:
+            raise DatasetError(f"{str(dataset.path)!r} has {part} {shown(value)}: {wanted} was expected")
+
+
+def _lists(value: Any, size: int, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and len(value) == size and all(map(fits, value))
+
+
+def _is_positive(value: Any) -> bool:
+    return is_finite(value) and value > 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def as_lerobot(dataset: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict
@@ -13,10 +12,12 @@ from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import TASKS, check_name, gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import Outcome, Task, task_of
 from robopolicy.experiments import runs
+from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.players import check_match, player
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.naming import one_of
 from robopolicy.policies.policy import Policy
+from robopolicy.training.capacity import cores
 from robopolicy.training.datasets import FORMAT, check_dataset_name
 from robopolicy.training.demonstration import Recorded, RecordingConfig
 from robopolicy.training.recording import check_recording, record
@@ -75,7 +76,7 @@ def record_demonstrations(
     Returns the dataset's path, numbers, mean score, and the seeds that were kept out. Raises ValueError,
     FileNotFoundError or FileExistsError, in one line, for bad input.
     """
-    out, workers = Path(out), (os.cpu_count() or 1) if workers is None else workers
+    out, workers = new_folder("out", out), cores() if workers is None else workers
     one_of("format", format, FORMATS)
     contract = task_class(task)
     if contract.demonstrator is None:

@@ -19,10 +19,11 @@ from robopolicy.experiments.simulated_robot import SimulatedRobot
 from robopolicy.naming import one_of
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.link import LOOPBACK, Link
+from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.policy import ONNX, BundlePolicy, C
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.proof import prove
-from robopolicy.runtime.robot import INTERRUPTED, MISSES, Driver, Robot
+from robopolicy.runtime.robot import INTERRUPTED, MISSES, Driver, Record, Robot
 from robopolicy.settings import check_count
 
 LONGEST_WAIT = 3600.0  # s
@@ -100,8 +101,8 @@ def deploy(
         `episodes`.
       episodes: whole episodes instead of `seconds`.
       seed: of the first episode.
-      engine, preset, renderer: of the task; None for its defaults, and for the last preset that the policy
-        was trained on.
+      engine, preset, renderer: of the task; None for the engine and the last preset that the policy was
+        trained on, and for the task's defaults.
       misses: consecutive steps without a command in time that stop the robot.
       listening: where to wait for a policy that another program starts; None starts it here.
       runtime: what runs the policy here: onnx, or c, which compiles it and checks the manifest's hash.
@@ -129,6 +130,7 @@ def deploy(
     run = manifest.data.get("run")
     trained = run if isinstance(run, dict) else {}
     preset = preset or runs.preset_of(trained)
+    engine = engine or runs.engine_of(trained)
     engine, preset = with_defaults(task, engine, preset, renderer)
     shapes = {name: value.shape for name, value in manifest.inputs.items()}
     others = runs.others_in(trained) | task_class(task).settings_for(shapes)
@@ -165,20 +167,25 @@ def deploy(
                 on_episode(played[-1], task_of(env).outcomes)
     finally:
         env.close()
+    result = result_of(bundle, manifest, driver.record, played) | {"engine": engine, "preset": preset}
+    return complete(result, interrupt)
+
+
+def result_of(
+    bundle: str | Path, manifest: Manifest, record: Record, played: Sequence[Episode]
+) -> dict[str, Any]:
+    """Deadlines, times and episodes of a drive, as JSON can hold them."""
     whole = [episode for episode in played if episode["whole"]]
-    result = {
+    return {
         "bundle": str(bundle),
         "task": manifest.data["task"],
         "control_period": manifest.control_period,
         "deadline": manifest.deadline,
-        **driver.record.summary(),
+        **record.summary(),
         "episodes": len(whole),
         "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
-        "played": played,
-        "engine": engine,
-        "preset": preset,
+        "played": list(played),
     }
-    return complete(result, interrupt)
 
 
 def _check_observations(env: Env[Any, Any], shapes: Mapping[str, tuple[int, ...]], where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -178,8 +178,5 @@ def opened(
         task_of(env)
         yield env
         return
-    instance = Environment.of(env).showing(shapes).make()
-    try:
+    with closing(Environment.of(env).showing(shapes).make()) as instance:
         yield instance
-    finally:
-        instance.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,7 @@ from robopolicy.runtime.compiler import CompilerError, compiler, library
 from robopolicy.runtime.policy import ONNX, RUNTIMES, C
 from robopolicy.settings import check_types
 from robopolicy.training.batch_pool import BatchPool
-from robopolicy.training.capacity import check_fits, check_workers
+from robopolicy.training.capacity import check_fits, check_workers, cores
 from robopolicy.training.device import DeviceEvaluator, Sizes, devices_of
 from robopolicy.training.es import ESConfig, most_episodes
 from robopolicy.training.evaluate import DEADLINE, Evaluator
@@ -70,7 +69,7 @@ class EvaluatorConfig:
     """
 
     evaluator: str = "local"
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int = field(default_factory=cores)
     deadline: float = DEADLINE
     address: str | None = None
     places: int | None = None

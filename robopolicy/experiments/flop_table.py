@@ -56,7 +56,7 @@ def subject(name: str) -> Subject:
             config = restore(manifest["policy"])
         except ValueError as error:
             raise ValueError(f"bundle {name!r}: {error}") from error
-        return Subject(name, task_of(name, manifest["run"], "bundle"), config, manifest["flops"])
+        return Subject(name, task_of(name, manifest, "bundle"), config, manifest["flops"])
     try:
         find_run(name)
     except FileNotFoundError as error:

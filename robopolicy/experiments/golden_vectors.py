@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ from robopolicy.bundles.outputs import Units, outputs
 from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import by_path, describe, policy_of, restore
 from robopolicy.policies.policy import Policy
+from robopolicy.training.capacity import cores
+from robopolicy.training.evaluate import DEADLINE
 from robopolicy.training.pool import Processes
-from robopolicy.training.worker import EnvironmentSpec, error_line
+from robopolicy.training.worker import EnvironmentSpec, answer_all
 
 FIRST_SEED = 20_000  # of the recorded episodes
 PARTS = 8  # recorded in parallel, each from its own episodes
-DEADLINE = 600.0  # of a part, s
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -55,7 +57,7 @@ def record_golden(trained: Policy, environment: EnvironmentSpec, units: Units, c
     starts = {part.seed: sum(before.size for before in waiting[:k]) for k, part in enumerate(waiting)}
     whole: tuple[Arrays, Arrays] = ({}, {})
     recorded, begins = 0, list[int]()
-    workers = min(os.cpu_count() or 1, parts)
+    workers = min(cores(), parts)
     with closing(Processes(_serve, (environment, source), workers, DEADLINE)) as processes:
         playing: dict[int, Part] = {}
         while recorded < count:
@@ -94,22 +96,8 @@ def _serve(connection: Connection[Any, Any], environment: EnvironmentSpec, sourc
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
     jax.config.update("jax_platforms", "cpu")
-    recorder = None
-    while True:
-        try:
-            part: Part = connection.recv()
-        except (EOFError, OSError):  # the exporter has ended
-            break
-        answer: tuple[Arrays, Arrays, list[int]] | str
-        try:
-            recorder = recorder or _Recorder(environment, source)
-            answer = recorder.record(part)
-        except Exception as error:  # an environment may raise anything; the exporter reports it
-            answer = error_line(error)
-        try:
-            connection.send(answer)
-        except OSError:  # as above
-            break
+    recorder = cache(lambda: _Recorder(environment, source))
+    answer_all(connection, lambda part: recorder().record(part))
 
 
 class _Recorder:

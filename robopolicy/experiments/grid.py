@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +32,7 @@ from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
 from robopolicy.runtime.policy import ONNX
 from robopolicy.settings import check_count, check_counts, check_fields, from_json
+from robopolicy.training.capacity import cores
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 from robopolicy.training.run_status import FINISHED, status
@@ -173,7 +173,7 @@ def train_grid(
             pass
     _keep(folder, stored)
     seeds = seeds_from(FIRST_SEED, grid.test_episodes)
-    workers = min(evaluator.workers, os.cpu_count() or 1)
+    workers = min(evaluator.workers, cores())
     result = Trained([], {}, "")
     for number, cell in enumerate(cells, 1):
         name = cell.folder.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ from robopolicy.experiments.trainings import apart, leaves, search_settings, tra
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import describe, restore
 from robopolicy.policies.controls import label
+from robopolicy.settings import is_finite
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
 from robopolicy.training.metrics import read
 from robopolicy.training.run_status import TRAINERS
@@ -38,7 +38,6 @@ AXES = {
     "flops": "FLOPs of all policy steps in training",
 }
 FURTHEST = 1e300  # value on an axis; the axis extends beyond it
-LARGEST = sys.float_info.max
 
 
 class Series(NamedTuple):
@@ -282,7 +281,7 @@ def _number(run: Run, record: Record, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         where = f"{KINDS[run.kind]} {record[KINDS[run.kind]]}"
         raise ValueError(f"{name} is {value!r} in the log of {run.name!r}, {where}: it must be a number")
-    return float(value) if abs(value) <= LARGEST else math.inf
+    return float(value) if is_finite(value) else math.inf
 
 
 def _values(run: Run, name: str) -> list[tuple[int, float]]:

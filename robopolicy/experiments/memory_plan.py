@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -154,9 +155,8 @@ def recorded_windows(trained: Policy, environment: Environment, count: int, seed
     tree = unflatten(trained.functions)(trained.parameters)
     act, keep = jax.jit(trained.functions.act), jax.jit(exact.functions.act)
     ask = jax.jit(exact.functions.asked)
-    env = environment.showing(trained.functions.observation_shapes).make()
     windows: list[Window] = []
-    try:
+    with closing(environment.showing(trained.functions.observation_shapes).make()) as env:
         while len(windows) < count:
             playing, state, kept = Playing(env, seed), trained.init_state(), exact.init_state()
             steps, episode = 0, None
@@ -171,8 +171,6 @@ def recorded_windows(trained: Policy, environment: Environment, count: int, seed
             if steps < config.memory_steps:
                 raise ValueError(f"policy is {trained.name!r}: its episodes end before its memory is full")
             seed += 1
-    finally:
-        env.close()
     return windows[:count]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import jax
@@ -22,9 +23,8 @@ def recorded_heads(trained: Policy, environment: Environment, *, frames: int, se
     """Queries and keys [L, D] of every head, on `frames` frames of episodes that the policy plays."""
     parameters = unflatten(trained.functions)(trained.parameters)
     act, attended = jax.jit(trained.functions.act), jax.jit(trained.functions.attended)
-    env = environment.showing(trained.functions.observation_shapes).make()
     result: list[Head] = []
-    try:
+    with closing(environment.showing(trained.functions.observation_shapes).make()) as env:
         playing, state, steps, recorded = Playing(env, seed), trained.init_state(), 0, 0
         while recorded < frames:
             observation = {n: playing.observation[n] for n in trained.functions.observation_shapes}
@@ -38,6 +38,4 @@ def recorded_heads(trained: Policy, environment: Environment, *, frames: int, se
             if episode is not None or (recorded % EACH == 0 and steps % APART == 0):
                 seed += 1
                 playing, state = Playing(env, seed), trained.init_state()
-    finally:
-        env.close()
     return result

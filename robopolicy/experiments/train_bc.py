@@ -273,14 +273,12 @@ def _rollouts(
     if not config.rollouts:
         yield None
         return
-    outcomes = [outcome.name for outcome in task_class(environment.task).outcomes]
     seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + config.rollouts)
     untrained = Policy(policy, np.zeros(parameter_count(learner.policy), np.float32), features, "clone")
     with closing(evaluator.make([environment.spec()], untrained, config.rollouts)) as playing:
 
         def rollout(parameters: NDArray[np.float32]) -> Rollouts:
             played = playing.evaluate(parameters[None], seeds)
-            means = {name: float(played.outcome(name).mean()) for name in outcomes}
-            return Rollouts(float(played.returns.mean()), means)
+            return Rollouts(float(played.returns.mean()), played.outcome_means())
 
         yield rollout

@@ -56,8 +56,8 @@ def with_curriculum(config: ESConfig, task: str, presets: Sequence[str]) -> ESCo
     usual = presets == curriculum.presets
     if not advance_at and usual:
         advance_at = curriculum.advance_at
-    if len(advance_at) != max(len(presets) - 1, 0):
-        needed = len(presets) - 1
+    needed = max(len(presets) - 1, 0)
+    if len(advance_at) != needed:
         raise ValueError(f"advance_at is {advance_at}: {len(presets)} presets need {needed} returns")
     if not episodes:
         episodes = curriculum.episodes if usual else (1,)

@@ -13,12 +13,11 @@ from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments import runs
-from robopolicy.experiments.deployment import LONGEST_DRIVE, MANY, complete, drive, time_of_drive
+from robopolicy.experiments.deployment import LONGEST_DRIVE, MANY, complete, drive, result_of, time_of_drive
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.unitree_faults import Faults
 from robopolicy.naming import one_of
 from robopolicy.runtime.bundle import Bundle, open_bundle
-from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.policy import ONNX, BundlePolicy
 from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.robot import MISSES, Driver, Record
@@ -51,16 +50,16 @@ def deploy_unitree(
     longest = time_of_drive(seconds)
     opened = _opened(bundle, runtime, misses)
     manifest = opened.manifest
-    bridge = _bridge()
+    from robopolicy.unitree import bridge
+
     with ExitStack() as stack:
         robot = stack.enter_context(bridge.UnitreeRobot(manifest, dds.Network(interface)))
         link = stack.enter_context(policy_process(Path(bundle), manifest, on_message, runtime))
         driver = Driver(link, manifest, misses, robot.wait)
         interrupt = _drive(driver, robot, longest)
         robot.rest()
-        result = _result(bundle, manifest, driver.record, robot)
-    no_episodes = {"played": [], "episodes": 0, "success_rate": None}
-    return complete(result | no_episodes, interrupt)
+        result = result_of(bundle, manifest, driver.record, []) | {"low_level": robot.summary()}
+    return complete(result, interrupt)
 
 
 def deploy_simulated_unitree(
@@ -105,8 +104,8 @@ def deploy_simulated_unitree(
     slow = manifest._replace(control_period=period, deadline=deadline)
     network = dds.Network(domain=SIMULATED_DOMAIN, tag=f"robopolicy-{os.getpid()}")
     from robopolicy.experiments.simulated_unitree import SimulatedGo2
+    from robopolicy.unitree import bridge
 
-    bridge = _bridge()
     played: list[Episode] = []
     with ExitStack() as stack:
         # The robot's node outlives the world, and hears that it leaves the network.
@@ -145,11 +144,8 @@ def deploy_simulated_unitree(
                 }
             )
             on_episode(played[-1], SteppingStones.outcomes)
-        whole = [episode for episode in played if episode["whole"]]
-        result = _result(bundle, manifest, record, robot) | {
-            "episodes": len(whole),
-            "success_rate": sum(episode["success"] for episode in whole) / len(whole) if whole else None,
-            "played": played,
+        result = result_of(bundle, manifest, record, played) | {
+            "low_level": robot.summary(),
             "engine": "mujoco",
             "preset": preset,
             "pace": pace,
@@ -170,12 +166,6 @@ def _dds() -> Any:
     return dds
 
 
-def _bridge() -> Any:
-    from robopolicy.unitree import bridge
-
-    return bridge
-
-
 def _drive(driver: Driver, robot: Any, seconds: float) -> KeyboardInterrupt | None:
     """Let the robot rise, and `drive` it. A stop on the way is one of the drive."""
     try:
@@ -192,14 +182,3 @@ def _opened(bundle: str | Path, runtime: str, misses: int) -> Bundle:
     opened = open_bundle(Path(bundle))
     BundlePolicy(opened, runtime)
     return opened
-
-
-def _result(bundle: str | Path, manifest: Manifest, record: Record, robot: Any) -> dict[str, Any]:
-    return {
-        "bundle": str(bundle),
-        "task": manifest.data["task"],
-        "control_period": manifest.control_period,
-        "deadline": manifest.deadline,
-        **record.summary(),
-        "low_level": robot.summary(),
-    }

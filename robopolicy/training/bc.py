@@ -248,11 +248,7 @@ def train(
                 record = {"step": step, **since.record(config.batch), "skipped": cloning.progress.skipped}
                 record |= held_out.record(cloning.descent, cloning.state.ema)
                 if rollout is not None and config.plays_at(step):
-                    try:
-                        record |= rollout(cloning.mean).record()
-                    except BaseException:  # a failing simulator must not cost the training before it
-                        loop.save(step, cloning.arrays())
-                        raise
+                    record |= rollout(cloning.mean).record()
                 # An extra validation after a stop must not change a run that continues.
                 if planned:
                     cloning.compare(record)

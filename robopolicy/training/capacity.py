@@ -59,6 +59,7 @@ def check_fits(setting: str, needed: int, what: str) -> None:
 
 def check_workers(workers: int, each: int = WORKER) -> None:
     """Raise ValueError for a number of processes, of `each` bytes, that this machine cannot hold."""
-    most = max(1, machine_memory() // each)
-    if not 1 <= workers <= most:
-        raise ValueError(f"workers is {workers}: it must be from 1 to {most}, for which memory suffices")
+    try:
+        check_count("workers", workers, 1, max(1, machine_memory() // each))
+    except ValueError as error:
+        raise ValueError(f"{error}, for which memory suffices") from error

@@ -24,7 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.reading_json import read_json
+from robopolicy.reading_json import read_object
 from robopolicy.writing import clear_about_full_disks, write_atomically
 
 Arrays = dict[str, NDArray[Any]]
@@ -95,13 +95,7 @@ class RunFolder:
         """The config of the run. Raises FileNotFoundError or CheckpointError."""
         if not self.config_path.is_file():
             raise FileNotFoundError(f"{str(self.path)!r} is no run: it holds no config.json")
-        try:
-            config = read_json(self.config_path)
-        except ValueError as error:
-            raise CheckpointError(str(error)) from error
-        if not isinstance(config, dict):
-            raise CheckpointError(f"{str(self.config_path)!r} holds no settings by name")
-        return config
+        return read_object(self.config_path, error=CheckpointError)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -139,10 +133,8 @@ class RunFolder:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
 
-        options = {"create": False, **options}
-        return ocp.CheckpointManager(
-            self.checkpoints.absolute(), options=ocp.CheckpointManagerOptions(**options)
-        )
+        settings = ocp.CheckpointManagerOptions(create=False, **options)
+        return ocp.CheckpointManager(self.checkpoints.absolute(), options=settings)
 
     def save(self, generation: int, arrays: Arrays, keep_every: int = 0) -> None:
         """Save `arrays` by path as the state after `generation`, and remove all but the last three.

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.reading_json import parse_json, read_json
+from robopolicy.reading_json import parse_json, read_object
 from robopolicy.training.worker import EnvironmentSpec
 
 FORMAT = 1
@@ -26,6 +26,7 @@ MOST_STEPS, LARGEST_IMAGE, MOST_NUMBERS = 10**6, 4096, 4096
 DAMAGE = (OSError, KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, MemoryError)
 ROUNDING = 1e-6  # by which an action may leave [-1, 1]
 METADATA, CONTENT = "data/metadata.json", "data/main_data.hdf5"
+INTENDED = "infos/intended_action"  # of demonstrations whose executed actions differ
 
 
 class DatasetError(ValueError):
@@ -87,11 +88,7 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
         raise FileNotFoundError(
             f"{where} is no Minari dataset in HDF5: it holds no data/metadata.json, main_data.hdf5"
         )
-    try:
-        metadata = read_json(path / METADATA)
-    except ValueError as error:
-        raise DatasetError(str(error)) from error
-    _expect(isinstance(metadata, dict), f"{where}: {METADATA} holds no settings by name")
+    metadata = read_object(path / METADATA, error=DatasetError)
     about = metadata.get(OURS, {})
     if OURS in metadata:
         _check_about(where, about, task)
@@ -241,8 +238,8 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
         "terminations": ((steps,), np.bool_),
         "truncations": ((steps,), np.bool_),
     }
-    if "infos" in episode and "intended_action" in episode["infos"]:
-        shapes["infos/intended_action"] = shapes["actions"]
+    if INTENDED in episode:
+        shapes[INTENDED] = shapes["actions"]
     for name, (shape, kind) in shapes.items():
         array = episode[name]
         right = array.shape == shape and np.issubdtype(array.dtype, kind)
@@ -250,7 +247,7 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
         if kind is np.floating:
             largest = np.abs(array[()]).max()
             _expect(np.isfinite(largest), f"{where} has {name} that are not finite: numbers were expected")
-            fits = largest <= 1 + ROUNDING or name not in ("actions", "infos/intended_action")
+            fits = largest <= 1 + ROUNDING or name not in ("actions", INTENDED)
             _expect(fits, f"{where} has {name} of {largest:.3g}: numbers in [-1, 1] were expected")
     ended = episode["terminations"][()] | episode["truncations"][()]
     _expect(ended[-1], f"{where} is cut short: its last step does not end it")

@@ -16,7 +16,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from robopolicy.training.datasets import DAMAGE, Dataset, DatasetError
+from robopolicy.training.datasets import DAMAGE, INTENDED, Dataset, DatasetError
 
 
 class Frames:
@@ -49,7 +49,7 @@ class Frames:
                     self._images.append({name: episode[f"observations/{name}"] for name in self._names})
                     for name, arrays in vectors.items():
                         arrays.append(episode[f"observations/{name}"][: len(episode["actions"])])
-                    actions.append(_intended(episode))
+                    actions.append(episode[INTENDED if INTENDED in episode else "actions"][()])
             except DAMAGE as error:
                 self.close()
                 raise DatasetError(f"{str(dataset.path)!r} is damaged: {error}") from error
@@ -107,8 +107,3 @@ def _is_gzip_alone(images: h5py.Dataset) -> bool:
     """Whether gzip is the only filter through which its chunks went."""
     filters = images.id.get_create_plist()
     return bool(filters.get_nfilters() == 1 and filters.get_filter(0)[0] == h5py.h5z.FILTER_DEFLATE)
-
-
-def _intended(episode: h5py.Group) -> NDArray[Any]:
-    noisy = "infos" in episode and "intended_action" in episode["infos"]
-    return np.asarray(episode["infos/intended_action" if noisy else "actions"][()])

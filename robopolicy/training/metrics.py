@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from robopolicy.reading_json import parse_json
+from robopolicy.reading_json import parse_json_lines
 from robopolicy.training.checkpoint import RESUME, CheckpointError
 from robopolicy.writing import clear_about_full_disks, write_atomically
 
@@ -33,20 +33,10 @@ def read(path: Path, counter: str = "generation") -> list[Record]:
     """
     if not path.is_file():
         return []
-    try:
-        lines = path.read_text().split("\n")[:-1]
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{str(path)!r} is no text: {error}") from error
-    records = []
-    for number, line in enumerate(lines, 1):
-        where = f"line {number} of {str(path)!r}"
-        try:
-            record = parse_json(line, where)
-        except ValueError as error:
-            raise CheckpointError(str(error)) from error
+    records = parse_json_lines(path.read_bytes(), repr(str(path)), error=CheckpointError)
+    for number, record in enumerate(records, 1):
         if not isinstance(record, dict) or not isinstance(record.get(counter), int):
-            raise CheckpointError(f"{where} is no record of a {counter}")
-        records.append(record)
+            raise CheckpointError(f"line {number} of {str(path)!r} is no record of a {counter}")
     return records
 
 

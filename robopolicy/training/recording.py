@@ -111,7 +111,8 @@ def record(
         recording = Recording(
             [one for one in played if config.keeps(one)], [one for one in played if not config.keeps(one)]
         )
-        _assemble(folder, out, environment, recording, {"algorithm_name": _algorithm(policy)}, about, finish)
+        player = "" if policy is None else "policy, labelled by a "
+        _assemble(folder, out, environment, recording, f"{player}scripted demonstrator", about, finish)
     return recording
 
 
@@ -275,7 +276,7 @@ def _assemble(
     out: Path,
     environment: EnvironmentSpec,
     recording: Recording,
-    metadata: Mapping[str, Any],
+    algorithm: str,
     about: Mapping[str, Any],
     finish: Callable[[Path], Path] | None,
 ) -> None:
@@ -310,6 +311,7 @@ def _assemble(
                     for part in source:
                         source.copy(part, group)
         columns: dict[str, Any] = {f"{n}s": [getattr(e, n) for e in episodes] for n in ("seed", "score")}
+        columns["successes"] = [one.success for one in episodes]
         columns["kept_out"] = {str(one.seed): one.unsolved or "no success" for one in recording.kept_out}
         storage.update_metadata(
             {
@@ -318,7 +320,7 @@ def _assemble(
                 "total_episodes": len(episodes),
                 "total_steps": sum(episode.steps for episode in episodes),
                 "dataset_size": float(storage.get_size()),
-                **metadata,
+                "algorithm_name": algorithm,
                 OURS: {**about, **columns},
             }
         )
@@ -327,11 +329,6 @@ def _assemble(
     # One rename, so that a part of the folder never looks like an interrupted recording.
     os.replace(folder, _removed_folder(out))
     shutil.rmtree(_removed_folder(out), ignore_errors=True)
-
-
-def _algorithm(policy: bytes | None) -> str:
-    """What played and labelled the episodes, for Minari."""
-    return "scripted demonstrator" if policy is None else "policy, labelled by a scripted demonstrator"
 
 
 def _json_spec(spec: Any) -> Any:

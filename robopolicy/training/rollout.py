@@ -78,7 +78,8 @@ class Playing:
             stacked = np.stack(rows).astype(np.float64)
             moments[name] = Moments(len(rows), stacked.sum(axis=0), np.square(stacked).sum(axis=0))
         seconds = time.monotonic() - self._began
-        return Episode(self._total, self._steps, dict(self._info), seconds, moments)
+        info = {n: v.item() if isinstance(v, np.generic) else v for n, v in self._info.items()}
+        return Episode(self._total, self._steps, info, seconds, moments)
 
 
 def run_episode(

@@ -7,7 +7,6 @@ by a kill, or with the machine.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from robopolicy.reading_json import read_json
-from robopolicy.settings import check_types
+from robopolicy.settings import check_types, is_finite
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
 from robopolicy.training.metrics import HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS, Record, read
 from robopolicy.training.progress import Conditions, Progress
@@ -114,7 +113,7 @@ def status(folder: RunFolder) -> RunStatus:
 
 def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, float | None]:
     for measure, best in trainer.measures:
-        values = [record[measure] for record in records if _is_number(record.get(measure))]
+        values = [record[measure] for record in records if is_finite(record.get(measure))]
         if values:
             return measure, float(best(values))
     return None, None
@@ -146,7 +145,7 @@ def _ended_by(settings: Mapping[str, Any], records: Sequence[Record]) -> str:
 def _number(record: Record, name: str) -> Any:
     """A number of a record, which need not be finite."""
     value = record.get(name)
-    if type(value) is float or _is_number(value):
+    if type(value) is float or is_finite(value):
         return value
     raise CheckpointError(f"{name} of generation {record['generation']} is {value!r}: it must be a number")
 
@@ -160,7 +159,3 @@ def _check_index(checkpoint: Path) -> None:
     arrays = index.get("arrays") if isinstance(index, dict) else None
     if not isinstance(arrays, list) or not (checkpoint / "arrays" / "_METADATA").is_file():
         raise CheckpointError(f"checkpoints/{checkpoint.name} is damaged: its arrays are not there")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

@@ -82,6 +82,8 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("demos", "--out", "sweep-v0", "--format", "hdf5"), "format is 'hdf5'"),
         (("demos",), "--out"),
         (("demos", "--out", "sweep"), "such as sweep-v0"),
+        (("demos", "--out", "/dev/null/sweep-v0"), "'/dev/null' is a file, and holds no folders"),
+        (("demos", "--out", ".", "--format", "lerobot"), "out is '.': it must be the name of a new folder"),
         (
             ("demos", "--out", "sweep-v0", "--task", "stepping-stones"),
             "demonstrator: it must be bimanual-sweep",
@@ -264,7 +266,7 @@ def test_a_name_of_thousands_of_characters_is_shortened(refused, words, argument
         (("--generations", "0"), "generations is 0"),
         (("--strategy", "opn_es"), "did you mean 'open_es'?"),
         (("--workers", "0"), "workers is 0"),
-        (("--workers", "100000"), "workers is 100000: it must be from 1 to "),
+        (("--workers", "100000"), "workers is 100000: it must be a whole number from 1 to "),
         (("--population", "1000000000000"), "population is 1000000000000: a generation of 258 parameters"),
         (("--held-out", "1001"), "held_out is 1001: it must be a whole number from 1 to 1000"),
         (("--episodes", "10000000000"), "held_out is 20: what their episodes return needs 120,000 GB"),

@@ -208,7 +208,7 @@ def test_bad_input_of_plot_is_refused(refused, tmp_path, monkeypatch, words, sai
             lambda text: text.replace('"generation": 45', f'"generation": {10**400}'),
             "numbers above 1e+300 for it",
         ),
-        (lambda text: text.replace("painted", "\udcff"), "is no text"),
+        (lambda text: text.replace("painted", "\udcff"), "metrics.jsonl' is not JSON"),
     ],
 )
 def test_a_damaged_log_is_refused(refused, tmp_path, copied, log, said):

@@ -226,6 +226,9 @@ def test_bad_settings_are_refused_by_name(settings, words):
         {"largest_move": float("nan")},
         {"ball_mass": 0.0},
         {"distractions": None},
+        {"table": 0.5},
+        {"table": (float("nan"), 0.85)},
+        {"bowls": None},
     ],
 )
 def test_bad_constants_are_refused_by_name(changed):

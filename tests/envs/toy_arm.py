@@ -49,7 +49,8 @@ class Arm(Task):
         return {"camera": image, "joints": self.joints.astype(np.float32)}
 
     def _info(self):
-        return {"off": self._off(), "success": self._off() < 0.01, "cause": "time"}
+        off = np.float32(self._off())  # values of NumPy are as good as Python's
+        return {"off": off, "success": off < 0.01, "cause": "time"}
 
 
 gymnasium.register(id="Arm-v0", entry_point="toy_arm:Arm")

@@ -196,13 +196,21 @@ def test_without_validation_the_best_policy_is_the_last(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failing_simulator_does_not_lose_the_training(tmp_path):
-    def rollout(parameters):
+def test_after_a_failure_of_the_simulator_a_resumed_run_plays_again(tmp_path):
+    def broken(parameters):
         raise RuntimeError("the simulator is gone")
 
+    config = replace(CONFIG, rollouts=1, checkpoint_every=3)
     with pytest.raises(RuntimeError, match="the simulator is gone"):
-        cloned(tmp_path / "run", replace(CONFIG, rollouts=1, checkpoint_every=100), rollout=rollout)
-    assert RunFolder(tmp_path / "run").generations() == [CONFIG.steps]
+        cloned(tmp_path / "run", config, rollout=broken)
+    saved = RunFolder(tmp_path / "run").generations()
+    assert CONFIG.steps - 3 <= saved[-1] < CONFIG.steps
+    played = []
+    record, last = cloned(
+        tmp_path / "run", config, rollout=lambda p: played.append(p) or Rollouts(1.0, {}), fresh=False
+    )
+    assert (record["step"], record["rollout/return"]) == (CONFIG.steps, 1.0)
+    np.testing.assert_array_equal(played, [last])
 
 
 @pytest.mark.slow

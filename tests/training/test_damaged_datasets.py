@@ -105,7 +105,7 @@ def truncated(path):
             r"2 has observations \['image'\]: \['image', 'poses'\] were expected",
         ),
         (lambda p: removed(p, "episode_2/rewards"), "is damaged"),
-        (lambda p: (p / "data" / "metadata.json").write_text("[]"), "holds no settings by name"),
+        (lambda p: (p / "data" / "metadata.json").write_text("[]"), "holds no JSON object"),
         (truncated, "is damaged"),
         (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json' is not JSON"),
         (with_vast_images, "images image of 1000000 x 1000000: 1 to 4096 were expected"),

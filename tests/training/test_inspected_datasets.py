@@ -47,6 +47,7 @@ def test_a_dataset_has_statistics(capsys, dataset):
     assert main(["inspect", str(dataset)]) == 0
     out = capsys.readouterr().out
     assert f"5 episodes, {sum(opened.steps)} steps" in out
+    assert out.count("100.0%") == 1
 
 
 def test_a_video_has_every_step_and_a_sheet_has_the_wanted_number(capsys, dataset, tmp_path):

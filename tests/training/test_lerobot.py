@@ -1,6 +1,7 @@
 """Datasets of LeRobot: both ways without loss, read from other programs, and refused if they are wrong."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import robopolicy
 from robopolicy.cli import main
 from robopolicy.experiments.opened_datasets import opened_datasets
-from robopolicy.training.datasets import check_alike, open_dataset
+from robopolicy.training.datasets import DatasetError, check_alike, open_dataset
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -141,6 +142,27 @@ def test_both_ways_keep_every_bit_but_an_episodes_last_observation(written, tmp_
     assert again["format"] == "lerobot"
     for file in (f"data/{FILE}.parquet", "meta/stats.json", "meta/info.json", "meta/tasks.parquet"):
         assert (tmp_path / "again" / file).read_bytes() == (lerobot / file).read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"rate": rate} for rate in (0, -5, math.nan, 1e9, [10], "fast")),
+        *({"names": names} for names in (["a"], {"action": 5}, {"action": ["one"]})),
+        *({"lerobot": {"tasks": tasks}} for tasks in (["a"], "sweep", [1] * 5)),
+        *({"lerobot": {"scale": scale}} for scale in ("x", [1.0], [0.0] * 12, [math.nan] * 12)),
+    ],
+)
+def test_metadata_that_lerobot_cannot_hold_are_refused(written, tmp_path, wrong):
+    source = Path(shutil.copytree(written[0], tmp_path / "toy-v0"))
+    metadata = json.loads((source / "data/metadata.json").read_text())
+    metadata["robopolicy"] |= wrong
+    (source / "data/metadata.json").write_text(json.dumps(metadata))
+    name, value = next(iter(wrong.items()))
+    name = next(iter(value)) if name == "lerobot" else name
+    with pytest.raises(DatasetError, match=f"toy-v0' has {name} .* expected$"):
+        convert(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_metadata_and_statistics_are_those_of_the_data(written):

@@ -60,10 +60,13 @@ class BimanualSweepConfig:
     randomised: RandomisedConfig = field(default_factory=RandomisedConfig)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_count("balls", self.balls, 1, 50)
         if self.image_size is not None:
             check_count("image_size", self.image_size, 32, 1024)
         check_number("episode_seconds", self.episode_seconds, PERIOD, LONGEST_EPISODE)
+        for side in self.table:
+            check_number("table", side, 0.02, 2.0)
         for name, low, high in (
             ("ball_radius", 0.005, 0.03),
             ("ball_mass", 1e-3, 1.0),
@@ -75,7 +78,6 @@ class BimanualSweepConfig:
             check_number(name, getattr(self, name), low, high)
         if not self.bowls:
             raise ValueError("bowls is (): there must be one at least")
-        check_fields(self)
 
 
 _COLOURS = DistractionConfig(colours=0.2, lamp_turn=20.0, ambient=0.1)

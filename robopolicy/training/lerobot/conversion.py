@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from robopolicy.reading_json import read_object
 from robopolicy.settings import is_finite
-from robopolicy.training.datasets import METADATA, OURS, Dataset, DatasetError
+from robopolicy.training.datasets import INTENDED, METADATA, OURS, Dataset, DatasetError
 from robopolicy.training.demonstration import LEVEL
 from robopolicy.training.lerobot.metadata import (
     ACTION,
@@ -56,7 +56,7 @@ def to_lerobot(
     columns = dataset.columns
     keys = {**{name: IMAGES + name for name in columns.images}, **_vector_keys([*columns.vectors])}
     about = dataset.about.get("lerobot", {})
-    scale, tasks = np.asarray(about.get("scale", 1.0)), about.get("tasks", [])
+    scale, tasks = np.asarray(about.get("scale", 1.0)), about.get("tasks")
     with h5py.File(dataset.file) as file:
         first = file["episode_0"]
         described = {
@@ -76,7 +76,7 @@ def to_lerobot(
                 arrays: dict[str, Any] = _extra(episode)
                 if EXECUTED in arrays:
                     arrays[EXECUTED] = _scaled(arrays[EXECUTED], scale)
-                intended = "infos/intended_action" if EXECUTED in arrays else "actions"
+                intended = INTENDED if EXECUTED in arrays else "actions"
                 arrays[ACTION] = _scaled(episode[intended][()], scale)
                 seen = {key: episode[f"observations/{name}"] for name, key in keys.items()}
                 arrays |= {key: _Before(array, dataset.steps[number]) for key, array in seen.items()}
@@ -119,7 +119,7 @@ def _extra(episode: h5py.Group) -> dict[str, NDArray[Any]]:
         TRUNCATED: episode["truncations"][()],
         **{NEXT + n: a[1:] for n, a in sorted(infos.items()) if getattr(a, "shape", ()) == (steps + 1,)},
     }
-    return found | ({EXECUTED: episode["actions"][()]} if "intended_action" in infos else {})
+    return found | ({EXECUTED: episode["actions"][()]} if INTENDED in episode else {})
 
 
 def _scaled(actions: NDArray[Any], scale: NDArray[Any]) -> NDArray[Any]:
@@ -237,7 +237,7 @@ def _arrays(source: LeRobot, choice: Choice, number: int, scale: NDArray[Any]) -
         "terminations": done,
         "truncations": last & ~done,  # an episode that does not end by itself was cut
         **{f"infos/{key.removeprefix(NEXT)}": np.concatenate([a[:1], a]) for key, a in outcomes.items()},
-        **({"infos/intended_action": intended} if executed else {}),
+        **({INTENDED: intended} if executed else {}),
     }
 
 

@@ -96,11 +96,10 @@ class LeRobot:
 
 
 class Choice(NamedTuple):
-    """The keys of what a policy reads, by the names of observations, and of the action."""
+    """The keys of what a policy reads, by the names of observations."""
 
     images: Mapping[str, str]
     vectors: Mapping[str, str]
-    action: str = ACTION
 
 
 def open_lerobot(path: Path) -> LeRobot:

@@ -128,21 +128,17 @@ def _of_video(dataset: LeRobot, video: Path, start: float, count: int) -> Iterat
     times = f"-ss {max(0.0, start - half):.6f} -to {start + count / dataset.rate - half:.6f}"
     # ffmpeg would read a relative path with a colon as a protocol.
     source = [imageio_ffmpeg.get_ffmpeg_exe(), *f"-v error -xerror {times} -i".split(), str(video.absolute())]
-    ffmpeg = subprocess.Popen(
+    with subprocess.Popen(
         [*source, *f"-an -frames:v {count + 1} -fps_mode passthrough -f image2pipe -vcodec ppm -".split()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         process_group=0,  # Ctrl-C reaches this process only, which ends ffmpeg
-    )
-    assert ffmpeg.stdout is not None
-    try:
+    ) as ffmpeg:  # whose end closes the pipe, which ends ffmpeg
+        assert ffmpeg.stdout is not None
         while ffmpeg.stdout.readline() == b"P6\n":  # each frame has its size in front
             columns, rows = map(int, ffmpeg.stdout.readline().split())
             ffmpeg.stdout.readline()
             content = ffmpeg.stdout.read(3 * rows * columns)
             if len(content) == 3 * rows * columns:
                 yield np.frombuffer(content, np.uint8).reshape(rows, columns, 3)
-    finally:
-        ffmpeg.stdout.close()  # which ends ffmpeg
-        ffmpeg.wait()

@@ -5,7 +5,7 @@ LeRobot samples images and estimates quantiles; these are exact, from histograms
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,3 @@ def of_images(counts: NDArray[np.int64], images: int) -> Statistics:
         **{name: value.reshape(3, 1, 1).tolist() for name, value in values.items()},
         "count": [images],
     }
-
-
-def flat(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
-    """Statistics by `stats/KEY/NAME`, as a row of meta/episodes has them."""
-    return {f"stats/{key}/{name}": v for key, each in statistics.items() for name, v in each.items()}

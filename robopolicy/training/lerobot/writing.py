@@ -104,7 +104,7 @@ def write_lerobot(
                     "dataset_to_index": first + length,
                     "meta/episodes/chunk_index": 0,
                     "meta/episodes/file_index": 0,
-                    **statistics.flat(stats),
+                    **{f"stats/{key}/{n}": v for key, each in stats.items() for n, v in each.items()},
                 }
             )
     path = folder / EPISODES.format(chunk_index=0, file_index=0)

@@ -111,8 +111,8 @@ def test_python_does_what_commands_do(folder, tmp_path):
     )
     assert (tmp_path / "arm.mp4").stat().st_size > 0
     assert robopolicy.flops(trained).total > 0
-    robopolicy.export(trained, env, tmp_path / "bundle", observations=5)
-    assert (tmp_path / "bundle" / "manifest.json").is_file()
+    robopolicy.export(policy, env, tmp_path / "bundle", observations=5)  # it has no run
+    assert main(["flops", str(tmp_path / "bundle")]) == 0
     config = robopolicy.BCConfig(steps=4, batch=8, validate_every=4, mirror=False)
     clone = robopolicy.train_bc(
         "positive(m=8)", folder / "arm-v0", config, out=tmp_path / "clone", preset="tiny"

@@ -26,6 +26,7 @@ from robopolicy.runtime.compiled import CompiledGraph
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.runtime.robot import percentiles
 from robopolicy.training.rollout import run_episode
+from robopolicy.writing import write_atomically
 
 KEPT = Path(__file__).with_suffix(".json")
 SHIPPED = sorted(one.name for one in (files("robopolicy.assets") / "policies").iterdir() if "-" in one.name)
@@ -94,7 +95,7 @@ def measure() -> None:
         "throughput": throughput(),
         "latency": {name: latency(name) for name in SHIPPED},
     }
-    KEPT.write_text(json.dumps(found, indent=1) + "\n")
+    write_atomically(KEPT, json.dumps(found, indent=1) + "\n")
 
 
 def report(found: dict) -> None:

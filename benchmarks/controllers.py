@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robopolicy.experiments.exporting import export
+from robopolicy.writing import write_atomically
 
 KEPT = Path(__file__).with_suffix(".json")
 CONTROLLER = Path(__file__).parents[1] / "examples" / "controller"
@@ -191,7 +192,7 @@ def main() -> None:
             found[policy] = check(policy, observations, Path(folder))
         if options.measure:  # one by one, so that an interrupted measurement keeps what it has
             kept[policy] = found[policy]
-            KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+            write_atomically(KEPT, json.dumps(kept, indent=1, sort_keys=True) + "\n")
     report(found)
 
 

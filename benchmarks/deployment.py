@@ -31,6 +31,7 @@ from robopolicy.experiments.environments import opened
 from robopolicy.experiments.runs import load, trained_on
 from robopolicy.policies.base import unflatten
 from robopolicy.runtime.graph import OnnxPolicy
+from robopolicy.writing import write_atomically
 
 KEPT = Path(__file__).parent / "deployment.json"
 POLICIES = {"stepping-stones": "stepping-stones-angular-8x8", "bimanual-sweep": "bimanual-sweep-angular"}
@@ -85,13 +86,13 @@ def measure() -> None:
                 words = ("--engine", engine, "--episodes", str(COURSES))
                 found[task]["crossing"] = told("deploy", bundle, *words)
                 found[task]["evaluated"] = told("evaluate", policy, *words)
-    KEPT.write_text(json.dumps(found, indent=1) + "\n")
+    write_atomically(KEPT, json.dumps(found, indent=1) + "\n")
 
 
 def parity(count: int) -> None:
     found = json.loads(KEPT.read_text())
     found["parity"] = {task: compared(name, count) for task, name in POLICIES.items()}
-    KEPT.write_text(json.dumps(found, indent=1) + "\n")
+    write_atomically(KEPT, json.dumps(found, indent=1) + "\n")
 
 
 def compared(name: str, count: int) -> dict:

@@ -18,6 +18,8 @@ import json
 import sys
 from pathlib import Path
 
+from robopolicy.writing import write_atomically
+
 HERE = Path(__file__).parent
 KEPT = HERE / "flop_budget"
 FIGURE = HERE.parent / "docs" / "images" / "flop-budget.png"
@@ -188,7 +190,7 @@ def main() -> int:
     if given.measure:
         KEPT.mkdir(exist_ok=True)
         for task in tasks:
-            (KEPT / f"{task}.json").write_text(json.dumps(measure(task), indent=1) + "\n")
+            write_atomically(KEPT / f"{task}.json", json.dumps(measure(task), indent=1) + "\n")
     kept = {task: json.loads((KEPT / f"{task}.json").read_text()) for task in tasks}
     draw(kept)
     return 0 if table(kept) else 1

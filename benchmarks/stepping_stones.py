@@ -31,7 +31,9 @@ from pathlib import Path
 
 import numpy as np
 
+import robopolicy
 from robopolicy.policies.catalogue import restore
+from robopolicy.writing import write_atomically
 
 HERE = Path(__file__).parent
 KEPT = HERE / "stepping_stones"
@@ -50,12 +52,6 @@ NAMES = {
     "all, cnn": "cnn",
 }
 COLOURS = dict(zip(NAMES.values(), ("C0", "C1", "C2", "C4", "C7", "C3", "C5", "C8"), strict=True))
-
-
-def told(*words: str) -> dict:
-    """What a robopolicy command says as JSON."""
-    command = [sys.executable, "-m", "robopolicy", *words, "--json"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def evaluations(policy: str) -> dict[str, dict]:
@@ -82,13 +78,13 @@ def keep(run: Path) -> None:
     curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept = {
         "attention": attention,
-        "flops_per_step": told("flops", str(run))[0]["total"],
+        "flops_per_step": robopolicy.flops(robopolicy.load(run)).total,
         "config": config,
         "curve": [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()} for r in curve],
         "evaluations": evaluations(str(run)),
     }
     KEPT.mkdir(exist_ok=True)
-    (KEPT / f"{name}.json").write_text(json.dumps(kept) + "\n")
+    write_atomically(KEPT / f"{name}.json", json.dumps(kept) + "\n")
     print(name, {e: played["success_rate"] for e, played in kept["evaluations"].items()})
 
 

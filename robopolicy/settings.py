@@ -47,22 +47,17 @@ def _built(where: str, annotation: Any, value: Any) -> Any:
 
 def check_fields(settings: Any) -> None:
     """Raise ValueError, beginning with the class's name, if a field of a dataclass has the wrong type."""
-    kind = type(settings)
-    _check(kind.__name__, vars(settings), kind, from_json=False)
+    check_types(type(settings).__name__, vars(settings), type(settings))
 
 
 def check_types(where: str, settings: Mapping[str, Any], declared: Any) -> None:
     """Raise ValueError if a setting does not have the type that the class or function `declared` annotates.
 
-    The settings may come from JSON: a list is accepted for a tuple, an int for a float, and an object for a
-    dataclass. Names without an annotation are ignored. `where` begins the message.
+    The settings may come from JSON: a list is accepted for a tuple, and an int for a float. Names without an
+    annotation are ignored. `where` begins the message.
     """
-    _check(where, settings, declared, from_json=True)
-
-
-def _check(where: str, settings: Mapping[str, Any], declared: Any, from_json: bool) -> None:
     for name, annotation in _types(declared).items():
-        if name in settings and not _matches(settings[name], annotation, from_json):
+        if name in settings and not _matches(settings[name], annotation):
             spelled = annotation.__name__ if type(annotation) is type else str(annotation)
             short = re.sub(r"(\w+\.)+(?=\w)", "", spelled)  # without the names of modules
             raise ValueError(f"{where} {name} is {shown(settings[name])}: it must be of type {short}")
@@ -73,22 +68,15 @@ def _types(declared: Any) -> dict[str, Any]:
     return get_type_hints(declared)
 
 
-def _matches(value: Any, annotation: Any, from_json: bool) -> bool:
+def _matches(value: Any, annotation: Any) -> bool:
     arguments = get_args(annotation)
     if isinstance(annotation, UnionType):
-        return any(_matches(value, one, from_json) for one in arguments)
+        return any(_matches(value, one) for one in arguments)
     if get_origin(annotation) is tuple:
         if not isinstance(value, list | tuple):
             return False
         each = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        return len(value) == len(each) and all(
-            _matches(one, wanted, from_json) for one, wanted in zip(value, each, strict=True)
-        )
-    if from_json and is_dataclass(annotation) and isinstance(value, Mapping):
-        types = get_type_hints(annotation)
-        return value.keys() == types.keys() and all(
-            _matches(value[name], types[name], from_json) for name in types
-        )
+        return len(value) == len(each) and all(map(_matches, value, each))
     if isinstance(value, bool):
         return annotation is bool
     return isinstance(value, int | float if annotation is float else get_origin(annotation) or annotation)

@@ -71,7 +71,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`. At any time the file holds the old or the new content, never a part."""
-    with whole(path) as partial, partial.open("w") as file:
+    with whole(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

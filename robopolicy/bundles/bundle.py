@@ -253,7 +253,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     manifest = read_object(path)
-    for part in ("policy", "flops", "run"):
+    for part in ("policy", "flops"):
         if not isinstance(manifest.get(part), dict):
             raise ValueError(f"{str(path)!r} lacks {part}: another version wrote it, so export the run again")
     try:

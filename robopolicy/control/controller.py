@@ -16,7 +16,7 @@ from robopolicy.control.gait import raibert_offset, standing
 from robopolicy.control.reading import read
 from robopolicy.control.robot import Robot, WalkerConfig
 from robopolicy.control.stance import ConvexMPC
-from robopolicy.control.state import Array, BodyState, check_finite, check_state
+from robopolicy.control.state import Array, BodyState, checked, checked_state
 
 
 class JointCommands(NamedTuple):
@@ -62,10 +62,9 @@ class Controller:
         """
         if self.mpc is None:
             raise RuntimeError("call reset before step")
-        check_state(state)
+        state = checked_state(state)
         if offsets is not None:
-            check_finite("offsets", offsets, (4, 2))
-            self.offsets[:] = offsets
+            self.offsets[:] = checked("offsets", offsets, (4, 2))
         if self._commanded:
             self.observe(state)
         else:
@@ -80,8 +79,7 @@ class Controller:
 
         Raises ValueError for a state as `step` does.
         """
-        check_state(state)
-        robot = self.robot
+        state, robot = checked_state(state), self.robot
         mass, center, inertia = body or (robot.mass, np.array(robot.center), np.array(robot.inertia))
         self._center = center
         if self.mpc is None:
@@ -112,7 +110,7 @@ class Controller:
 
         It is for commands that arrive just after a foot has lifted off. Raises ValueError as `step`.
         """
-        check_finite("offsets", offsets, (4, 2))
+        offsets = checked("offsets", offsets, (4, 2))
         self.landings[feet, 0] += (offsets - self.offsets)[feet, 0]
         self._asides[feet] = offsets[feet, 1]
         self.offsets[:] = offsets

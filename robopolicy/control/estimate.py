@@ -21,7 +21,7 @@ from robopolicy.control.kinematics import Legs, jacobians
 from robopolicy.control.reading import Reading, read, turned
 from robopolicy.control.robot import Robot
 from robopolicy.control.stance import GRAVITY
-from robopolicy.control.state import Array, BodyState, check_finite
+from robopolicy.control.state import Array, BodyState, checked
 from robopolicy.settings import check_number
 
 PLACE, SPEED, FEET = 0, 1, 2  # entries of the filter's state along each axis; FEET is the first of four
@@ -151,13 +151,8 @@ class StateEstimator:
 
 
 def _checked(sensed: Sensed) -> Sensed:
-    """The readings as contiguous floats, so that Numba compiles once. Raises ValueError as `update` says."""
-    arrays = {name: np.asarray(getattr(sensed, name)) for name in _SIZES}
-    for name, array in arrays.items():
-        if array.dtype.kind not in "fiu":
-            raise ValueError(f"{name} has the type {array.dtype}: it must hold real numbers")
-        check_finite(name, array, (_SIZES[name],))
-    sensed = Sensed(**{name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()})
+    """A copy of the readings. Raises ValueError as `update` says."""
+    sensed = Sensed(*(checked(name, getattr(sensed, name), (size,)) for name, size in _SIZES.items()))
     norm = float(np.linalg.norm(sensed.orientation))
     if abs(norm - 1.0) > 0.1:
         raise ValueError(f"orientation has the norm {norm:.3g}: it must be a quaternion of norm 1")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.control.state import Array
+from robopolicy.settings import check_number
 
 # FR and RL lift off first, FL and RR half a period later.
 OFFSETS = np.array([0.0, 0.5, 0.5, 0.0])
@@ -23,6 +24,10 @@ class TrotConfig:
 
     period: float = 0.5
     duty: float = 0.6
+
+    def __post_init__(self) -> None:
+        check_number("period", self.period, 0.05, 5.0)
+        check_number("duty", self.duty, 0.5, 0.95)  # with less, no leg stands at times
 
     @property
     def swing(self) -> float:
@@ -42,6 +47,11 @@ class SwingConfig:
     apex: float = 0.10
     capture: float = 0.03
     touchdown_press: float = 0.005  # depth of the landing point below the ground, for a firm contact
+
+    def __post_init__(self) -> None:
+        check_number("apex", self.apex, 0.0, 0.5)
+        check_number("capture", self.capture, 0.0, 1.0)
+        check_number("touchdown_press", self.touchdown_press, 0.0, 0.1)
 
 
 @numba.njit(cache=True)

@@ -49,11 +49,8 @@ def foot_positions(legs: Legs, joints: Array) -> Array:
     feet = np.empty((4, 3))
     for leg in range(4):
         x, y, z, _, _ = _leg(legs, joints, leg)
-        feet[leg, 0], feet[leg, 1], feet[leg, 2] = (
-            legs.hips[leg, 0] + x,
-            legs.hips[leg, 1] + y,
-            legs.hips[leg, 2] + z,
-        )
+        hip = legs.hips[leg]
+        feet[leg, 0], feet[leg, 1], feet[leg, 2] = hip[0] + x, hip[1] + y, hip[2] + z
     return feet
 
 
@@ -105,11 +102,8 @@ def joint_angles(legs: Legs, feet: Array) -> Array:
     """
     joints = np.empty((4, 3))
     for leg in range(4):
-        x, y, z = (
-            feet[leg, 0] - legs.hips[leg, 0],
-            feet[leg, 1] - legs.hips[leg, 1],
-            feet[leg, 2] - legs.hips[leg, 2],
-        )
+        hip = legs.hips[leg]
+        x, y, z = feet[leg, 0] - hip[0], feet[leg, 1] - hip[1], feet[leg, 2] - hip[2]
         down = np.sqrt(max(y * y + z * z - legs.lateral[leg] ** 2, 1e-9))
         roll = np.arctan2(z, y) - np.arctan2(-down, legs.plane[leg])
         roll = (roll + np.pi) % (2 * np.pi) - np.pi

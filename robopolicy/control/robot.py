@@ -58,8 +58,11 @@ class WalkerConfig:
     stance: StanceConfig = field(default_factory=StanceConfig)
 
     def __post_init__(self) -> None:
-        check_number("control_period", self.control_period, 0.002, 0.02)
-        check_number("braking", self.braking, 0.0, 10.0)
+        for name, low, high in (
+            *(("speed", -5.0, 5.0), ("ramp", 0.001, 100.0), ("height", 0.01, 10.0), ("centring", 0.0, 100.0)),
+            *(("heading", 0.0, 100.0), ("control_period", 0.002, 0.02), ("braking", 0.0, 10.0)),
+        ):
+            check_number(name, getattr(self, name), low, high)
         check_count("replan_every", self.replan_every, 1, 100)
 
 
@@ -145,17 +148,16 @@ class Robot:
             camera = getattr(self, name)
             for side in ("width", "height"):
                 check_count(f"{self}: {side} of {name}", getattr(camera, side), 1, MOST_PIXELS)
-        held = () if isinstance(self.held_torque, int | float) else (("held_torque", JOINTS),)
-        for name, count in (
-            *(("joints", JOINTS), ("limits", JOINTS), ("torques", JOINTS), *held),
-            *(("toes", 4), ("hips", 4), ("turns", 4), ("lateral", 4)),
+            for angle in camera.fields:
+                check_number(f"{self}: fields of {name}", angle, 1.0, 170.0)
+            check_number(f"{self}: reach of {name}", camera.reach, 0.01)
+        held = () if isinstance(self.held_torque, int | float) else (("held_torque", (JOINTS,)),)
+        for name, shape in (
+            *(("joints", (JOINTS,)), ("limits", (JOINTS, 2)), ("torques", (JOINTS,)), *held),
+            *(("toes", (4,)), ("hips", (4, 3)), ("turns", (4,)), ("lateral", (4,)), ("inertia", (3, 3))),
         ):
-            value = getattr(self, name)
-            if len(value) != count:
-                raise ValueError(f"{self} has {name} for {len(value)}: there must be {count}")
-        for name, shape in (("hips", (4, 3)), ("limits", (JOINTS, 2)), ("inertia", (3, 3))):
-            if np.shape(getattr(self, name)) != shape:
-                raise ValueError(f"{self} has {name} of another shape than {list(shape)}")
+            if (given := np.shape(getattr(self, name))) != shape:
+                raise ValueError(f"{self} has {name} of the shape {list(given)}: it must be {list(shape)}")
         for name, value in asdict(self).items():
             if name not in OF_JOINTS and not np.isfinite(_numbers(value)).all():
                 raise ValueError(f"{self} has {name} {shown(value)}: its numbers must be finite")
@@ -178,8 +180,11 @@ class Robot:
             raise ValueError(f"{self} has turns {self.turns}: each must be 1 or -1")
         for name in ("mass", "foot_radius", "stiffness", "damping", "lowest_base"):
             check_number(f"{self}: {name}", getattr(self, name), 1e-6)
-        if not np.linalg.eigvalsh(np.array(self.inertia)).min() > 0:
-            raise ValueError(f"{self} has the inertia {self.inertia}: it must be positive definite")
+        for torque in np.ravel(self.held_torque):
+            check_number(f"{self}: held_torque", float(torque), 1e-6)
+        inertia = np.array(self.inertia)
+        if not (np.allclose(inertia, inertia.T) and np.linalg.eigvalsh(inertia).min() > 0):
+            raise ValueError(f"{self} has the inertia {self.inertia}: it must be symmetric and positive")
         standing = self.standing_joints(self.walker.height)
         for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
             if not low <= angle <= high:
@@ -199,17 +204,8 @@ class Robot:
             (float(np.hypot(down, back)), float(np.arctan2(back, down)))
             for down, back in (self.thigh, self.shank)
         )
-        return Legs(
-            np.array(self.hips),
-            np.array(self.turns),
-            lateral,
-            left * lateral,
-            thigh[0],
-            thigh[1],
-            shank[0],
-            shank[1],
-            self.foot_radius,
-        )
+        hips, turns = np.array(self.hips), np.array(self.turns)
+        return Legs(hips, turns, lateral, left * lateral, *thigh, *shank, self.foot_radius)
 
     @property
     def model_path(self) -> Path:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.control.state import Array
+from robopolicy.settings import check_count, check_interval, check_number
 
 FORCE_UNIT = 100.0  # N: scales the solver's variables to about one
 NO_BOUND = -1e30  # DAQP's
@@ -46,6 +47,21 @@ class StanceConfig:
     friction: float = 0.45
     force_limits: tuple[float, float] = (0.1, 10.0)  # of one leg's f_z, in body weights / 4
     accuracy: float = 1e-9  # FORCE_UNIT, by which a force may be outside its pyramid
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, 1, 100)
+        for name in ("pose_weights", "rate_weights"):
+            weights = getattr(self, name)
+            if len(weights) != 6:  # compiled functions would read beyond the end
+                raise ValueError(f"{name} has {len(weights)} numbers: there must be 6")
+            for weight in weights:
+                check_number(name, weight, 0.0)
+        for name, low, high in (
+            *(("step_period", 0.001, 1.0), ("force_weight", 1e-12, 1.0), ("grip", 0.0, 1e3)),
+            *(("friction", 0.01, 2.0), ("accuracy", 0.0, 1e-3)),
+        ):
+            check_number(name, getattr(self, name), low, high)
+        check_interval("force_limits", self.force_limits, 0.0, 1e3)
 
 
 class Plan(NamedTuple):

@@ -27,18 +27,27 @@ class BodyState(NamedTuple):
     joint_velocities: Array
 
 
-def check_state(state: BodyState) -> None:
-    """Raise ValueError unless the arrays, with twelve joints, have their shapes and finite numbers."""
-    for name, shape in _SHAPES.items():
-        check_finite(name, getattr(state, name), shape)
+def checked_state(state: BodyState) -> BodyState:
+    """A copy of a state with twelve joints. Raises as `checked`, and for a rotation that is none."""
+    copy = BodyState(*(checked(name, getattr(state, name), shape) for name, shape in _SHAPES.items()))
+    if np.abs(copy.rotation @ copy.rotation.T - np.eye(3)).max() > 0.1:
+        raise ValueError(f"rotation is {copy.rotation.tolist()}: its rows must be orthonormal")
+    return copy
 
 
-def check_finite(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless `array` has this shape and all its numbers are finite."""
-    if np.shape(array) != shape:
-        raise ValueError(f"{name} has the shape {list(np.shape(array))}: it must be {list(shape)}")
+def checked(name: str, given: Any, shape: tuple[int, ...]) -> Array:
+    """A copy of `given` as contiguous floats, so that numba compiles once.
+
+    Raises ValueError for another shape, another type than that of real numbers, and one that is not finite.
+    """
+    array = np.asarray(given)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} has the type {array.dtype}: it must hold real numbers")
+    if array.shape != shape:
+        raise ValueError(f"{name} has the shape {list(array.shape)}: it must be {list(shape)}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds a number that is not finite")
+    return np.array(array, np.float64, order="C")
 
 
 _SHAPES = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from robopolicy.doctor import advice
 from robopolicy.doctor.checkups import ENGINES, MODULE_NAMES, OPTIONAL, PACKAGES, series
 from robopolicy.reading_json import parse_json_lines
-from robopolicy.training.capacity import cores
+from robopolicy.training.capacity import cores, machine_memory
 
 OK, ABSENT, WRONG = "ok", "absent", "wrong"
 WORKSTATION = ("sim", "train", "tools")  # extras that are installed together
@@ -68,7 +67,7 @@ def examine() -> Iterator[Finding]:
     engines = [name for name in ENGINES if name != "bullet" or installed_version("pybullet")]
     names = [f"imports={','.join(importable)}", "jax", *engines, "ffmpeg"]
     # Half of the cores, since a check may use several.
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+    with ThreadPoolExecutor(max(1, cores() // 2)) as pool:
         results = dict(zip(names, pool.map(run_series, names), strict=True))
     broken = {one.name: one for one in results.pop(names[0]) if one.state == WRONG}
     for one in packages:
@@ -86,10 +85,11 @@ def examine() -> Iterator[Finding]:
 def machine(folder: Path) -> Iterator[Finding]:
     """Check cores, memory, and the disks of `folder` and of temporary files."""
     yield Finding("machine", "cores", OK, f"{cores()} for this process")
-    try:
-        pages, size = (os.sysconf(name) for name in ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE"))
-        yield _space("memory", pages * size, LEAST_MEMORY, "end other programs, or use fewer --workers")
-    except (ValueError, OSError):  # a system without these names
+    try:  # free pages alone would count neither files that Linux forgets on demand nor a container's limit
+        (available,) = re.findall(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+        free = min(1024 * int(available), machine_memory())
+        yield _space("memory", free, LEAST_MEMORY, "end other programs, or use fewer --workers")
+    except (ValueError, OSError):  # a system without this file
         yield Finding("machine", "memory", OK, "unknown on this system")
     for name, find in (("disk", lambda: str(folder)), ("temporary", tempfile.gettempdir)):
         try:

@@ -130,8 +130,9 @@ def wrong_pairs(task: Any) -> Iterator[tuple[str, str]]:
         else:
             yield from _wrong_counts("vectors", task.vectors[name], vectors[name], f"of {name!r}, ")
     for member, names, kind in (("cameras", task.images(), "image"), ("notes", vectors, "vector")):
-        for name in getattr(task, member).keys() - names:
-            yield member, f"{name!r} is no {kind} of observation_space"
+        for name in getattr(task, member):
+            if name not in names:
+                yield member, f"{name!r} is no {kind} of observation_space"
     stages = task.curriculum
     if stages is not None and not (stages.presets and set(stages.presets) <= set(task.presets)):
         yield "curriculum", "it must be a Curriculum of presets that the task has"

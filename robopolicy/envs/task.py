@@ -243,8 +243,8 @@ def _wrong_members(owner: Any) -> Iterator[tuple[str, str]]:
         is_right, words = RULES.get(member, (None, f"of type {Task.__annotations__.get(member)}"))
         if not matches(value, annotation) or (is_right is not None and not is_right(value)):
             yield member, f"it must be {words}"
-    for member in vars(Task).keys() - types.keys():
-        if not member.startswith("_") and not callable(getattr(owner, member)):
+    for member in vars(Task):
+        if member not in types and not member.startswith("_") and not callable(getattr(owner, member)):
             yield member, "it must be a method"
 
 

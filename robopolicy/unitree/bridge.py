@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from robopolicy.unitree.low_level import LowLevel, Phase
 
 PATIENCE = 12.0  # s for a robot to publish, and for one that has gone to be forgotten; and to stand or lie
 LOOK = 0.05  # s, between two looks at who publishes
+LAST = 10  # commands to damp before the low level ends
 BLIND = 2  # policy steps without a new image of a camera
 OTHERS = f"another program publishes {LOW_CMD}"
 TOPICS = "rt/{}"  # of a camera's images, by its name in the bundle
@@ -71,9 +71,7 @@ class UnitreeRobot:
     def __enter__(self) -> UnitreeRobot:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.rest()
         finally:
@@ -246,11 +244,17 @@ class UnitreeRobot:
             self._loop()
         except BaseException as error:
             self._failure = error
-            self.low.damp(f"the low level failed: {type(error).__name__}")
-            self._commands.write(self.low.command)
+            self._damp(f"the low level failed: {type(error).__name__}")
         finally:
             with self._changed:
                 self._changed.notify_all()
+
+    def _damp(self, reason: str) -> None:
+        """Damp all motors. It is the last that the robot hears, and a message may be lost: say it often."""
+        self.low.damp(reason)
+        for _ in range(LAST):
+            self._commands.write(self.low.command)
+            time.sleep(1e-3 * PERIOD)
 
     def _loop(self) -> None:
         low, period = self.low, 1e-3 * PERIOD / self._pace
@@ -283,5 +287,4 @@ class UnitreeRobot:
             if low.phase is not Phase.WAITING:
                 self._commands.write(low.command)
         if low.phase not in (Phase.WAITING, Phase.DAMPED):
-            low.damp("the robot did not come to rest")
-            self._commands.write(low.command)
+            self._damp("the robot did not come to rest")

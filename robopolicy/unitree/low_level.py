@@ -20,7 +20,7 @@ from robopolicy.control.odometry import Odometry
 from robopolicy.control.proprioception import proprioception
 from robopolicy.control.robot import JOINTS, Robot, WalkerConfig
 from robopolicy.control.stance import GRAVITY
-from robopolicy.control.state import Array, check_state
+from robopolicy.control.state import Array, checked_state
 from robopolicy.unitree.checks import PERIOD, BadMessage, SafetyConfig, StateCheck, Unsafe, sensed_of
 from robopolicy.unitree.records import LOW_STATE, NO_POSITION, NO_VELOCITY, Record, new_command, sealed
 
@@ -271,8 +271,7 @@ class LowLevel:
         """The end of a control period."""
         controller = self._controller
         state = self._estimator.update(sensed, ~controller.swinging)
-        check_state(state)
-        controller.observe(state)
+        controller.observe(checked_state(state))
         self._odometry.update(controller.reading, ~controller.swinging)
         if self.phase is Phase.WALKING and controller.tick % self._every == 0:
             self._read()

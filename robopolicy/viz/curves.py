@@ -88,8 +88,7 @@ def learning_curves(
         if title:
             figure.suptitle(title, parse_math=False)
         if entries:
-            legend = figure.legend(handles=entries, loc="outside lower center", ncols=beside)
-            for text in legend.get_texts():
+            for text in figure.legend(handles=entries, loc="outside lower center", ncols=beside).get_texts():
                 text.set_parse_math(False)  # the name of a run may hold any characters
 
 

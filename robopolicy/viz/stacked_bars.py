@@ -44,7 +44,7 @@ def stacked_bars(
     with picture(path, (width, height)) as figure:
         _draw(figure, labelled, dict(zip(parts, STYLES, strict=False)), present, unit, columns)
         if title:
-            figure.suptitle(title)
+            figure.suptitle(title, parse_math=False)
 
 
 def _draw(

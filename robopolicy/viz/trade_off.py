@@ -27,8 +27,9 @@ def trade_off(path: Path, rows: Sequence[Mapping[str, Any]], title: str) -> None
     """
     with picture(path, (SIZE[0], SIZE[1] + LINE * len(rows))) as figure:
         draw(figure.add_subplot(), rows)
-        figure.suptitle(title)
-        figure.legend(loc="outside lower center")
+        figure.suptitle(title, parse_math=False)
+        for text in figure.legend(loc="outside lower center").get_texts():
+            text.set_parse_math(False)  # the name of a run may hold any characters
 
 
 def draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -32,7 +32,7 @@ def flops_of(config):
 def bundle_of(folder, config, task, **changes):
     """The manifest of a bundle, without its graph."""
     price = json.loads(flops_of(config))
-    manifest = {"schema": 1, "policy": describe(config), "flops": price, "run": {"task": task}, **changes}
+    manifest = {"schema": 1, "policy": describe(config), "flops": price, "task": task, **changes}
     folder.mkdir()
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return str(folder)
@@ -191,8 +191,8 @@ def test_a_task_may_be_named_beside_its_run(capsys, refused):
     ("changes", "said"),
     [
         ({"flops": None}, "lacks flops"),
-        ({"run": {"task": "dancing"}}, "is 'dancing': it must be one of stepping-stones, bimanual-sweep"),
-        ({"run": {}}, "is None"),
+        ({"task": "dancing"}, "is 'dancing': it must be one of stepping-stones, bimanual-sweep"),
+        ({"task": None}, "is None"),
         ({"policy": {"kind": "iap"}}, "policy, of kind iap, lacks the settings"),
         ({"flops": {"total": 3}}, "by_component is None"),
     ],

@@ -11,6 +11,7 @@ from installed_engines import EACH_ENGINE
 
 from robopolicy.control.controller import Controller
 from robopolicy.control.kinematics import foot_positions, jacobians, joint_angles
+from robopolicy.control.reading import read
 from robopolicy.control.robots import GO2, LAIKAGO, ROBOTS, robot_of
 from robopolicy.control.state import BodyState
 from robopolicy.envs.physics import make_physics
@@ -141,7 +142,7 @@ def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"joints": GO2.joints[:11]}, "robot 'go2' has joints for 11: there must be 12"),
+        ({"joints": GO2.joints[:11]}, "robot 'go2' has joints of the shape [11]: it must be [12]"),
         (
             {"toes": (*GO2.toes[:3], "FR_foot")},
             "robot 'go2' has toes FR_foot, FL_foot, RR_foot, FR_foot: each",
@@ -162,12 +163,16 @@ def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
         ({"mass": -1.0}, "robot 'go2': mass is -1.0: it must be a number"),
         ({"center": (np.nan, 0.0, 0.0)}, "robot 'go2' has center (nan, 0.0, 0.0): its numbers"),
         ({"held_torque": (np.nan,) * 12}, "robot 'go2' has held_torque (nan, "),
-        ({"held_torque": (20.0,) * 3}, "robot 'go2' has held_torque for 3: there must be 12"),
+        ({"held_torque": (20.0,) * 3}, "robot 'go2' has held_torque of the shape [3]: it must be [12]"),
         ({"trot": replace(GO2.trot, overshoot=np.inf)}, "robot 'go2' has trot {'progress': ("),
-        ({"walker": replace(GO2.walker, speed=np.nan)}, "robot 'go2' has walker {'speed': nan, "),
+        ({"held_torque": -1.0}, "robot 'go2': held_torque is -1.0: it must be a number"),
+        ({"front": replace(GO2.front, reach=0.0)}, "robot 'go2': reach of front is 0.0: it must be a number"),
         ({"thigh": (0.0, 0.0)}, "robot 'go2': the length of thigh is 0.0: it must be a number"),
         ({"inertia": ((0.0, 0.0, 0.0),) * 3}, "robot 'go2' has the inertia ((0.0, 0.0, 0.0)"),
-        ({"inertia": ((1.0, 0.0), (0.0, 1.0))}, "robot 'go2' has inertia of another shape than [3, 3]"),
+        (
+            {"inertia": ((1.0, 0.0), (0.0, 1.0))},
+            "robot 'go2' has inertia of the shape [2, 2]: it must be [3, 3]",
+        ),
         (
             {"walker": replace(GO2.walker, height=0.44)},
             "robot 'go2' stands with 'FR_calf_joint' at ",
@@ -271,9 +276,15 @@ def test_the_controller_refuses_what_no_robot_can_follow():
         controller.step(state._replace(position=np.array([0.0, np.nan, 0.3])))
     with pytest.raises(ValueError, match=r"^joint_velocities has the shape \[11\]: it must be \[12\]$"):
         controller.reset(state._replace(joint_velocities=np.zeros(11)))
+    with pytest.raises(ValueError, match=r"^rotation is \[\[0.0, .*: its rows must be orthonormal$"):
+        controller.step(state._replace(rotation=np.zeros((3, 3))))
     with pytest.raises(ValueError, match=r"^offsets holds a number that is not finite$"):
         controller.step(state, np.full((4, 2), np.inf))
     assert np.isfinite(controller.step(state, np.zeros((4, 2))).torques).all()
+    compiled = read.nopython_signatures
+    controller.step(BodyState(*(part.astype(np.float32).tolist() for part in state)))
+    controller.step(BodyState(*(np.repeat(part, 2, axis=-1)[..., ::2].astype(np.float32) for part in state)))
+    assert read.nopython_signatures == compiled
 
 
 @pytest.mark.parametrize("wrong", [{"control_period": 0.0}, {"replan_every": 0}, {"braking": float("nan")}])

@@ -39,6 +39,15 @@ def slower(data):
     del data["robot"]["low_level"]["speed"]
 
 
+def fast(data):
+    data["robot"]["low_level"]["speed"]["value"] = 100.0
+
+
+def short(data):
+    for name in ("pose_weights", "rate_weights"):
+        data["robot"]["low_level"]["stance"][name]["value"] = [1.0] * 3
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -47,6 +56,8 @@ def slower(data):
         (reordered, "proprioception that is not of 4 footholds"),
         (undescribed, "does not describe its low level"),
         (slower, r"low_level lacks the settings \['speed'\]"),
+        (fast, "speed is 100.0: it must be a number from -5 to 5"),
+        (short, "pose_weights has 3 numbers: there must be 6"),
         (lambda data: data["outputs"]["command"].update(scale=[1]), "has the scale"),
         (lambda data: data["outputs"]["command"].update(scale=[None] * 4), "scale of the command is None"),
         (lambda data: data["outputs"]["command"].update(scale=[0.0] * 4), r"scale of the command is 0\.0"),

@@ -213,8 +213,9 @@ def test_a_robot_that_cannot_be_read_or_is_unsafe_is_damped(messages, said):
     assert low.rests
 
 
-def test_a_low_level_that_fails_damps():
-    low = LowLevel(GO2, replace(GO2.walker, speed=1e9), 0.05, SCALE, 0.01)
+def test_a_low_level_that_fails_damps(monkeypatch):
+    monkeypatch.setattr("robopolicy.control.stance.SOLVED", None)
+    low = LowLevel(GO2, replace(GO2.walker, speed=5.0), 0.05, SCALE, 0.01)
     low.walk()
     phases, _ = play(low, sound)
     assert phases[-1] is Phase.DAMPED

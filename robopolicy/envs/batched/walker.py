@@ -162,9 +162,8 @@ def desired_velocity(config: WalkerConfig, reading: Reading, ramp: Array) -> Arr
 
 def ahead(config: WalkerConfig, reading: Reading, ramp: Array) -> Array:
     """Distance (m) ahead of its hip at which a foot that lifts off now lands without an offset."""
-    velocity = reading.velocity[0]
-    travel = velocity * (config.gait.swing + config.gait.stance / 2)
-    return travel - config.swing.capture * (config.speed * ramp - velocity)
+    trot, desired, capture = config.gait, config.speed * ramp, config.swing.capture
+    return gait.raibert_offset.py_func(reading.velocity[0], desired, trot.swing, trot.stance, capture)
 
 
 def sway(reading: Reading) -> Array:
@@ -206,9 +205,8 @@ def commands(
     gradients = jacobians(reading.joints)
     pushes = forces + config.stance.grip * foot_velocities(reading, gradients)
     torques = -jnp.einsum("laj,la->lj", gradients, pushes @ reading.base_to_yaw)
-    left = jnp.maximum(0.0, trot.swing - now.spent)
-    sideways = reading.velocity[1]
-    aside = sideways * (left + trot.stance / 2) - swing.capture * (desired[1] - sideways)
+    left: Array = jnp.maximum(0.0, trot.swing - now.spent)
+    aside = gait.raibert_offset.py_func(reading.velocity[1], desired[1], left, trot.stance, swing.capture)
     beside = reading.hips[:, 1] + LEG_PLANE + aside + asides
     across = reading.to_yaw[0, 1] * reading.hips[:, 0] + reading.to_yaw[1, 1] * beside
     goal = jnp.stack([landings[:, 0], reading.position[1] + across, jnp.zeros(4) + height], axis=1)

@@ -264,14 +264,8 @@ def _fill(
 ) -> None:
     """Draw one triangle, with `corner` [3, 6]: column, row from below, nearness and normal."""
     height, width = nearness.shape
-    ax, ay, bx, by, cx, cy = (
-        corner[0, 0],
-        corner[0, 1],
-        corner[1, 0],
-        corner[1, 1],
-        corner[2, 0],
-        corner[2, 1],
-    )
+    ax, ay, bx = corner[0, 0], corner[0, 1], corner[1, 0]
+    by, cx, cy = corner[1, 1], corner[2, 0], corner[2, 1]
     area = (cx - ax) * (by - ay) - (bx - ax) * (cy - ay)
     if abs(area) <= SLIVER:
         return

@@ -166,7 +166,8 @@ def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) 
     most = []
     for name, joint in zip(joints, ids, strict=True):
         limits = [model.jnt_actfrcrange[joint, 1]] if model.jnt_actfrclimited[joint] else []
-        for motor in np.flatnonzero(model.actuator_trnid[:, 0] == joint):
+        of_joints = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT  # others number tendons or sites
+        for motor in np.flatnonzero(of_joints & (model.actuator_trnid[:, 0] == joint)):
             gear = abs(model.actuator_gear[motor, 0])
             if model.actuator_forcelimited[motor]:
                 limits.append(gear * model.actuator_forcerange[motor, 1])

@@ -138,8 +138,8 @@ def depth_cameras(cameras: Mapping[str, CameraConfig] = CAMERAS) -> dict[str, Ca
             "depth along the optical axis (not along the ray); first row farthest ahead, first column "
             f"farthest left. What is farther than {camera.reach:g} m reads as {camera.reach:g}: give that "
             "where a camera says that something is too far. The robot's own legs were in the images "
-            "on `dust` and `dust-thick` alone: leave them out for other presets. A 0 for no reading was "
-            "seen in training on presets with dropout alone",
+            "on `dust`, `dust-thick` and `sparse-dirty` alone: leave them out for other presets. A 0 for no "
+            "reading was seen in training on presets with dropout alone",
             (0.0, camera.reach),
             _pinhole(camera),
         )

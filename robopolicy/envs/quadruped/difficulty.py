@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -68,10 +69,9 @@ class Disturbances:
 
     def force(self, time: float) -> Array | None:
         """The push [3] (N, world) at `time` (s); None between pushes."""
-        for start, force in zip(self.starts, self.forces, strict=True):
-            if start <= time < start + self._config.push_seconds:
-                return force
-        return None
+        last = bisect(self.starts, time) - 1
+        is_on = last >= 0 and time < self.starts[last] + self._config.push_seconds
+        return self.forces[last] if is_on else None
 
 
 @dataclass(frozen=True)

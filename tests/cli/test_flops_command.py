@@ -29,7 +29,7 @@ def flops_of(config):
     return json.dumps(count_step(blank_policy(config)).summary())
 
 
-def bundle_of(folder, config, task, **changes):
+def bundle_of(folder, config, task, /, **changes):
     """The manifest of a bundle, without its graph."""
     price = json.loads(flops_of(config))
     manifest = {"schema": 1, "policy": describe(config), "flops": price, "task": task, **changes}

@@ -121,3 +121,17 @@ def cache_folder(name: str) -> Path:
     """The folder `name` of this package in the user's cache; it need not exist, and cannot without a home."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(folder if os.path.isabs(folder) else os.devnull) / "robopolicy" / name
+
+
+def keep(cached: Path, content: bytes, most: int) -> None:
+    """Write a file of a cache. Beyond `most` files of its kind, the least recently used are removed.
+
+    A cache that cannot be written only costs time.
+    """
+    with suppress(OSError):
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with whole(cached) as partial:
+            partial.write_bytes(content)
+        used = sorted(cached.parent.glob(f"*{cached.suffix}"), key=lambda file: file.stat().st_mtime)
+        for old in used[:-most]:
+            old.unlink()

@@ -175,6 +175,8 @@ def check_inputs(q: Array, k: Array, v: Array | None, mask: Array | None) -> Non
             raise ValueError(
                 f"{name} has shape {array.shape}; one head takes [tokens, width], use jax.vmap for more"
             )
+        if array is not None and not len(array):
+            raise ValueError(f"{name} has shape {array.shape}; it must have one token or more")
     if q.shape[1] != k.shape[1]:
         raise ValueError(f"q has width {q.shape[1]} and k has width {k.shape[1]}; they must be equal")
     if v is not None and v.shape[0] != k.shape[0]:

@@ -6,7 +6,6 @@ White space has no meaning. A new mechanism needs one entry in MECHANISMS.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from robopolicy.attention.projections import Coupling, halton, iid, orthogonal, 
 from robopolicy.attention.softmax import softmax
 from robopolicy.attention.structured import fast_simplex, hadamard
 from robopolicy.attention.trigonometric import trigonometric, trigonometric_phase
+from robopolicy.naming import closest
 
 
 class Choice(NamedTuple):
@@ -263,5 +263,4 @@ def _text(value: Any) -> str:
 
 
 def _nearest(value: str, allowed: Iterable[str]) -> str:
-    near = get_close_matches(value, list(allowed), n=1)
-    return (f"; did you mean {near[0]!r}?" if near else ";") + f" choose from {', '.join(allowed)}"
+    return f"{closest(value, allowed) or ';'} choose from {', '.join(allowed)}"

@@ -153,11 +153,7 @@ def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None,
 
 def _each(one: Callable[[Array, Array], Array], x: Array, mask: Array | None, length: int) -> Array:
     """The results of all chunks, one after another: [T, ...] for x [T, ...]."""
-
-    def step(carry: None, chunk: tuple[Array, Array]) -> tuple[None, Array]:
-        return None, one(*chunk)
-
-    results = jax.lax.scan(step, None, _chunks(x, mask, length))[1]
+    results = jax.lax.map(lambda chunk: one(*chunk), _chunks(x, mask, length))
     return results.reshape(-1, *results.shape[2:])[: len(x)]
 
 

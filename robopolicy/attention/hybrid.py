@@ -213,7 +213,9 @@ def gaussian_hybrid(
     Source: HRF Eq. 67 to 70, Appendix F.
     """
     check_positive(sigma=sigma, radius=radius)
-    rho = -expm1(-2 * (sigma * radius) ** 2)
+    rho = -expm1(-2 * (sigma * radius) * (sigma * radius))
+    if not rho:
+        raise ValueError(f"sigma is {sigma!r} and radius {radius!r}: their product is too near zero")
     away = Coefficient(1 / rho, scale(-1 / rho, warp(waves(n, coupling), sigma, sigma)))
     return hybrid([away], shared([base, trigonometric_estimator], m, coupling))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ from robopolicy.attention.base import FeatureMap, Features, check_inputs
 from robopolicy.attention.catalogue import canonical, feature_map
 from robopolicy.attention.chunked import Head, head_of
 from robopolicy.attention.contraction import guarded, read, sums
+from robopolicy.attention.projections import check_counts
 from robopolicy.attention.softmax import softmax_of_pairs
 
 NOTHING = -1e29  # logarithm of the weight of what was never written
@@ -95,7 +97,7 @@ def streaming(spec: str, decay: float = 1.0, rule: str = "sum", updates: int | N
     Raises ValueError, in one line, for an argument out of its range.
     """
     exact = canonical(spec) == "softmax"
-    if not (isinstance(decay, int | float) and 0 < decay <= 1):
+    if isinstance(decay, bool) or not isinstance(decay, Real) or not 0 < decay <= 1:
         raise ValueError(f"decay is {decay!r}: it must be a number above 0 and at most 1")
     if rule not in RULES:
         raise ValueError(f"rule is {rule!r}: it must be one of {', '.join(RULES)}")
@@ -105,8 +107,7 @@ def streaming(spec: str, decay: float = 1.0, rule: str = "sum", updates: int | N
         needs = "softmax needs it, as it keeps tokens" if exact else "only softmax keeps tokens"
         raise ValueError(f"updates is {updates!r}: {needs}")
     if updates is not None:
-        if not (isinstance(updates, int) and updates > 0):
-            raise ValueError(f"updates is {updates!r}: it must be a positive integer")
+        check_counts(updates=updates)
         return _exact(math.log(decay), updates)
     return (_summed if rule == "sum" else _replaced)(feature_map(spec), math.log(decay))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from robopolicy.runtime.bundle import (
 )
 from robopolicy.runtime.compiled import outputs_digest
 from robopolicy.runtime.compiler import CompilerError
-from robopolicy.runtime.golden import largest_differences, write_golden
+from robopolicy.runtime.golden import kept, largest_differences, write_golden
 from robopolicy.runtime.graph import NEXT
 from robopolicy.runtime.manifest import SCHEMA, parse
 from robopolicy.runtime.policy import BundlePolicy, C
@@ -94,12 +94,11 @@ def write_bundle(
         arrays = {**recording.observations, **recording.outputs}
         with ThreadPoolExecutor(1) as side:
             written = side.submit(write_golden, partial / GOLDEN, arrays)
-            manifest["parity"] = _parity(
-                BundlePolicy(_unsealed(partial, manifest)), manifest, recording, "ONNX"
-            )
+            policy_here = BundlePolicy(_unsealed(partial, manifest))
+            manifest["parity"] = _parity(policy_here.replay(), manifest, recording, "ONNX")
             written.result()
         names = [*FILES, *_write_c(partial, manifest, recording, say)]
-        (partial / README).write_text(readme(manifest))
+        (partial / README).write_text(readme(manifest), encoding="utf-8")
         manifest["files"] = {name: _sum(partial / name) for name in sorted(names)}
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
         names = sorted((*names, MANIFEST))
@@ -126,7 +125,7 @@ def _write_c(
         return ()
     texts = {C_SOURCE: made.source, C_HEADER: made.header}
     for name, text in texts.items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     manifest["c"] = {}
     try:
         policy = BundlePolicy(_unsealed(folder, manifest, texts), C)
@@ -134,7 +133,7 @@ def _write_c(
         say(f"{C_SOURCE} was not compiled, so the manifest has no hash of its outputs: {error}")
         return C_FILES
     rows: list[Mapping[str, NDArray[Any]]] = []
-    parity = _parity(policy, manifest, recording, "C", rows.append)
+    parity = _parity(kept(policy.replay(), rows), manifest, recording, "C")
     manifest["c"] = {
         "outputs_sha256": outputs_digest(policy.manifest, rows),
         **{name: parity[name] for name in parity if name != "observations"},
@@ -143,25 +142,17 @@ def _write_c(
 
 
 def _parity(
-    graph: BundlePolicy,
+    replay: Callable[[Any], Mapping[str, NDArray[Any]]],
     manifest: Mapping[str, Any],
     recording: Recording,
     what: str,
-    on_row: Callable[[Mapping[str, NDArray[Any]]], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Compare a written policy with the recording. Raises ArithmeticError if they differ."""
     count = len(recording.outputs["action"])
     inputs, results = (
         [{name: array[i] for name, array in arrays.items()} for i in range(count)] for arrays in recording[:2]
     )
-    replay = graph.replay()
-
-    def run(observation: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        outputs = replay(observation)
-        on_row(outputs)
-        return outputs
-
-    largest = largest_differences(run, zip(inputs, results, strict=True))
+    largest = largest_differences(replay, zip(inputs, results, strict=True))
     for name, tolerance in manifest["tolerances"].items():
         if not largest[name] <= tolerance:
             raise ArithmeticError(
@@ -169,11 +160,6 @@ def _parity(
                 f"it must be at most {tolerance:.0e}"
             )
     return {"observations": count, **{f"{name}_difference": largest[name] for name in OUTPUTS}}
-
-
-def _largest_scale(entries: Sequence[Mapping[str, Any]]) -> float:
-    """The largest physical value of an action of one, at least 1: commands are as exact as actions."""
-    return max(1.0, *(float(abs(entry["high"])) for entry in entries))
 
 
 def _manifest(
@@ -187,6 +173,7 @@ def _manifest(
         state_shape(policy, source.features),
     )
     entries = description["outputs"]["command"]["entries"]
+    largest = max(1.0, *(float(abs(entry["high"])) for entry in entries))  # commands are as exact as actions
     described = {
         "command": description["outputs"]["command"],
         "action": {
@@ -211,7 +198,7 @@ def _manifest(
         "attention": source.config.label,
         "parameters": parameter_count(policy),
         "flops": count_step(policy).summary(),
-        "tolerances": {**TOLERANCES, "command": TOLERANCES["command"] * _largest_scale(entries)},
+        "tolerances": {**TOLERANCES, "command": TOLERANCES["command"] * largest},
         "golden": recording.about,
         "requires": {"onnxruntime": LEAST_ONNXRUNTIME},
         "versions": about["versions"],

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.writing import cache_folder, whole
+from robopolicy.writing import cache_folder, keep
 
 DIGEST = hashlib.sha256().digest_size
 MOST = 200  # graphs; the least recently used are removed
-CONVERTERS = ("jax", "jax2onnx", "onnx")
+CONVERTERS = ("flax", "jax", "jax2onnx", "onnx")
 ROOMS = ("attention", "policies", "bundles")  # whose code determines a graph
 
 
 def cache_path(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Path:
     """The cached file of the converter's input: its name is a digest of the input and of all code."""
     digest = hashlib.sha256(_code())
-    digest.update(json.dumps(description, sort_keys=True, default=str).encode())
+    digest.update(json.dumps(description, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return cache_folder("onnx") / f"{digest.hexdigest()}.onnx"
@@ -57,12 +57,6 @@ def fetch(cached: Path, path: Path) -> bool:
 
 
 def store(path: Path, cached: Path) -> None:
-    """Store the graph at `path` behind its checksum. A cache that cannot be written only costs time."""
-    with contextlib.suppress(OSError):
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        graph = path.read_bytes()
-        with whole(cached) as partial:
-            partial.write_bytes(hashlib.sha256(graph).digest() + graph)
-        used = sorted(cached.parent.glob("*.onnx"), key=lambda file: file.stat().st_mtime)
-        for old in used[:-MOST]:
-            old.unlink()
+    """Store the graph at `path` behind its checksum."""
+    graph = path.read_bytes()
+    keep(cached, hashlib.sha256(graph).digest() + graph, MOST)

@@ -193,7 +193,8 @@ def _cost(eqn: Any) -> tuple[str, int]:
     if name == "integer_pow":
         return "elementwise", size_out * _multiplications(eqn.params["y"])
     if name in ("sort", "top_k"):
-        length = eqn.invars[0].aval.shape[eqn.params.get("dimension", -1)]
+        axis = eqn.params.get("dimension", eqn.params.get("axis", -1))
+        length = eqn.invars[0].aval.shape[axis]
         rounds = max(1, ceil(log2(max(2, length))))
         return "comparison", size_in * rounds * eqn.params.get("num_keys", 1)
     if name == "scatter-add":

@@ -5,7 +5,7 @@ of all pairs of different vectors. These are zero between blocks. Within a block
 some estimators (conformity.py) and are sampled for the others.
 """
 
-from functools import partial
+from contextlib import nullcontext
 from threading import Lock
 
 import jax
@@ -110,27 +110,25 @@ class Covariances:
             keys = jax.random.split(jax.random.key(self.seed), count)
             # Draws run one at a time: parallel decompositions, or callbacks into Python, can deadlock a pool
             # of few threads. Halton sequences call back, so they are not compiled.
-            draw = _draw_uncompiled if coupling == WHOLE else _draw_compiled
-            draws = [draw(COUPLINGS[coupling], width, self.pairs.dim, key) for key in keys]
+            draw, alone = (_draw, CALLBACKS) if coupling == WHOLE else (_draw_compiled, nullcontext())
+            with alone:
+                draws = [
+                    jax.block_until_ready(draw(COUPLINGS[coupling], width, self.pairs.dim, key))
+                    for key in keys
+                ]
             omega, squares = (np.stack(arrays).astype(np.float64) for arrays in zip(*draws, strict=True))
             x, y = (np.einsum("nbd,pd->npb", omega, a, optimize=True) for a in (self.pairs.x, self.pairs.y))
             self._projected[coupling, width] = Projected(x, y, squares[:, None])
         return Projected(*(a[..., :size] for a in self._projected[coupling, width]))
 
 
-def _draw_uncompiled(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, Array]:
-    """`_draw`, one at a time."""
-    with CALLBACKS:
-        return jax.block_until_ready(_draw(coupling, size, dim, key))
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2), compiler_options={"xla_backend_optimization_level": 0})
-def _draw_compiled(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, Array]:
-    """`_draw`, compiled without optimisation, since it runs for milliseconds only."""
-    return _draw(coupling, size, dim, key)
-
-
 def _draw(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, Array]:
     """The vectors [b, D] of one draw, and their squared lengths [b]."""
     omega = coupling(key, size, dim)
     return vectors(omega), omega.squares()
+
+
+# Compiled without optimisation, since it runs for milliseconds only.
+_draw_compiled = jax.jit(
+    _draw, static_argnums=(0, 1, 2), compiler_options={"xla_backend_optimization_level": 0}
+)

@@ -16,7 +16,7 @@ import numpy as np
 from robopolicy.attention import theory
 from robopolicy.attention.theory import Doubles
 from robopolicy.plan.covariances import Covariances
-from robopolicy.plan.families import ANGULAR, GAUSSIAN, Shape
+from robopolicy.plan.families import ANGULAR, Shape
 from robopolicy.plan.pairs import Pairs
 from robopolicy.plan.vectors import ALIASES, Base
 
@@ -100,8 +100,6 @@ class Errors:
             mean = self._angle / np.pi
             # HRF Lemma 3.2; lambda is (1 - mean of signs) / 2.
             return mean, mean**2 + self._variance(Base("signs"), n, coupling, 4 * mean * (1 - mean) / n) / 4
-        if shape.name != GAUSSIAN:
-            raise ValueError(f"{shape.name} has no coefficient")
         sigma, radius = shape.base.sigma, shape.base.radius
         waves = Base("waves", sigma=sigma)
         rho = -np.expm1(-2 * (sigma * radius) ** 2)

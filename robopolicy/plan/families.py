@@ -81,14 +81,10 @@ def _bases(pairs: Pairs) -> Iterator[tuple[Base, str]]:
     sums, differences = (float(np.mean(np.sum((pairs.x + s * pairs.y) ** 2, axis=1))) for s in (1, -1))
     A, s = best_exponent(sums, differences, (sums + differences) / 2, pairs.dim)
     A = complex(round(A.real, 4), round(A.imag, 4))
-    yield Base("generalized_exponential", A=A, s=s), f", A={_text(A)}, s={s}"
+    yield Base("generalized_exponential", A=A, s=s), f", A={A.real}{A.imag:+}j, s={s}"
     for phase in PHASES:
         A = complex(*(round(float(f(phase)), 3) for f in (np.cos, np.sin)))
-        yield Base("complex_exponential", A=A), f", A={_text(A)}"
+        yield Base("complex_exponential", A=A), f", A={A.real}{A.imag:+}j"
     for name, distribution, most in (("poisson", POISSON, np.inf), ("geometric", GEOMETRIC, MOST_P)):
         parameter = min(float(f"{best_parameter(distribution, pairs.x, pairs.y):.4g}"), most)
         yield Base(name, parameter=parameter), f", {distribution.parameter}={parameter!r}"
-
-
-def _text(A: complex) -> str:
-    return str(A).strip("()")

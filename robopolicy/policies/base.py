@@ -172,10 +172,15 @@ def leaves_by_path(tree: Any) -> dict[str, Any]:
 
 
 def named_state(state: Any) -> dict[str, Any]:
-    """The arrays of a state by their names in graphs, such as `state_hind_0`."""
-    return {
-        "state_" + re.sub(r"\W+", "_", path).strip("_"): leaf for path, leaf in leaves_by_path(state).items()
-    }
+    """The arrays of a state by their names in graphs, such as `state_hind_0`.
+
+    Raises ValueError if two of them, as of cameras `a b` and `a_b`, would have one name.
+    """
+    arrays = leaves_by_path(state)
+    named = {"state_" + re.sub(r"\W+", "_", path).strip("_"): leaf for path, leaf in arrays.items()}
+    if len(named) < len(arrays):
+        raise ValueError(f"the state has {', '.join(map(repr, arrays))}: two would have one name in a graph")
+    return named
 
 
 def parameter_shapes(policy: PolicyFunctions) -> dict[str, tuple[int, ...]]:

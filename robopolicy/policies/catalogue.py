@@ -100,12 +100,17 @@ def from_path(like: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
 
     Raises ValueError if a path is missing or unknown, or if a shape or a dtype differs.
     """
+    check_paths(like, arrays)
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[path] for path in leaves_by_path(like)])
+
+
+def check_paths(like: Any, arrays: Mapping[str, Any]) -> None:
+    """Raise ValueError as `from_path`."""
     leaves = leaves_by_path(like)
     if different := sorted(leaves.keys() ^ arrays.keys()):
         raise ValueError(f"arrays {', '.join(different)} are missing or unknown: they are of another policy")
     for path, leaf in leaves.items():
         check_array(f"array {path}", arrays[path], leaf.shape, leaf.dtype)
-    return jax.tree.unflatten(jax.tree.structure(like), [arrays[path] for path in leaves])
 
 
 def policy_of(config: PolicyConfig, features: Mapping[str, NDArray[Any]]) -> tuple[PolicyFunctions, Any]:

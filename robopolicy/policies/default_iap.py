@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from robopolicy.naming import check_settings, shown
+from robopolicy.naming import check_settings, one_of, shown
 from robopolicy.policies.iap_config import SETTINGS, IAPConfig
 from robopolicy.policies.iap_parts import LARGEST_IMAGE, Camera, Output, Reader, Vector, View
 from robopolicy.policies.patches import divisors
@@ -61,6 +61,8 @@ def default_iap(
                     f"observation {name!r} has shape {shown(shape)}: it must be [N], [rows, columns] or "
                     "[rows, columns, 3]"
                 )
+    for name in entries:
+        one_of("entries", name, shapes)
     fitting = divisors(side for camera in cameras for side in (camera.rows, camera.columns))
     patch = max({1, 2, 4}.intersection(fitting), default=4)
     settings = {"head": "tanh", "patch": patch, **settings}

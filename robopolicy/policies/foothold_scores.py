@@ -11,7 +11,6 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
-from robopolicy.attention import attention
 from robopolicy.policies.base import Observation
 from robopolicy.policies.controls import PLAIN_ENCODERS
 from robopolicy.policies.footholds import Footholds, beside, between_pixels
@@ -93,20 +92,6 @@ def asked(
         queries.append(code(*at).reshape(-1, config.head_dim))
     length = jnp.exp(question.sharpness[...])
     return length * jnp.concatenate(queries), length * unit(keys)
-
-
-def by_attention(
-    config: IAPConfig,
-    reader: Reader,
-    choice: Footholds,
-    weights: Scores,
-    draw: Any,
-    heads: tuple[Array, Array],
-    shown: Array,
-) -> Array:
-    """Scores of the footholds of each output by what attention reads at them, [outputs, F]."""
-    grids = attention(config.attention).apply(draw, *heads, shown)
-    return scored(config, reader, choice, weights, grids)
 
 
 def scored(config: IAPConfig, reader: Reader, choice: Footholds, weights: Scores, grids: Array) -> Array:

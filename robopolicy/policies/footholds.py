@@ -71,13 +71,9 @@ class Footholds:
             raise ValueError(
                 f"aside {of} has {len(self.aside)} entries: it must have as many as nominal, or none"
             )
-        for name, values in (("foot", self.foot), ("mount", self.mount[:1])):
-            for value in values:
-                check_number(f"{name} {of}", value, -FARTHEST, FARTHEST)
-        check_number(f"the height of the mount {of}", self.mount[1], LEAST, FARTHEST)
-        check_number(f"tilt {of}", self.tilt, -90.0, 90.0)
-        for value in self.fields:
-            check_number(f"fields {of}", value, 0.1, WIDEST)
+        for value in self.foot:
+            check_number(f"foot {of}", value, -FARTHEST, FARTHEST)
+        check_mount(of, self.mount, self.tilt, self.fields)
 
     @property
     def actions(self) -> int:
@@ -136,6 +132,15 @@ class Footholds:
         if mirrored:
             column = (columns - 1.0) - column
         return jnp.clip(row, 0.0, rows - 1.0), jnp.clip(column, 0.0, columns - 1.0)
+
+
+def check_mount(of: str, mount: tuple[float, float], tilt: float, fields: tuple[float, float]) -> None:
+    """Raise ValueError, ending its subject by `of`, for the mount of a camera that is out of its range."""
+    check_number(f"mount {of}", mount[0], -FARTHEST, FARTHEST)
+    check_number(f"the height of the mount {of}", mount[1], LEAST, FARTHEST)
+    check_number(f"tilt {of}", tilt, -90.0, 90.0)
+    for value in fields:
+        check_number(f"fields {of}", value, 0.1, WIDEST)
 
 
 def between_pixels(image: Array, row: Array, column: Array) -> Array:

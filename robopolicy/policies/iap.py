@@ -26,7 +26,7 @@ from robopolicy.policies.base import (
     normalise,
     side_by_side,
 )
-from robopolicy.policies.foothold_scores import asked, at_pixels, by_attention
+from robopolicy.policies.foothold_scores import asked, at_pixels, scored
 from robopolicy.policies.footholds import chosen
 from robopolicy.policies.iap_config import HEADS, IAPConfig
 from robopolicy.policies.iap_parts import Camera, Output, Reader, View
@@ -117,7 +117,8 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
                 with jax.named_scope("encoder"):
                     if choice and config.asks:
                         heads, shown = queried(weights, reader, view, observation, seen)
-                        of_each = by_attention(config, reader, choice, weights.foothold, draw, heads, shown)
+                        grids = attention(config.attention).apply(draw, *heads, shown)
+                        of_each = scored(config, reader, choice, weights.foothold, grids)
                     elif choice:
                         image = _image(config, view, read)
                         of_each = at_pixels(config, reader, choice, weights.foothold, observation, image)

@@ -27,7 +27,7 @@ from robopolicy.policies.iap_parts import (
     View,
 )
 from robopolicy.policies.patches import check_patch, divisors
-from robopolicy.policies.recall import Recall, check_recall
+from robopolicy.policies.recall import Recall
 from robopolicy.settings import check_count, check_fields, check_number
 
 VARIANTS = ("mask", "rank", "trans", "query", "memory")
@@ -243,9 +243,12 @@ class IAPConfig(Looking):
         for name, value in (("variant", "memory"), *(("encoder", encoder) for encoder in MEMORY_ENCODERS)):
             if getattr(self, name) == value and not self.recall:
                 raise ValueError(f"{name} is {value!r}: it needs recall, as with the front camera alone")
-        readers = {reader.name: reader for reader in self.readers}
         for recall in self.recall:
-            check_recall(recall, readers, [camera.name for camera in self.cameras], self.entries)
+            of = f"of the memory of reader {recall.reader!r}"
+            one_of("a reader with a memory", recall.reader, [reader.name for reader in self.readers])
+            one_of(f"camera {of}", recall.camera, [camera.name for camera in self.cameras])
+            for entry in recall.odometry:
+                one_of(f"odometry {of}", entry, self.entries)
             one_of("a reader with a memory", recall.reader, [choice.reader for choice in self.footholds])
         remembering = {recall.reader for recall in self.recall}
         for reader in self.readers:

@@ -9,6 +9,7 @@ from flax import nnx
 from jax import Array
 
 from robopolicy.attention import attention
+from robopolicy.attention.projections import check_counts
 
 
 class Features(nnx.Variable):
@@ -56,8 +57,7 @@ class MultiHeadAttention(nnx.Module):
 
         Raises ValueError for counts that are not positive, and for a width that heads do not divide.
         """
-        if heads < 1 or width < 1:
-            raise ValueError(f"width is {width} and heads is {heads}: both must be positive integers")
+        check_counts(width=width, heads=heads, head_dim=1 if head_dim is None else head_dim)
         if head_dim is None and width % heads:
             raise ValueError(
                 f"width is {width} and heads is {heads}: give head_dim, or heads that divide width"

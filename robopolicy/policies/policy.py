@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from robopolicy.naming import shown
 from robopolicy.policies.base import (
+    KEY,
     PolicyFunctions,
     flatten,
     leaves_by_path,
@@ -22,7 +23,7 @@ from robopolicy.policies.base import (
     unflatten,
     with_normaliser,
 )
-from robopolicy.policies.catalogue import KINDS, PolicyConfig, functions_of, kind_of
+from robopolicy.policies.catalogue import KINDS, PolicyConfig, check_paths, functions_of, kind_of
 from robopolicy.settings import check_array, check_count
 
 Observed = Mapping[str, NDArray[Any]]
@@ -53,6 +54,7 @@ class Policy:
         constants = KINDS[kind_of(self.config)].constants
         if not isinstance(self.features, Mapping) or not {"draws", constants} <= self.features.keys():
             raise ValueError(f"features must hold 'draws' and {constants!r}, as `init_features` returns them")
+        check_paths(jax.eval_shape(self.functions.init_features, KEY), leaves_by_path(self.features))
         check_array("parameters", self.parameters, (parameter_count(self.functions),), "float32")
         if not isinstance(self.name, str):
             raise ValueError(f"name is {shown(self.name)}: it must be text")

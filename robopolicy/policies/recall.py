@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from robopolicy.naming import check_name, one_of
-from robopolicy.policies.footholds import FARTHEST, LEAST, WIDEST, Footholds
-from robopolicy.settings import check_fields, check_number
+from robopolicy.naming import check_name
+from robopolicy.policies.footholds import LEAST, Footholds, check_mount
+from robopolicy.settings import check_fields
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,7 @@ class Recall:
         of = f"of the memory of reader {self.reader!r}"
         if len(self.odometry) != 3:
             raise ValueError(f"odometry {of} is {self.odometry}: it must be three entries, x, y and yaw")
-        check_number(f"mount {of}", self.mount[0], -FARTHEST, FARTHEST)
-        check_number(f"the height of the mount {of}", self.mount[1], LEAST, FARTHEST)
-        check_number(f"tilt {of}", self.tilt, -90.0, 90.0)
-        for value in self.fields:
-            check_number(f"fields {of}", value, 0.1, WIDEST)
+        check_mount(of, self.mount, self.tilt, self.fields)
 
     def ground(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Where rows x columns tokens of an image lie on level ground.
@@ -77,11 +72,3 @@ def around(choice: Footholds, ahead: Any, left: Any, border: int, mirrored: bool
     x, y = choice.grid(ahead, left, border)
     x, y = jnp.broadcast_arrays(x, -y if mirrored else y)
     return jnp.stack([x.ravel(), y.ravel()], axis=1)
-
-
-def check_recall(recall: Recall, readers: Mapping[str, Any], cameras: Any, entries: Any) -> None:
-    """Raise ValueError, in one line, for a memory of a reader, camera or entries that do not exist."""
-    one_of("a reader with a memory", recall.reader, readers)
-    one_of(f"camera of the memory of reader {recall.reader!r}", recall.camera, cameras)
-    for entry in recall.odometry:
-        one_of(f"odometry of the memory of reader {recall.reader!r}", entry, entries)

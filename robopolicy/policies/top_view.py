@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from robopolicy.policies.base import Observation
 from robopolicy.policies.foothold_scores import landings
 from robopolicy.policies.iap_config import IAPConfig
-from robopolicy.policies.iap_parts import Reader
 
 AHEAD, LEFT = (-0.6, 1.2), (-0.6, 0.6)  # m from the robot's middle, the ends of the view
 SPACING = 0.03  # m
@@ -47,25 +46,15 @@ def hips(config: IAPConfig) -> NDArray[np.float64]:
 
 def chosen(config: IAPConfig, observation: Observation, action: Array) -> Array:
     """Where the legs that read a memory would land by `action` [A], [N, 2] (m ahead, to the left)."""
-    points = [
-        point
-        for reader in config.readers
-        if config.recall_of(reader)
-        for point in _chosen(config, reader, observation, action)
-    ]
-    return jnp.array(points).reshape(-1, 2)
-
-
-def _chosen(config: IAPConfig, reader: Reader, observation: Observation, action: Array) -> list[list[Any]]:
-    choice = config.choice(reader)
-    assert choice is not None
     points = []
-    for output, (ahead, left) in zip(
-        reader.outputs, landings(config, reader, choice, observation), strict=True
-    ):
-        side = -1.0 if output.mirrored else 1.0
-        moves = [action[config.actions.index(name)] for name in output.actions]
-        reach = [count // 2 * spacing for count, spacing in zip(choice.counts, choice.spacing, strict=True)]
-        aside = moves[1] * reach[1] if len(moves) > 1 else 0.0
-        points.append([choice.foot[0] + ahead + moves[0] * reach[0], side * (choice.foot[1] + left) + aside])
-    return points
+    for reader in filter(config.recall_of, config.readers):
+        choice = config.choice(reader)
+        assert choice is not None
+        landing = landings(config, reader, choice, observation)
+        x, y = (count // 2 * spacing for count, spacing in zip(choice.counts, choice.spacing, strict=True))
+        for output, (ahead, left) in zip(reader.outputs, landing, strict=True):
+            side = -1.0 if output.mirrored else 1.0
+            moves = [action[config.actions.index(name)] for name in output.actions]
+            aside = moves[1] * y if len(moves) > 1 else 0.0
+            points.append([choice.foot[0] + ahead + moves[0] * x, side * (choice.foot[1] + left) + aside])
+    return jnp.array(points).reshape(-1, 2)

@@ -26,7 +26,6 @@ from robopolicy.policies.base import (
     PolicyFunctions,
     constants_of,
     side_by_side,
-    stateless,
 )
 from robopolicy.policies.energy import HEADS
 from robopolicy.policies.frame_history import FramePatches
@@ -249,7 +248,7 @@ def vision_performer(
             state["begun"] = jnp.zeros(1)
         if config.chunk > 1:
             state |= {"rest": jnp.zeros((config.chunk - 1, config.actions)), "left": jnp.zeros(1)}
-        return state
+        return state or ()
 
     def inspect(
         parameters: Any, features: Any, observation: Observation, state: Any
@@ -306,6 +305,6 @@ def vision_performer(
         {**shapes, **{vector.name: (vector.size,) for vector in config.vectors}},
         config.actions,
         observation_dtypes=dict.fromkeys(shapes, "uint8"),
-        init_state=init_state if config.remembers else stateless,
+        init_state=init_state,
     )
     return Learner(policy, loss, chosen, layers, config)

@@ -175,11 +175,6 @@ class VisionPerformerConfig(Looking):
         return sum(self.counts)
 
     @property
-    def remembers(self) -> bool:
-        """Whether the policy has a state."""
-        return self.history > 1 or self.chunk > 1
-
-    @property
     def numbers(self) -> int:
         """Number of entries of all vectors."""
         return sum(vector.size for vector in self.vectors)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.runtime.bundle import C_FILES, C_HEADER, C_SOURCE, Bundle
+from robopolicy.runtime.bundle import C_HEADER, C_SOURCE, Bundle
 from robopolicy.runtime.compiler import library
-from robopolicy.runtime.graph import NEXT, Observation, missing_input
+from robopolicy.runtime.graph import Observation, Stepping, missing_input
 from robopolicy.runtime.manifest import BundleError, Manifest, Value
 from robopolicy.settings import check_array
 
@@ -37,21 +37,16 @@ FUNCTIONS = ("policy_reset", "policy_run")  # that this side calls
 DIGEST = re.compile(r'#define POLICY_GRAPH_SHA256 "([0-9a-f]{64})"')
 
 
-def bundle_sources(bundle: Bundle) -> dict[str, str]:
-    """The C files of a bundle by name. Raises BundleError if it has none."""
-    if not bundle.c_files:
-        raise BundleError(
-            f"{bundle.folder} has no {C_SOURCE}: export the run again, with a graph that has C source"
-        )
-    return {name: bundle.c_files[name] for name in C_FILES}
-
-
 class CompiledPolicy:
     """Runs the C policy of a bundle, with its own checks; the counterpart of `OnnxPolicy`."""
 
     def __init__(self, bundle: Bundle) -> None:
-        """Compile it. Raises CompilerError, and BundleError if the files are not of the bundle's graph."""
-        sources = bundle_sources(bundle)
+        """Compile it. Raises CompilerError, and BundleError without C files or for those of another graph."""
+        sources = bundle.c_files
+        if not sources:
+            raise BundleError(
+                f"{bundle.folder} has no {C_SOURCE}: export the run again, with a graph that has C source"
+            )
         where = str(bundle.folder / C_SOURCE)
         digest = DIGEST.search(sources[C_HEADER])
         if digest is None or digest[1] != hashlib.sha256(bundle.graph).hexdigest():
@@ -145,7 +140,7 @@ class CGraph(NamedTuple):
         return {C_SOURCE: self.text}
 
 
-class CompiledGraph:
+class CompiledGraph(Stepping):
     """Runs a `CGraph` as `OnnxPolicy` runs a graph, with the same attributes."""
 
     def __init__(self, graph: CGraph, parameters: NDArray[np.float32] | None = None) -> None:
@@ -154,7 +149,7 @@ class CompiledGraph:
         self.normaliser: NDArray[np.float32] | None = None
         self.starts = graph.starts
         self._inputs = {n: one for n, one in graph.inputs.items() if n not in graph.starts}
-        self._state_shapes = {name: graph.inputs[name][0] for name in graph.starts}
+        self.state_shapes = {name: graph.inputs[name][0] for name in graph.starts}
         self._outputs = {name: np.zeros(shape, np.float32) for name, shape in graph.outputs.items()}
         self._memory = np.zeros(graph.numbers, np.float32), np.zeros(graph.indices, np.int32)
         pointers = [_address(array) for array in self._outputs.values()]
@@ -164,18 +159,8 @@ class CompiledGraph:
         self._run = library(graph.sources).run_graph
         self.reset()
 
-    def reset(self) -> None:
-        """Begin an episode: the next step has the first state."""
-        self._state = {
-            name: np.full(shape, self.starts[name], np.float32) for name, shape in self._state_shapes.items()
-        }
-
-    def __call__(self, observation: Observation) -> NDArray[np.float32]:
-        """The action [A] for one observation. Raises as `run`."""
-        return self.run(observation)["action"]
-
     def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
-        """All outputs by name, as `OnnxPolicy.run`, with its errors."""
+        """As `Stepping.run`."""
         feed: dict[str, Any] = {"parameters": self.parameters, "normaliser": self.normaliser, **observation}
         missing_input(self._inputs, feed, observation)
         held = []  # until the call ends
@@ -187,13 +172,7 @@ class CompiledGraph:
             self._from[place] = _address(array)
         if self._run(self._from, self._to, *self._work):
             raise ArithmeticError("a number that chooses a place is out of range")
-        outputs = {name: array.copy() for name, array in self._outputs.items()}
-        state = {name: outputs.pop(NEXT + name) for name in self._state}
-        for name, array in state.items():
-            if not np.isfinite(array).all():
-                raise ArithmeticError(f"{name} would hold a number that is not finite")
-        self._state = state
-        return outputs
+        return self._without_state({name: array.copy() for name, array in self._outputs.items()})
 
 
 def outputs_digest(manifest: Manifest, rows: Iterable[Arrays]) -> str:

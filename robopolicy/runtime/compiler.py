@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robopolicy.naming import one_line
-from robopolicy.writing import cache_folder, scratch, whole
+from robopolicy.writing import cache_folder, keep, scratch
 
 COMPILERS = ("cc", "gcc", "clang")
 EXACT = ("-std=c99", "-ffp-contract=off")
@@ -58,6 +58,8 @@ def find_compiler() -> list[str] | None:
     if chosen:
         if shutil.which(chosen[0]) is None:
             raise CompilerError(f"CC is {given!r}: there is no such command")
+        if os.sep in chosen[0]:
+            chosen[0] = os.path.abspath(chosen[0])  # compilers run in another folder
         return chosen
     return next(([name] for name in COMPILERS if shutil.which(name)), None)
 
@@ -91,13 +93,7 @@ def library(sources: Mapping[str, str]) -> ctypes.CDLL:
         except CompilerError:
             portable = [flag for flag in FAST if flag != "-march=native"]  # not every compiler has it
             run(command, portable, sources, folder, made)
-        with suppress(OSError):
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            with whole(cached) as partial:
-                shutil.copyfile(made, partial)
-            used = sorted(cached.parent.glob("*.so"), key=lambda file: file.stat().st_mtime)
-            for old in used[:-MOST]:
-                old.unlink()
+        keep(cached, made.read_bytes(), MOST)
         return ctypes.CDLL(str(made))
 
 
@@ -110,7 +106,7 @@ def run(
 ) -> None:
     """Write `sources` to `folder` and compile its C files to `out`. Raises CompilerError."""
     for name, text in sources.items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     files = [str(folder / name) for name in sources if name.endswith(".c")]
     words = [*command, *flags, *files, "-o", str(out)]
     try:

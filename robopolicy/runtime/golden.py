@@ -83,6 +83,16 @@ def largest_differences(
     return largest
 
 
+def kept(run: Callable[[Arrays], Arrays], rows: list[Arrays]) -> Callable[[Arrays], Arrays]:
+    """`run`, which appends its outputs to `rows`."""
+
+    def keeping(observation: Arrays) -> Arrays:
+        rows.append(run(observation))
+        return rows[-1]
+
+    return keeping
+
+
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """The header of an array in NumPy's format, version 1.0. Headers are compared with it, never parsed."""
     fields = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}

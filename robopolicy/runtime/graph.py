@@ -20,7 +20,40 @@ STARTS = "state_starts"  # of the graph's metadata: for each array of the state 
 DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
 
 
-class OnnxPolicy:
+class Stepping:
+    """A policy with a state, as a graph of either runtime; `run` is a step."""
+
+    starts: dict[str, float]
+    state_shapes: dict[str, tuple[int, ...]]
+
+    def reset(self) -> None:
+        """Begin an episode: the next step has the first state."""
+        self._state = {
+            name: np.full(shape, self.starts[name], np.float32) for name, shape in self.state_shapes.items()
+        }
+
+    def __call__(self, observation: Observation) -> NDArray[np.float32]:
+        """The action [A] for one observation. Raises ValueError if names, shapes or dtypes do not match."""
+        return self.run(observation)["action"]
+
+    def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
+        """All outputs by name; observations that the graph does not read are left out.
+
+        Raises ValueError, and ArithmeticError if a number of the next state is not finite: the state stays.
+        """
+        raise NotImplementedError
+
+    def _without_state(self, outputs: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        """The outputs without the next state, which is kept for the next step."""
+        state = {name: outputs.pop(NEXT + name) for name in self._state}
+        for name, array in state.items():
+            if not np.isfinite(array).all():
+                raise ArithmeticError(f"{name} would hold a number that is not finite")
+        self._state = state
+        return outputs
+
+
+class OnnxPolicy(Stepping):
     """Runs an ONNX graph of `robopolicy export` on one thread.
 
     A graph may have its parameters, and the statistics of its observations, as inputs. It then reads the
@@ -73,34 +106,15 @@ class OnnxPolicy:
             shapes[name] = shape
         return {name: float(start) for name, start in starts.items()}, shapes
 
-    def reset(self) -> None:
-        """Begin an episode: the next step has the first state."""
-        self._state = {
-            name: np.full(shape, self.starts[name], np.float32) for name, shape in self.state_shapes.items()
-        }
-
-    def __call__(self, observation: Observation) -> NDArray[np.float32]:
-        """The action [A] for one observation. Raises ValueError if names, shapes or dtypes do not match."""
-        return self.run(observation)["action"]
-
     def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
-        """All outputs by name; observations that the graph does not read are left out.
-
-        Raises ValueError, and ArithmeticError if a number of the next state is not finite: the state stays.
-        """
+        """As `Stepping.run`."""
         vectors = {"parameters": self.parameters, "normaliser": self.normaliser}
         feed = {**vectors, **observation}
         missing_input(self.shapes, feed, observation)
         for name, shape in self.shapes.items():
             check_array(name, feed[name], shape, self.dtypes[name])
         inputs = {name: feed[name] for name in self.shapes} | self._state
-        outputs = dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
-        state = {name: outputs.pop(NEXT + name) for name in self._state}
-        for name, array in state.items():
-            if not np.isfinite(array).all():
-                raise ArithmeticError(f"{name} would hold a number that is not finite")
-        self._state = state
-        return outputs
+        return self._without_state(dict(zip(self._outputs, self._session.run(None, inputs), strict=True)))
 
 
 def missing_input(inputs: Iterable[str], feed: Mapping[str, Any], observation: Observation) -> None:

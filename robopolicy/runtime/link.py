@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from socket import AF_INET, AF_INET6
-from types import TracebackType
 
 from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.protocol import (
@@ -44,9 +43,7 @@ class Link:
     def __enter__(self) -> Link:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def send(self, content: bytes, patience: float = SENDING) -> None:

@@ -59,6 +59,11 @@ class Value(NamedTuple):
         """Size of one value, bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether its limits admit every number of its dtype."""
+        return self.dtype == "uint8" and bool((self.low <= 0).all() and (self.high >= 255).all())
+
 
 class Manifest(NamedTuple):
     """A checked manifest.
@@ -102,10 +107,8 @@ class Limits:
     def __init__(self, value: Value) -> None:
         self._value = value
         # Rounded to the dtype of the arrays, so that the limit itself is accepted.
-        low, high = value.low.astype(value.dtype), value.high.astype(value.dtype)
-        self._low, self._high = low, high
-        dtype = np.dtype(value.dtype)
-        self._unlimited = dtype.kind == "u" and bool((low <= 0).all() and (high >= np.iinfo(dtype).max).all())
+        self._low, self._high = value.low.astype(value.dtype), value.high.astype(value.dtype)
+        self._unlimited = value.unlimited
 
     def check(self, array: Any) -> None:
         """Raise ValueError for another shape or dtype, or naming the first number out of its limits."""

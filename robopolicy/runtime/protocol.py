@@ -72,7 +72,7 @@ def encode(kind: Kind, sequence: int = 0, time: int = 0, payload: bytes = b"") -
 
 def stop(reason: str) -> bytes:
     """The bytes of a STOP."""
-    return encode(Kind.STOP, payload=reason.encode()[:LONGEST_REASON])
+    return encode(Kind.STOP, payload=reason.encode(errors="replace")[:LONGEST_REASON])
 
 
 class Decoder:

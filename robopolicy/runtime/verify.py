@@ -7,7 +7,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from robopolicy.naming import one_of
 from robopolicy.runtime.bundle import C_SOURCE, open_bundle
 from robopolicy.runtime.compiled import outputs_digest
 from robopolicy.runtime.compiler import compiler, footprint
-from robopolicy.runtime.golden import largest_differences, read_golden
+from robopolicy.runtime.golden import Arrays, kept, largest_differences, read_golden
 from robopolicy.runtime.policy import ONNX, RUNTIMES, BundlePolicy, C
 from robopolicy.runtime.robot import percentiles
 from robopolicy.settings import check_count
@@ -163,8 +163,9 @@ def verify(
     sources = dict(bundle.c_files)
     bundle = bundle._replace(graph=b"", c_files={})  # frees copies, which would count as memory
     on_progress(f"playing {manifest.observations} golden vectors")
-    made = list[Mapping[str, NDArray[Any]]]()
-    differences = largest_differences(_kept(policy.replay(), made), read_golden(bundle))
+    made = list[Arrays]()
+    play = policy.replay() if other is None else kept(policy.replay(), made)
+    differences = largest_differences(play, read_golden(bundle))
     from_onnx = {}
     if other is not None:
         pairs = zip((observation for observation, _ in read_golden(bundle)), made, strict=True)
@@ -198,18 +199,6 @@ def verify(
         },
         compiled,
     )
-
-
-def _kept(
-    run: Callable[[Any], Mapping[str, NDArray[Any]]], rows: list[Mapping[str, NDArray[Any]]]
-) -> Callable[[Any], Mapping[str, NDArray[Any]]]:
-    """`run`, which appends its outputs to `rows`."""
-
-    def kept(observation: Any) -> Mapping[str, NDArray[Any]]:
-        rows.append(run(observation))
-        return rows[-1]
-
-    return kept
 
 
 def _latencies(policies: list[BundlePolicy], observations: list[Any], calls: int) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.operands import tensor
 from robopolicy.bundles.c_source.program import Program
+from robopolicy.bundles.c_source.reductions import reduce
 from robopolicy.bundles.c_source.tensors import FLOAT, INTEGER, Tensor, UnsupportedError
 
 Inputs = Sequence[Any]
@@ -141,21 +142,17 @@ def is_infinite(program: Program, inputs: Inputs, attributes: Attributes, _: int
 
 def modulo(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
     """Mod: of integers with the sign of the divisor, of real numbers with the sign of the dividend."""
-    a, b = (tensor(program, one) for one in inputs)
-    if (a.kind == FLOAT) != bool(attributes.get("fmod", 0)):
+    kind = tensor(program, inputs[0]).kind
+    if (kind == FLOAT) != bool(attributes.get("fmod", 0)):
         raise UnsupportedError(
-            f"operation Mod of {a.kind} with fmod {attributes.get('fmod', 0)} has no C source"
+            f"operation Mod of {kind} with fmod {attributes.get('fmod', 0)} has no C source"
         )
-    function = "rest_of" if a.kind == FLOAT else "modulo"
-    out = program.work(np.broadcast_shapes(a.shape, b.shape), a.kind)
-    program.map([a, b], out, lambda x, y: f"{function}({x}, {y})")
-    return [out]
+    function = "rest_of" if kind == FLOAT else "modulo"
+    return binary(f"{function}({{a}}, {{b}})", program, inputs, attributes, count)
 
 
 def softmax(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
     """Softmax along one axis."""
-    from robopolicy.bundles.c_source.reductions import reduce
-
     a = tensor(program, inputs[0])
     axes = np.array([attributes.get("axis", -1)])
     keep = {"keepdims": 1}
@@ -177,7 +174,7 @@ SIGNS = {
     "Xor": "^",
 }
 UNARY: dict[str, tuple[str, str | None]] = {
-    "Abs": ("{a} < 0 ? -{a} : {a}", None),
+    "Abs": ("{a} > 0 ? {a} : 0 - {a}", None),
     "Ceil": ("-downward(-{a})", None),
     "Floor": ("downward({a})", None),
     "IsNaN": ("{a} != {a}", INTEGER),

@@ -12,13 +12,19 @@ from numpy.typing import NDArray
 
 from robopolicy.bundles.c_source.loops import literal
 from robopolicy.bundles.c_source.source import Source, c_source
-from robopolicy.bundles.c_source.tensors import BYTE, FLOAT
+from robopolicy.bundles.c_source.tensors import BYTE, FLOAT, UnsupportedError
 from robopolicy.runtime.manifest import Manifest, Value
 
 KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int "
     "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while".split()
+    "volatile while "
+    # and of C++, since its programs may include policy.h
+    "alignas alignof and and_eq asm bitand bitor bool catch char16_t char32_t char8_t class co_await "
+    "co_return co_yield compl concept const_cast consteval constexpr constinit decltype delete dynamic_cast "
+    "explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq "
+    "private protected public reinterpret_cast requires static_assert static_cast template this "
+    "thread_local throw true try typeid typename using virtual wchar_t xor xor_eq".split()
 )
 HEADER = """\
 /* {name}: a policy of robopolicy as C99, generated from policy.onnx.
@@ -141,6 +147,8 @@ class CFiles(NamedTuple):
 
 def c_files(model: bytes, manifest: Manifest, name: str) -> CFiles:
     """The C files of a bundle's graph. Raises UnsupportedError that names what has no C source."""
+    for word in sorted(KEYWORDS.intersection((*manifest.inputs, *manifest.outputs))):
+        raise UnsupportedError(f"{word!r} of the graph is a keyword of C or C++")
     source = c_source(model)
     steps = {value.name: value for value in manifest.inputs.values() if np.isfinite(value.steps).any()}
     starts = source.lowered.state
@@ -166,7 +174,7 @@ def c_files(model: bytes, manifest: Manifest, name: str) -> CFiles:
     parts = ['#include "policy.h"\n', source.text, CHECKS]
     parts += [FINITE] if starts else []
     parts += [NEAR] if steps else []
-    limited = [one for one in manifest.inputs.values() if one.dtype == "uint8" and not _unlimited(one)]
+    limited = [one for one in manifest.inputs.values() if one.dtype == "uint8" and not one.unlimited]
     parts += [BYTES] if limited else []
     parts += ["", *_tables(manifest, steps.values())]
     parts += [_functions(source, manifest, steps)]
@@ -216,16 +224,12 @@ def _field(value: Value) -> str:
     return f"    {kind} {value.name}[{size}]; /* {shape}, row by row{unit}{limits_of} */\n"
 
 
-def _unlimited(value: Value) -> bool:
-    return value.dtype == "uint8" and bool((value.low <= 0).all() and (value.high >= 255).all())
-
-
 def _tables(manifest: Manifest, steps: Iterable[Value]) -> list[str]:
     """Limits as constants, rounded as a runtime in Python rounds them."""
     lines, rows = list[str](), list[tuple[str, NDArray[Any]]]()
     for group, values in (("readings", manifest.inputs), ("results", manifest.outputs)):
         for value in values.values():
-            if _unlimited(value):
+            if value.unlimited:
                 continue
             for end, numbers in (("lowest", value.low), ("highest", value.high)):
                 rows.append((f"{end}_{value.name}", np.ravel(numbers).astype(np.float32)))
@@ -276,7 +280,7 @@ def _functions(source: Source, manifest: Manifest, steps: dict[str, Value]) -> s
     checks = "".join(
         f"    if (!{_within(one, 'readings')})\n        return POLICY_BAD_READING;\n"
         for one in manifest.inputs.values()
-        if not _unlimited(one)
+        if not one.unlimited
     )
     inputs = [_pointer(manifest.inputs[name], "readings") for name in lowered.inputs]
     outputs = [

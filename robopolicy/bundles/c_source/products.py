@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from robopolicy.bundles.c_source.elementwise import binary
 from robopolicy.bundles.c_source.layout import pad
 from robopolicy.bundles.c_source.loops import Nest, around, index, loops
 from robopolicy.bundles.c_source.operands import tensor
@@ -134,14 +136,12 @@ def contract(program: Program, a: Tensor, labels_a: str, b: Tensor, labels_b: st
         raise UnsupportedError("a product of matrices of integers has no C source")
     a, labels_a = _without(program, a, labels_a, labels_b + out)
     b, labels_b = _without(program, b, labels_b, labels_a + out)
-    sides = min(_sides(a, labels_a, b, labels_b, out), _sides(b, labels_b, a, labels_a, out), key=_cost)
+    sides = min(
+        _sides(a, labels_a, b, labels_b, out), _sides(b, labels_b, a, labels_a, out), key=attrgetter("cost")
+    )
     made = _product(program, sides)
     labels = sides.both + sides.rows + sides.across
     return made.seen_as(made.view.transpose([labels.index(label) for label in out]))
-
-
-def _cost(sides: _Sides) -> float:
-    return sides.cost
 
 
 def _without(program: Program, one: Tensor, labels: str, needed: str) -> tuple[Tensor, str]:
@@ -248,21 +248,15 @@ def gemm(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> li
     result = contract(program, a, labels[0], b, labels[1], "mn")
     alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
     if alpha != 1.0:
-        result = _mapped(program, [result, tensor(program, np.float32(alpha))], "{0} * {1}")
+        (result,) = binary("{a} * {b}", program, [result, np.float32(alpha)], {}, 1)
     if len(inputs) < 3 or inputs[2] is None or beta == 0.0:
         return [result]
     if not isinstance(inputs[2], Tensor) and not np.any(inputs[2]):
         return [result]
-    c = tensor(program, inputs[2])
+    c = inputs[2]
     if beta != 1.0:
-        c = _mapped(program, [c, tensor(program, np.float32(beta))], "{0} * {1}")
-    return [_mapped(program, [result, c], "{0} + {1}")]
-
-
-def _mapped(program: Program, operands: Sequence[Tensor], template: str) -> Tensor:
-    out = program.work(np.broadcast_shapes(*(one.shape for one in operands)), FLOAT)
-    program.map(operands, out, template.format)
-    return out
+        (c,) = binary("{a} * {b}", program, [c, np.float32(beta)], {}, 1)
+    return binary("{a} + {b}", program, [result, c], {}, 1)
 
 
 def matmul(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:
@@ -320,7 +314,8 @@ def conv(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> li
     result = contract(program, patches, "hwcyx", weights, "ocyx", "ohw")
     if len(inputs) > 2 and inputs[2] is not None:
         bias = tensor(program, inputs[2])
-        result = _mapped(program, [result, bias.at((slice(None), np.newaxis, np.newaxis))], "{0} + {1}")
+        bias = bias.at((slice(None), np.newaxis, np.newaxis))
+        (result,) = binary("{a} + {b}", program, [result, bias], {}, 1)
     return [result.at(np.newaxis)]
 
 

@@ -29,17 +29,18 @@ def reduce(
 ) -> list[Tensor]:
     """ReduceSum, ReduceMean, ReduceSumSquare, ReduceMax or ReduceMin of real numbers."""
     one = tensor(program, inputs[0])
-    if one.kind == INTEGER and kind == "Sum":
-        return _of_integers(program, one, inputs, attributes)
-    if one.kind != FLOAT:
+    if one.kind != FLOAT and not (one.kind == INTEGER and kind == "Sum"):
         raise UnsupportedError(f"operation Reduce{kind} of integers has no C source")
     axes = _axes(kind, one, inputs, attributes)
     kept = [axis for axis in range(len(one.shape)) if axis not in axes]
     shape = [1 if axis in axes else size for axis, size in enumerate(one.shape)]
-    out = program.work(shape, FLOAT)
+    out = program.work(shape, one.kind)
     target = out.seen_as(np.squeeze(out.view, tuple(axes)))
-    moved = one.seen_as(one.view.transpose(*kept, *axes))
-    program.add_rows(partial(_code, kind), [target], [moved])
+    if one.kind == INTEGER:
+        _add_integers(program, one.seen_as(one.view.transpose(*axes, *kept)), target)
+    else:
+        moved = one.seen_as(one.view.transpose(*kept, *axes))
+        program.add_rows(partial(_code, kind), [target], [moved])
     return [out if attributes.get("keepdims", 1) else target]
 
 
@@ -112,20 +113,13 @@ def _in_lanes(kind: str, moved: Tensor, goal: str, place: str, count: int, share
     return "\n".join([*lines, f"{goal} = s[0]{share};"]) + "\n"
 
 
-def _of_integers(
-    program: Program, one: Tensor, inputs: Sequence[Any], attributes: Mapping[str, Any]
-) -> list[Tensor]:
-    axes = _axes("Sum", one, inputs, attributes)
-    kept = [axis for axis in range(len(one.shape)) if axis not in axes]
-    out = program.work([1 if axis in axes else size for axis, size in enumerate(one.shape)], INTEGER)
-    target = out.seen_as(np.squeeze(out.view, tuple(axes)))
-    moved = one.seen_as(one.view.transpose(*axes, *kept))
+def _add_integers(program: Program, moved: Tensor, target: Tensor) -> None:
+    """Fill `target` with the sums over the first axes of `moved`."""
     program.map([], target, lambda: "0")
     spread = target.seen_as(np.broadcast_to(target.view, moved.shape))
     nest = loops([spread, moved])
     goal, number = (element(t, s) for t, s in zip((spread, moved), nest.strides, strict=True))
-    program.add(nest.around(f"{goal} += {number};\n"), [moved, out], [out])
-    return [out if attributes.get("keepdims", 1) else target]
+    program.add(nest.around(f"{goal} += {number};\n"), [moved, target], [target])
 
 
 OPERATIONS: dict[str, Callable[..., list[Tensor]]] = {

@@ -222,7 +222,7 @@ def _make_sound(folder):
     shutil.copytree(SHIPPED / "bimanual-sweep-angular", folder / "clone")
     config = json.loads((folder / "run" / "config.json").read_text())
     price = count_step(blank_policy(restore(config["policy"]))).summary()
-    make_bundle(folder / "bundle", policy=config["policy"], run=config, flops=price)
+    make_bundle(folder / "bundle", task=config["task"], policy=config["policy"], run=config, flops=price)
 
 
 def _make_more(folder):

@@ -60,11 +60,11 @@ class BimanualSweepConfig:
     randomised: RandomisedConfig = field(default_factory=RandomisedConfig)
 
     def __post_init__(self) -> None:
-        check_fields(self)
         check_count("balls", self.balls, 1, 50)
         if self.image_size is not None:
             check_count("image_size", self.image_size, 32, 1024)
         check_number("episode_seconds", self.episode_seconds, PERIOD, LONGEST_EPISODE)
+        check_fields(self)
         for side in self.table:
             check_number("table", side, 0.02, 2.0)
         for name, low, high in (

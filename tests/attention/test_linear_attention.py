@@ -20,8 +20,9 @@ STEP = 2e-3
 
 @lru_cache
 def drawn(spec: str, seed: int = 0):
-    """Features of one head."""
-    return attention(spec).init(jax.random.key(seed), D)
+    """Features of one head; a first call inside a compiled function must not cache its tracers."""
+    with jax.ensure_compile_time_eval():
+        return attention(spec).init(jax.random.key(seed), D)
 
 
 def _doubled(array):

@@ -47,11 +47,16 @@ def _built(where: str, annotation: Any, value: Any) -> Any:
 
 def check_fields(settings: Any) -> None:
     """Raise ValueError, beginning with the class's name, if a field of a dataclass has the wrong type."""
-    kind = type(settings)
-    check_types(kind.__name__, vars(settings), kind)
+    check_types(type(settings).__name__, vars(settings), type(settings))
+
+
+def check_key(settings: Any) -> None:
+    """As `check_fields`, for settings that are keys of dictionaries: ValueError for a list, too."""
+    check_fields(settings)
     for name, value in vars(settings).items():
-        if isinstance(value, list):  # settings are keys of dictionaries
-            raise ValueError(f"{kind.__name__} {name} is {shown(value)}: it must be a tuple, not a list")
+        if isinstance(value, list):
+            kind = type(settings).__name__
+            raise ValueError(f"{kind} {name} is {shown(value)}: it must be a tuple, not a list")
 
 
 def check_types(where: str, settings: Mapping[str, Any], declared: Any) -> None:

@@ -97,6 +97,7 @@ def test_reductions_and_sorts_count_their_inputs():
     assert count(lambda x: jax.lax.top_k(x, 5)[0], vector).by_class["comparison"] == 1000 * 10
     rows = jax.ShapeDtypeStruct((16, 1000), jnp.float32)
     assert count(jnp.sort, rows).total == 16 * 1000 * 10
+    assert count(lambda x: jax.lax.top_k(x, 5, axis=0)[0], rows).total == 16 * 1000 * 4
     assert count(lambda x: jnp.sort(x, axis=0), rows).total == 16 * 1000 * 4
 
 

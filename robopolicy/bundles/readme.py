@@ -46,7 +46,8 @@ def readme(manifest: Mapping[str, Any]) -> str:
         "## Files",
         f"| file | what it is |\n|---|---|\n"
         f"| `{GRAPH}` | the policy, from readings to commands |\n"
-        f"| `{STABLEHLO}` | the same for XLA, read by `jax.export.deserialize`, readings ordered by name |\n"
+        f"| `{STABLEHLO}` | the same for XLA, read by `jax.export.deserialize`, readings ordered by name"
+        f"{', then the arrays of the state' * any('start' in f for f in manifest['feedback'])} |\n"
         f"{_c_row(manifest)}"
         f"| `{GOLDEN}` | {parity['observations']} recorded observations and the policy's outputs |\n"
         f"| `{MANIFEST}` | all of this page and more, for programs |\n"

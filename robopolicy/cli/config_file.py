@@ -71,7 +71,7 @@ def _options(command: type[Any]) -> Iterator[tuple[str, Field[Any], tuple[Any, .
 
 def _settings(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_bytes().decode())
     except ValueError as error:  # no UTF-8, or no TOML
         raise ValueError(f"{str(path)!r} is not TOML: {error}") from error
     for name, value in content.items():

@@ -39,7 +39,7 @@ class Flops:
     their preset front also memory."""
     encoder: str | None = None
     """What reads the image: relu or cnn; on the preset front map or gru. Without attention, the control with
-    this encoder is counted first. On stepping stones, mechanisms take relu and cnn too."""
+    this encoder is counted first. On stepping stones, the variant mask takes relu and cnn, too."""
     preset: str | None = None
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
     the task, whose observations the policy reads."""

@@ -16,7 +16,7 @@ from robopolicy.control.kinematics import LEGS, Legs, joint_angles
 from robopolicy.control.stance import StanceConfig
 from robopolicy.control.state import Array
 from robopolicy.naming import check_name, shown
-from robopolicy.settings import check_count, check_number
+from robopolicy.settings import check_count, check_number, check_types
 
 JOINTS = 3 * len(LEGS)
 OF_JOINTS = ("limits", "torques")  # checked joint by joint
@@ -144,10 +144,12 @@ class Robot:
 
     def __post_init__(self) -> None:
         check_name("a robot", self.name)
+        check_types(f"{self}:", vars(self), Robot)
         for name in ("front", "belly"):
             camera = getattr(self, name)
             for side in ("width", "height"):
                 check_count(f"{self}: {side} of {name}", getattr(camera, side), 1, MOST_PIXELS)
+            check_types(f"{self}: {name}:", vars(camera), CameraConfig)
             for angle in camera.fields:
                 check_number(f"{self}: fields of {name}", angle, 1.0, 170.0)
             check_number(f"{self}: reach of {name}", camera.reach, 0.01)

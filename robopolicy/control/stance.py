@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.control.state import Array
+from robopolicy.naming import shown
 from robopolicy.settings import check_count, check_interval, check_number
 
 FORCE_UNIT = 100.0  # N: scales the solver's variables to about one
@@ -52,8 +53,8 @@ class StanceConfig:
         check_count("steps", self.steps, 1, 100)
         for name in ("pose_weights", "rate_weights"):
             weights = getattr(self, name)
-            if len(weights) != 6:  # compiled functions would read beyond the end
-                raise ValueError(f"{name} has {len(weights)} numbers: there must be 6")
+            if not isinstance(weights, list | tuple) or len(weights) != 6:  # compiled code reads six
+                raise ValueError(f"{name} is {shown(weights)}: it must be 6 numbers")
             for weight in weights:
                 check_number(name, weight, 0.0)
         for name, low, high in (

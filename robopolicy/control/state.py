@@ -40,14 +40,18 @@ def checked(name: str, given: Any, shape: tuple[int, ...]) -> Array:
 
     Raises ValueError for another shape, another type than that of real numbers, and one that is not finite.
     """
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:  # lists of several lengths
+        raise ValueError(f"{name} must be an array of the shape {list(shape)}: {error}") from error
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} has the type {array.dtype}: it must hold real numbers")
     if array.shape != shape:
         raise ValueError(f"{name} has the shape {list(array.shape)}: it must be {list(shape)}")
-    if not np.isfinite(array).all():
+    copy = np.array(array, np.float64, order="C")
+    if not np.isfinite(copy).all():
         raise ValueError(f"{name} holds a number that is not finite")
-    return np.array(array, np.float64, order="C")
+    return copy
 
 
 _SHAPES = {

@@ -99,18 +99,18 @@ def write_lerobot_of(dataset: Dataset, folder: Path) -> None:
 def _check_recorded(dataset: Dataset, rate: Any, names: Any) -> None:
     """Raise DatasetError for metadata that a LeRobot dataset cannot hold."""
     copied, actions, episodes = dataset.about.get("lerobot", {}), dataset.columns.actions, len(dataset.steps)
-    high = f"above 0, at most {HIGHEST_RATE:g},"
+    high = f"a number above 0, at most {HIGHEST_RATE:g}"
     scale, tasks = copied.get("scale", [1.0] * actions), copied.get("tasks", [""] * episodes)
     sizes = {**dataset.columns.vectors, ACTION: actions}
     named = isinstance(names, dict) and all(_lists(names[n], sizes[n], _is_text) for n in names if n in sizes)
     for part, value, holds, wanted in (
         ("rate", rate, _is_positive(rate) and rate <= HIGHEST_RATE, high),
-        ("names", names, named, "a name for each number of a vector"),
-        ("scale", scale, _lists(scale, actions, _is_positive), f"{actions} numbers above 0"),
-        ("tasks", tasks, _lists(tasks, episodes, _is_text), f"{episodes} texts"),
+        ("names", names, named, "lists of a name for each number, by vector"),
+        ("scale", scale, _lists(scale, actions, _is_positive), f"a list of {actions} numbers above 0"),
+        ("tasks", tasks, _lists(tasks, episodes, _is_text), f"a list of {episodes} texts"),
     ):
         if not holds:
-            raise DatasetError(f"{str(dataset.path)!r} has {part} {shown(value)}: {wanted} was expected")
+            raise DatasetError(f"{str(dataset.path)!r} has {part} {shown(value)}: it must be {wanted}")
 
 
 def _lists(value: Any, size: int, fits: Callable[[Any], bool]) -> bool:

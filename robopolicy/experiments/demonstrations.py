@@ -77,6 +77,8 @@ def record_demonstrations(
     FileNotFoundError or FileExistsError, in one line, for bad input.
     """
     out, workers = new_folder("out", out), cores() if workers is None else workers
+    if not out.name:
+        raise ValueError(f"out is {str(out)!r}: it must be the name of a new folder")
     one_of("format", format, FORMATS)
     contract = task_class(task)
     if contract.demonstrator is None:

@@ -19,7 +19,7 @@ from robopolicy.experiments.runs import find_run, load, task_of
 from robopolicy.experiments.tables import aligned
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy, restore
-from robopolicy.policies.controls import NAMED_ENCODERS, NO_ATTENTION, attending, from_label
+from robopolicy.policies.controls import NAMED_ENCODERS, NO_ATTENTION, NO_VISION, attending, from_label
 from robopolicy.training.capacity import check_fits
 from robopolicy.writing import write_atomically
 
@@ -107,8 +107,14 @@ def count_rows(
         for name, value in settings.items():
             if name not in OPTIONS[policy_kind(task)]:
                 raise ValueError(f"{name} is {value!r}: the policy of {task} has no such setting")
-        is_control = settings.get("encoder") in NAMED_ENCODERS and set(specs) <= {NO_ATTENTION}
-        config = policy_config(NO_ATTENTION if is_control else EXACT, task, **settings)
+        encoder, mechanism = settings.get("encoder"), EXACT
+        if encoder in NAMED_ENCODERS:
+            for spec in specs:
+                if spec == NO_VISION or from_label(spec)[1]:
+                    raise ValueError(f"encoder is {encoder!r}: leave it out with attention {spec!r}")
+            mechanism = next((spec for spec in specs if spec != NO_ATTENTION), NO_ATTENTION)
+        is_control = mechanism == NO_ATTENTION
+        config = policy_config(mechanism, task, **settings)
         first = Subject(None, task, config, None)
         bases, subjects = [first], [first] if is_control else []
         specs = specs or [canonical_label(spec) for spec in COMPARED]

@@ -108,7 +108,8 @@ def check_paths(like: Any, arrays: Mapping[str, Any]) -> None:
     """Raise ValueError as `from_path`."""
     leaves = leaves_by_path(like)
     if different := sorted(leaves.keys() ^ arrays.keys()):
-        raise ValueError(f"arrays {', '.join(different)} are missing or unknown: they are of another policy")
+        some = ", ".join(different[:3]) + (f" and {len(different) - 3} more" if different[3:] else "")
+        raise ValueError(f"arrays {some} are missing or unknown: they are of another policy")
     for path, leaf in leaves.items():
         check_array(f"array {path}", arrays[path], leaf.shape, leaf.dtype)
 

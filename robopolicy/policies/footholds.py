@@ -17,7 +17,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from robopolicy.naming import check_name
-from robopolicy.settings import check_count, check_fields, check_number
+from robopolicy.settings import check_count, check_key, check_number
 
 MOST_CHOICES = 33  # along one axis
 LEAST, FARTHEST = 0.001, 100.0  # m
@@ -58,7 +58,7 @@ class Footholds:
     fields: tuple[float, float] = (90.0, 90.0)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("a reader with footholds", self.reader)
         of = f"of the footholds of reader {self.reader!r}"
         for count in self.counts:

@@ -28,7 +28,7 @@ from robopolicy.policies.iap_parts import (
 )
 from robopolicy.policies.patches import check_patch, divisors
 from robopolicy.policies.recall import Recall
-from robopolicy.settings import check_count, check_fields, check_number
+from robopolicy.settings import check_count, check_key, check_number
 
 VARIANTS = ("mask", "rank", "trans", "query", "memory")
 MEMORY_FOR = ("blind", "all")  # readers: those without a view, or every one
@@ -111,7 +111,7 @@ class IAPConfig(Looking):
     memory_for: str = MEMORY_FOR[0]
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         one_of("variant", self.variant, VARIANTS)
         one_of("encoder", self.encoder, ENCODERS)
         one_of("head", self.head, HEADS)

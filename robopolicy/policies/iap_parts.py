@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from robopolicy.naming import check_distinct, check_name
-from robopolicy.settings import check_count, check_fields, check_number
+from robopolicy.settings import check_count, check_key, check_number
 
 LARGEST_IMAGE, MOST_NAMES = 2048, 1024
 LEAST_SCALE, LARGEST_SCALE = 1e-6, 1e6
@@ -37,7 +37,7 @@ class Camera:
     lowest: float = -1.0
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("a camera", self.name)
         for side in ("rows", "columns"):
             check_count(f"{side} of camera {self.name!r}", getattr(self, side), 1, LARGEST_IMAGE)
@@ -67,7 +67,7 @@ class Vector:
     entries: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("a vector", self.name)
         check_count(f"the number of entries of vector {self.name!r}", len(self.entries), 1, MOST_NAMES)
         for entry in self.entries:
@@ -91,7 +91,7 @@ class View:
     cells: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Output:
     mirrored: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Reader:
     views: tuple[View, ...] = ()
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("a reader", self.name)
         where = f"of reader {self.name!r}"
         check_count(f"the number of outputs {where}", len(self.outputs), 1, MOST_NAMES)

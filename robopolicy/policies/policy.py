@@ -54,7 +54,10 @@ class Policy:
         constants = KINDS[kind_of(self.config)].constants
         if not isinstance(self.features, Mapping) or not {"draws", constants} <= self.features.keys():
             raise ValueError(f"features must hold 'draws' and {constants!r}, as `init_features` returns them")
-        check_paths(jax.eval_shape(self.functions.init_features, KEY), leaves_by_path(self.features))
+        try:
+            check_paths(jax.eval_shape(self.functions.init_features, KEY), leaves_by_path(self.features))
+        except ValueError as error:
+            raise ValueError(f"features: {error}") from error
         check_array("parameters", self.parameters, (parameter_count(self.functions),), "float32")
         if not isinstance(self.name, str):
             raise ValueError(f"name is {shown(self.name)}: it must be text")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from robopolicy.naming import check_name
 from robopolicy.policies.footholds import LEAST, Footholds, check_mount
-from robopolicy.settings import check_fields
+from robopolicy.settings import check_key
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Recall:
     fields: tuple[float, float]
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("a reader with a memory", self.reader)
         of = f"of the memory of reader {self.reader!r}"
         if len(self.odometry) != 3:

@@ -14,7 +14,7 @@ from robopolicy.policies.controls import NO_ATTENTION, NO_VISION, PLAIN_ENCODERS
 from robopolicy.policies.energy import HEADS, MOST, HeadConfig
 from robopolicy.policies.multihead import tempered, unit
 from robopolicy.policies.patches import check_patch, divisors
-from robopolicy.settings import check_count, check_fields
+from robopolicy.settings import check_count, check_key
 
 ENCODERS = ("transformer", *PLAIN_ENCODERS)
 NORMS = {"unit": unit, "tempered": tempered}
@@ -41,7 +41,7 @@ class ImageInput:
     columns: int
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("an image", self.name)
         for side in ("rows", "columns"):
             check_count(f"{side} of image {self.name!r}", getattr(self, side), 1, LARGEST_IMAGE)
@@ -55,7 +55,7 @@ class VectorInput:
     size: int
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         check_name("a vector", self.name)
         check_count(f"size of vector {self.name!r}", self.size, 1, LARGEST_VECTOR)
 
@@ -111,7 +111,7 @@ class VisionPerformerConfig(Looking):
     chunk: int = 1
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_key(self)
         for name, largest in LARGEST.items():
             check_count(name, getattr(self, name), 1, largest)
         check_count("the number of images", len(self.images), 1, MOST_INPUTS)

@@ -161,6 +161,9 @@ def test_encoders_are_counted_with_a_mechanism_where_policies_have_both(capsys, 
     assert rows_of(capsys, *encoder)[0]["label"] == "softmax, relu"
     line = refused("flops", "--task", "bimanual-sweep", *encoder)
     assert "encoder is 'relu': it has no attention, so attention must be 'all'" in line
+    for control in ("none", "all, cnn"):
+        line = refused("flops", "--encoder", "relu", "--attention", control)
+        assert f"encoder is 'relu': leave it out with attention '{control}'" in line
 
 
 def test_files_hold_what_is_printed(capsys, tmp_path):

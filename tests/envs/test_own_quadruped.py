@@ -75,6 +75,14 @@ def test_a_first_table_of_the_go2_has_its_numbers(tmp_path):
     assert ours.walker.speed == pytest.approx(GO2.walker.speed)
 
 
+def test_a_first_table_has_the_torques_of_motors_of_joints(changed, table):
+    tendon = '<tendon><fixed name="cord"><joint joint="rf_haa" coef="1"/></fixed></tendon><actuator>'
+    cords = '<motor tendon="cord" forcerange="-0.5 0.5"/>' * 20  # a tendon's number is a joint's, too
+    path = changed("<actuator>", tendon + cords)
+    path.write_text(path.read_text().replace('joint="rf_haa" force', 'jointinparent="rf_haa" force'))
+    assert first_table("mine", path, JOINTS, TOES, 0.36).torques == table.torques
+
+
 def test_a_first_table_needs_torques(changed):
     path = changed('forcerange="-30 30"', "")
     with pytest.raises(

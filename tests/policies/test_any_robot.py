@@ -341,10 +341,12 @@ def test_arguments_that_create_no_policy_are_refused(changed, words):
         ({"parameters": None}, r"parameters is None: it must be float32\["),
         ({"parameters": [0.0]}, "parameters is of type list"),
         ({"features": None}, "features must hold 'draws' and 'level'"),
+        ({"features": {"draws": {}, "level": {}}}, "features: arrays .* are missing or unknown"),
+        ({"config": config_of(attention="positive(m=5)")}, "features: array .* is float32.*: it must be"),
     ],
 )
 def test_a_policy_of_other_parts_is_refused(changed, words):
-    policy = Policy.create(config_of(), {})
+    policy = Policy.create(config_of(attention="positive(m=4)"), {})
     with pytest.raises(ValueError, match=words):
         replace(policy, **changed)
 

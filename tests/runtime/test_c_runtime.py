@@ -233,6 +233,7 @@ def test_fields_have_names_of_c(bundle):
     assert "float left; /* rad, from -3 to 3 */" in header
     assert header.count("*/") == header.count("/*")
     assert hashlib.sha256(graph()).hexdigest() in header
+    assert identifiers(["new", "class"]) == ["_new", "_class"]  # of C++
     seal(bundle, stepping())
     header = c_files(graph(), open_bundle(bundle).manifest, "toy").header
     assert "float left; /* rad, from -3 to 3, at most 1.5 in a step */" in header

@@ -160,7 +160,7 @@ def test_metadata_that_lerobot_cannot_hold_are_refused(written, tmp_path, wrong)
     (source / "data/metadata.json").write_text(json.dumps(metadata))
     name, value = next(iter(wrong.items()))
     name = next(iter(value)) if name == "lerobot" else name
-    with pytest.raises(DatasetError, match=f"toy-v0' has {name} .* expected$"):
+    with pytest.raises(DatasetError, match=f"toy-v0' has {name} .*: it must be .*"):
         convert(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

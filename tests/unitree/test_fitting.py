@@ -57,7 +57,7 @@ def short(data):
         (undescribed, "does not describe its low level"),
         (slower, r"low_level lacks the settings \['speed'\]"),
         (fast, "speed is 100.0: it must be a number from -5 to 5"),
-        (short, "pose_weights has 3 numbers: there must be 6"),
+        (short, r"pose_weights is \(1.0, 1.0, 1.0\): it must be 6 numbers"),
         (lambda data: data["outputs"]["command"].update(scale=[1]), "has the scale"),
         (lambda data: data["outputs"]["command"].update(scale=[None] * 4), "scale of the command is None"),
         (lambda data: data["outputs"]["command"].update(scale=[0.0] * 4), r"scale of the command is 0\.0"),

@@ -115,7 +115,7 @@ def c_source(model: bytes) -> Source:
 
 def elementary(code: str) -> list[str]:
     """The functions that `code` calls and those that they need: products, then those of elementary.c."""
-    text = files(__package__).joinpath("elementary.c").read_text()
+    text = files(__package__).joinpath("elementary.c").read_text("utf-8")
     _, *parts = PART.split(text)
     functions: dict[str, tuple[list[str], str]] = {
         name: (others.split(), body.strip() + "\n")

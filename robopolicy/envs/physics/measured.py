@@ -164,9 +164,10 @@ def _common(where: str, what: str, parts: Array) -> tuple[float, float]:
 def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) -> tuple[float, ...]:
     """Largest torques [12] (N m), by the motors or the joints."""
     most = []
+    kinds = mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT  # others number tendons or sites
+    of_joints = np.isin(model.actuator_trntype, kinds)
     for name, joint in zip(joints, ids, strict=True):
         limits = [model.jnt_actfrcrange[joint, 1]] if model.jnt_actfrclimited[joint] else []
-        of_joints = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT  # others number tendons or sites
         for motor in np.flatnonzero(of_joints & (model.actuator_trnid[:, 0] == joint)):
             gear = abs(model.actuator_gear[motor, 0])
             if model.actuator_forcelimited[motor]:

@@ -109,7 +109,7 @@ class SteppingStones(SimulatedTask):
         )
         self.walker = Walker(config.robot, config.walker)
         self.rate = 1 / config.policy_period
-        self.metadata = {**self.metadata, "render_fps": round(self.rate)}
+        self.metadata = {**self.metadata, "render_fps": int(self.rate) if self.rate % 1 == 0 else self.rate}
         self.actions = description.footholds(config.largest_offset, config.largest_aside)
         self.policy_settings = default_policy(config)
         names = self.policy_settings["proprioception"]

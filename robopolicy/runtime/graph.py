@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ STARTS = "state_starts"  # of the graph's metadata: for each array of the state 
 DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8"}
 
 
-class Stepping:
+class Stepping(ABC):
     """A policy with a state, as a graph of either runtime; `run` is a step."""
 
     starts: dict[str, float]
@@ -36,12 +37,12 @@ class Stepping:
         """The action [A] for one observation. Raises ValueError if names, shapes or dtypes do not match."""
         return self.run(observation)["action"]
 
+    @abstractmethod
     def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
         """All outputs by name; observations that the graph does not read are left out.
 
         Raises ValueError, and ArithmeticError if a number of the next state is not finite: the state stays.
         """
-        raise NotImplementedError
 
     def _without_state(self, outputs: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
         """The outputs without the next state, which is kept for the next step."""

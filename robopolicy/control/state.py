@@ -28,7 +28,7 @@ class BodyState(NamedTuple):
 
 
 def checked_state(state: BodyState) -> BodyState:
-    """A copy of a state with twelve joints. Raises as `checked`, and for a rotation that is none."""
+    """A copy of a state with twelve joints. Raises as `checked`, and if the rows of its rotation are not orthonormal."""
     copy = BodyState(*(checked(name, getattr(state, name), shape) for name, shape in _SHAPES.items()))
     if np.abs(copy.rotation @ copy.rotation.T - np.eye(3)).max() > 0.1:
         raise ValueError(f"rotation is {copy.rotation.tolist()}: its rows must be orthonormal")

@@ -250,7 +250,7 @@ class UnitreeRobot:
                 self._changed.notify_all()
 
     def _damp(self, reason: str) -> None:
-        """Damp all motors. It is the last that the robot hears, and a message may be lost: say it often."""
+        """Damp all motors. No command follows, and a message may be lost, so it is written several times."""
         self.low.damp(reason)
         for _ in range(LAST):
             self._commands.write(self.low.command)

@@ -28,7 +28,10 @@ class BodyState(NamedTuple):
 
 
 def checked_state(state: BodyState) -> BodyState:
-    """A copy of a state with twelve joints. Raises as `checked`, and if the rows of its rotation are not orthonormal."""
+    """A copy of a state with twelve joints.
+
+    Raises ValueError as `checked`, and for a rotation whose rows are not orthonormal.
+    """
     copy = BodyState(*(checked(name, getattr(state, name), shape) for name, shape in _SHAPES.items()))
     if np.abs(copy.rotation @ copy.rotation.T - np.eye(3)).max() > 0.1:
         raise ValueError(f"rotation is {copy.rotation.tolist()}: its rows must be orthonormal")

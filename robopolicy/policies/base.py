@@ -183,11 +183,6 @@ def named_state(state: Any) -> dict[str, Any]:
     return named
 
 
-def parameter_shapes(policy: PolicyFunctions) -> dict[str, tuple[int, ...]]:
-    """Shape of every parameter by its path, in the order of the flat vector."""
-    return {path: leaf.shape for path, leaf in leaves_by_path(jax.eval_shape(policy.init, KEY)).items()}
-
-
 def state_shape(policy: PolicyFunctions, features: Any) -> Any:
     """Shapes and dtypes of the state, a pytree without leaves for a policy without state.
 

@@ -215,8 +215,9 @@ def _c_outputs(described: Any) -> str | None:
 def _begins(golden: Mapping[str, Any]) -> frozenset[int]:
     """The golden vectors at which episodes begin."""
     begins = golden.get("begins", [])
-    if not (isinstance(begins, list) and all(type(row) is int for row in begins)):
-        raise ValueError(f"golden begins is {begins!r}: it must be a list of rows")
+    rows = range(golden["observations"])
+    if not (isinstance(begins, list) and all(type(row) is int and row in rows for row in begins)):
+        raise ValueError(f"golden begins is {begins!r}: it must be a list of rows from 0 to {rows[-1]}")
     return frozenset(begins)
 
 

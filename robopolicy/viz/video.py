@@ -22,11 +22,18 @@ class VideoWriter:
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, Fraction(frames_per_second).limit_denominator()
+        self._shape: tuple[int, ...] | None = None
         self._ffmpeg: subprocess.Popen[bytes] | None = None
         self._stderr = os.fdopen(os.memfd_create("ffmpeg"), "w+")  # in memory: the disk may be full
 
     def add(self, picture: NDArray[np.uint8]) -> None:
-        """Append one frame. Raises OSError if the video cannot be written."""
+        """Append one frame.
+
+        Raises ValueError for a frame of another shape than the first, OSError if the video cannot be written.
+        """
+        if self._shape not in (None, picture.shape):
+            raise ValueError(f"picture has shape {picture.shape}: the first of the video has {self._shape}")
+        self._shape = picture.shape
         if self._ffmpeg is None:
             height, width = picture.shape[:2]
             source = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {self._rate} -i -"

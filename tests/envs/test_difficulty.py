@@ -218,6 +218,7 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
             "delay is 0.02: it must be a number from 0 to 0.01",
         ),
         (lambda: SteppingStonesConfig(robot="go2"), "robot is 'go2'"),
+        (lambda: SteppingStonesConfig(cameras=5), "cameras is 5: it must name one or more of front, belly"),
         (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
         (lambda: SteppingStonesConfig(largest_aside=3.0), "largest_aside is 3.0"),

@@ -110,6 +110,14 @@ def test_an_invalid_path_of_a_video_is_refused(tmp_path):
             pass
 
 
+def test_a_frame_of_another_size_is_refused(tmp_path):
+    with open_video(tmp_path / "walk.mp4", 20) as video:
+        video.add(np.zeros((90, 160, 3), np.uint8))
+        with pytest.raises(ValueError, match=r"picture has shape \(90, 162, 3\): the first .* has \(90, 160, 3\)"):
+            video.add(np.zeros((90, 162, 3), np.uint8))
+    assert imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "walk.mp4"))[0] == 1
+
+
 def test_a_contact_sheet_shows_every_frame_in_order(tmp_path):
     frames = [np.full((50, 60, 3), shade, np.uint8) for shade in (40, 80, 120, 160, 200)]
     contact_sheet(tmp_path / "sheet.png", frames, ["a", "b", "c", "d", "e"], columns=3)

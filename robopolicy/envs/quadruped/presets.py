@@ -68,9 +68,8 @@ class SteppingStonesConfig:
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
-        if not (self.cameras and set(self.cameras) <= set(PLACES)) or len(set(self.cameras)) < len(
-            self.cameras
-        ):
+        named = isinstance(self.cameras, tuple | list) and all(camera in PLACES for camera in self.cameras)
+        if not (named and 0 < len(set(self.cameras)) == len(self.cameras)):
             names = ", ".join(PLACES)
             raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {names}, each once")
         check_fields(self)

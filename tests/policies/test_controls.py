@@ -10,6 +10,7 @@ from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.catalogue import blank_policy, by_path, describe, functions_of, restore
 from robopolicy.policies.controls import attending
+from robopolicy.policies.token_blocks import depthwise
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 from robopolicy.runtime.golden import largest_differences
@@ -111,6 +112,14 @@ def test_tokens_of_a_control_read_their_neighbours_at_most(encoder, reach):
     rows, columns = np.nonzero((read[0] != read[1]).reshape(4, 6, 2).any(axis=2))
     assert len(rows) > 0
     assert np.abs(rows - 1).max() == np.abs(columns - 2).max() == reach
+
+
+def test_neighbours_are_read_as_by_a_convolution_of_each_channel():
+    rng = np.random.default_rng(0)
+    images, kernel = rng.normal(size=(2, 5, 4, 3)), rng.normal(size=(3, 3, 1, 3))
+    layout = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": 3}
+    expected = jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME", **layout)
+    np.testing.assert_allclose(depthwise(images, kernel), expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -112,7 +112,10 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
         ({"deadline": 1.0}, "deadline is 1.0"),
         ({"golden": {"observations": -1}}, "observations is -1"),
         ({"golden": {"observations": 7}}, "golden.npz"),
-        ({"golden": {"observations": 5, "begins": [5]}}, "golden begins is [5]: it must be a list of rows from 0 to 4"),
+        (
+            {"golden": {"observations": 5, "begins": [5]}},
+            "begins is [5]: it must be a list of rows from 0 to 4",
+        ),
         ({"tolerances": {"command": 1e-5}}, "tolerance of action is None"),
         ({"requires": {"onnxruntime": "99.0"}}, "it requires onnxruntime 99.0"),
         ({"requires": None}, "which onnxruntime"),

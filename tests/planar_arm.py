@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict
 from robopolicy.envs.task import Outcome, Quantity, Task
 
 LENGTHS = np.array([0.4, 0.35, 0.25])  # m, of the links
-SIZE, REACH = 24, 1.1  # pixels a side, and metres from the middle of the picture to its edge
+SIZE, REACH = (32, 24), 1.1  # pixels, and metres from the middle of the picture to its nearest edge
 FASTEST, PERIOD, LONGEST = 2.0, 0.1, 30  # rad/s, s, steps
 CLOSE = 0.12  # m
 
@@ -36,7 +36,7 @@ class Demonstrator:
 
 
 class PlanarArm(Task):
-    """Observes `camera` [24, 24, 3] and the `joints` [3] (rad); an action turns each joint."""
+    """Observes `camera` [24, 32, 3] and the `joints` [3] (rad); an action turns each joint."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own)
     rate = 1 / PERIOD
@@ -48,8 +48,9 @@ class PlanarArm(Task):
     def __init__(self, render_mode=None, render_size=(480, 360)):
         self.render_mode, self.render_size = render_mode, render_size
         self.renderer = object()  # as tasks that draw with MuJoCo have one
+        width, height = SIZE
         joints = Box(-7.0, 7.0, (3,), np.float32)
-        self.observation_space = Dict({"camera": Box(0, 255, (SIZE, SIZE, 3), np.uint8), "joints": joints})
+        self.observation_space = Dict({"camera": Box(0, 255, (height, width, 3), np.uint8), "joints": joints})
         self.action_space = Box(-1.0, 1.0, (3,), np.float32)
 
     def reset(self, *, seed=None, options=None):
@@ -106,7 +107,7 @@ class PlanarArm(Task):
         return canvas
 
     def observed(self):
-        return {"camera": self.picture(SIZE, SIZE), "joints": self.joints.astype(np.float32)}
+        return {"camera": self.picture(*SIZE), "joints": self.joints.astype(np.float32)}
 
     def render(self):
         return None if self.render_mode is None else self.picture(*self.render_size)

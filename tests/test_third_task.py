@@ -71,6 +71,28 @@ def test_a_command_accepts_it(folder, tmp_path, fewer_plans, capsys, words):
     assert main(line.split()) == 0, capsys.readouterr().err
 
 
+def test_a_dataset_that_does_not_say_its_task(folder, tmp_path, capsys):
+    foreign = Path(shutil.copytree(folder / "arm-v0", tmp_path / "arm-v0"))
+    file = foreign / "data" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    del metadata["robopolicy"]
+    file.write_text(json.dumps(metadata))
+    for words, said in (
+        (f"inspect {foreign}", "does not say its task"),
+        (
+            f"train bc --data {foreign} --env toy_arm:Arm-v0 --out {tmp_path}/run",
+            "it has camera [24, 32, 3], and ",
+        ),
+    ):
+        assert main(words.split()) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    words = (
+        f"inspect {foreign} --env {ARM} --episode 1 --sheet {tmp_path}/sheet.png --video {tmp_path}/film.mp4"
+    )
+    assert main(words.split()) == 0, capsys.readouterr().err
+
+
 def test_the_oracle_does_it_and_an_action_of_zeros_does_not(capsys):
     rates = {}
     for player in ("oracle", "blind"):

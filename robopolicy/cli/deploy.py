@@ -128,8 +128,8 @@ def _tell(text: str) -> None:
 
 
 def _line(episode: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
-    words = ", ".join(outcome.phrase.format(episode[outcome.name]) for outcome in outcomes)
-    return f"seed {episode['seed']}: {words}, {episode['steps']} steps, {episode['cause']}"
+    words = "".join(f"{outcome.phrase.format(episode[outcome.name])}, " for outcome in outcomes)
+    return f"seed {episode['seed']}: {words}{episode['steps']} steps, {episode['cause']}"
 
 
 def _words(result: dict[str, Any]) -> str:

@@ -52,6 +52,7 @@ class Inspect:
             sheet=self.sheet,
             frames=self.frames,
             cameras=self.cameras,
+            task=self.env,
         )
         if self.json:
             print(json_format.dumps(result))

@@ -87,9 +87,9 @@ def _words(result: dict[str, Any], files: list[str]) -> str:
     outcomes = task_class(result["task"]).outcomes
     lines = []
     for episode in result["episodes"]:
-        words = ", ".join(outcome.phrase.format(episode[outcome.name]) for outcome in outcomes)
+        words = "".join(f"{outcome.phrase.format(episode[outcome.name])}, " for outcome in outcomes)
         lines.append(
-            f"{episode['policy']} on seed {result['seed']}: {words}, return {episode['return']:.2f}, "
+            f"{episode['policy']} on seed {result['seed']}: {words}return {episode['return']:.2f}, "
             f"ended by {episode['cause']}"
         )
     return "\n".join([*lines, *files])

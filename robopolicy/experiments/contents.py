@@ -19,11 +19,12 @@ from robopolicy.experiments.runs import find_run, is_shipped, load
 from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.policy import Policy
+from robopolicy.reading_json import read_object
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.manifest import Value
 from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import RunFolder
-from robopolicy.training.datasets import Dataset
+from robopolicy.training.datasets import METADATA, OURS, Dataset
 from robopolicy.training.episodes import open_episode
 from robopolicy.training.run_status import status
 
@@ -39,6 +40,7 @@ def contents(
     sheet: Path | None = None,
     frames: int | None = None,
     cameras: Sequence[str] = (),
+    task: str | None = None,
 ) -> Contents:
     """The contents of a run, a bundle or a dataset of Minari or LeRobot.
 
@@ -49,6 +51,7 @@ def contents(
       sheet: .png with frames of the episode to write.
       frames: number of frames on it, 12 by default.
       cameras: of a LeRobot dataset, those to read; () for the only one.
+      task: of a Minari dataset of another program, which does not say it.
 
     Raises ValueError or FileNotFoundError, in one line, for bad input and for damaged files.
     """
@@ -60,7 +63,8 @@ def contents(
             check_count("frames", frames, 1, MOST_FRAMES)
             if sheet is None:
                 raise ValueError(f"frames is {frames}: it needs a sheet")
-        with opened_datasets([path], None, cameras) as (dataset,):
+        foreign = (path / METADATA).is_file() and OURS not in read_object(path / METADATA)
+        with opened_datasets([path], task if foreign else None, cameras) as (dataset,):
             return _dataset(dataset, episode, video, sheet, frames or FRAMES)
     for option, value in (("episode", episode), ("video", video), ("sheet", sheet), ("frames", frames)):
         if value is not None:
@@ -200,7 +204,8 @@ def dataset_contents(dataset: Dataset) -> Contents:
         "kind": "dataset",
         "path": str(dataset.path),
         "bytes": size_of(dataset.path),
-        **{name: about.get(name) for name in ("task", "environment", "recording", "renderer", "versions")},
+        "task": dataset.task,
+        **{name: about.get(name) for name in ("environment", "recording", "renderer", "versions")},
         "episodes": len(dataset.steps),
         "steps": sum(dataset.steps),
         "lengths": list(dataset.steps),

@@ -23,7 +23,7 @@ RATE = 10  # frames a second, of a recording that does not say its own, and whos
 
 def write_video(path: Path, dataset: Dataset, number: int) -> None:
     """Film the episode's images, with reward, return and action below each frame."""
-    name = dataset.about["task"]
+    name = dataset.task
     rate = dataset.about.get("rate")
     if not (isinstance(rate, int | float) and rate > 0):
         rate = task_class(name).rate if _is_imported(name) else RATE
@@ -39,7 +39,7 @@ def write_video(path: Path, dataset: Dataset, number: int) -> None:
 
 def write_sheet(path: Path, dataset: Dataset, number: int, frames: int) -> None:
     """Draw at most `frames` frames on a page, evenly spread from the first one to the last."""
-    name = dataset.about["task"]
+    name = dataset.task
     with open_episode(dataset, number) as episode:
         steps = len(episode.rewards)
         chosen = np.unique(np.linspace(0, steps - 1, min(frames, steps)).round().astype(int))

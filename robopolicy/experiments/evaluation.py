@@ -143,8 +143,13 @@ def evaluate(
             episodes, latency = _played_here(playing, instance, numbers, on_episode)
         else:
             episodes, latency = _played_by(workers, playing, environment, numbers, on_episode), None
-        for episode in episodes:
+        for seed, episode in zip(numbers, episodes, strict=True):
             check_ending(task, episode.info)
+            if not np.isfinite(episode.total):
+                raise ValueError(
+                    f"environment {environment.title!r}: the return of seed {seed} is {episode.total}: "
+                    "its observations and rewards must be finite"
+                )
         outcomes = tuple(outcome.name for outcome in task.outcomes)
     return Evaluation(playing.name, environment, numbers, tuple(episodes), outcomes, latency)
 

@@ -234,8 +234,8 @@ def _looking(trained: Policy | None) -> Callable[[], Callable[[Any], Shown]]:
 def _attended(
     image: NDArray[np.uint8], rank: NDArray[np.float32], size: tuple[int, int]
 ) -> dict[str, Picture]:
-    """An image [S, S, 3], and `rank` drawn over it, as large as both fit side by side in `size`."""
-    room = min(size[0] // 2 - 2 * overlay.MARGIN, size[1] - overlay.BAND - overlay.MARGIN)
-    side = len(rank) * max(1, room // len(rank))
-    sized: Any = cv2.resize(image, (side, side), interpolation=cv2.INTER_AREA)
+    """An image [H, W, 3], and `rank` drawn over it, as large as both fit side by side in `size`."""
+    (rows, columns), wide = rank.shape, size[0] // 2 - 2 * overlay.MARGIN
+    side = max(1, min(wide // columns, (size[1] - overlay.BAND - overlay.MARGIN) // rows))  # of a token
+    sized: Any = cv2.resize(image, (columns * side, rows * side), interpolation=cv2.INTER_AREA)
     return {"camera": sized, "attention": overlay.heat_picture(rank, sized)}

@@ -124,7 +124,7 @@ class _Recorder:
                 observation, _ = self._env.reset(seed=seed)
                 seed, state = seed + PARTS, self._first
                 begins.append(len(answers))
-            observations.append({name: observation[name] for name in self._names})
+            observations.append({name: np.array(observation[name]) for name in self._names})
             answer, state = self._compute(observations[-1], state)
             answers.append(answer)
             observation, _, ended, cut, _ = self._env.step(answers[-1]["action"])

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.envs.physics import ENGINES, RENDERERS, is_installed
-from robopolicy.envs.registry import RECORDED, check_imported, check_name, task_class
+from robopolicy.envs.registry import RECORDED, TASKS, check_imported, check_name, task_class
+from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
@@ -114,6 +115,8 @@ def train_bc(
             config = replace(config, mirror=False)
         split = _split(datasets, config)
         columns = dataset.columns
+        if not columns.images:
+            raise ValueError(f"data is {str(dataset.path)!r}: it has no images, and the policy needs one")
         if isinstance(policy, str):
             images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
             policy = vision_performer_config(
@@ -127,8 +130,10 @@ def train_bc(
             config.rollouts
             or isinstance(env, gymnasium.Env)
             or (isinstance(env, Environment) and env.settings)
+            or dataset.task not in (*TASKS, RECORDED)  # which show whatever their datasets have
         ):
-            environment.make().close()  # raises for bad settings
+            with closing(environment.make()) as made:  # raises for bad settings
+                _check_shown(dataset, task_of(made))
         evaluator = checked_evaluator(None, workers, wandb)
         if precision == "auto":
             precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
@@ -228,6 +233,22 @@ def rollout_environment(
     columns = dataset.columns
     shapes = {**columns.images, **{name: (size,) for name, size in columns.vectors.items()}}
     return Environment(check_name(dataset.task), **common, others=settings).showing(shapes)
+
+
+def _check_shown(dataset: Dataset, task: Task) -> None:
+    """Raise ValueError for an environment that shows or takes something else than the dataset."""
+    columns = dataset.columns
+    wanted = {**columns.images, **{name: (size,) for name, size in columns.vectors.items()}}
+    spaces = getattr(task.observation_space, "spaces", {})
+    for part, one, two in (
+        *((name, shape, spaces[name].shape if name in spaces else None) for name, shape in wanted.items()),
+        ("actions", (columns.actions,), task.action_space.shape),
+    ):
+        if two is None or tuple(one) != tuple(two):
+            has = "no such observation" if two is None else f"{part} {list(two)}"
+            raise ValueError(
+                f"data is {str(dataset.path)!r}: it has {part} {list(one)}, and {dataset.task} has {has}"
+            )
 
 
 def _check_columns(policy: VisionPerformerConfig, dataset: Dataset) -> None:

@@ -232,6 +232,11 @@ def train(
     ):
         since = _Since(prefetcher)
         for step, ready in enumerate(prefetcher, loop.done + 1):
+            plays = rollout is not None and config.plays_at(step)
+            # Copies, since the step reuses the memory of the state.
+            before = (
+                {path: np.array(a) for path, a in cloning.arrays().items()} if plays and step > 1 else None
+            )
             try:
                 complaint = cloning.advance(step, ready, since)
             except FloatingPointError:
@@ -247,8 +252,13 @@ def train(
             if ended or planned:
                 record = {"step": step, **since.record(config.batch), "skipped": cloning.progress.skipped}
                 record |= held_out.record(cloning.descent, cloning.state.ema)
-                if rollout is not None and config.plays_at(step):
-                    record |= rollout(cloning.mean).record()
+                if rollout is not None and plays:
+                    try:
+                        record |= rollout(cloning.mean).record()
+                    except BaseException:
+                        if before is not None:
+                            loop.save(step - 1, before)  # a resumed run plays again
+                        raise
                 # An extra validation after a stop must not change a run that continues.
                 if planned:
                     cloning.compare(record)

@@ -93,7 +93,7 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
     if OURS in metadata:
         _check_about(where, about, task)
     elif task is None:
-        raise DatasetError(f"{where} does not say its task: robopolicy demos did not record it")
+        raise DatasetError(f"{where} does not say its task: robopolicy demos did not record it; give --env")
     count = metadata.get("total_episodes")
     if type(count) is not int or count < 1:
         raise DatasetError(f"{where} has total_episodes {count!r}: a number of 1 or more was expected")
@@ -161,9 +161,9 @@ def _expect(holds: bool, message: str) -> None:
 
 def _check_about(where: str, about: Any, task: str | None) -> None:
     _expect(isinstance(about, dict), f"{where} has {OURS} {about!r}: settings by name were expected")
-    name, wanted = about.get("task"), "a task" if task is None else repr(task)
-    right = isinstance(name, str) and task in (None, name)
-    _expect(right, f"{where} has task {name!r}: {wanted} was expected")
+    name = about.get("task")
+    _expect(isinstance(name, str), f"{where} has task {name!r}: a task was expected")
+    _expect(task in (None, name), f"{where} has task {name!r}, not {task!r}: give it by --env")
     version = about.get("format")
     _expect(version == FORMAT, f"{where} has format {version!r}: {FORMAT} was expected")
     parts = {"environment": dict, "recording": dict, "renderer": str}
@@ -204,6 +204,11 @@ def _columns(where: str, episode: h5py.Group) -> Columns:
             images[name] = shape
         elif len(shape) == 1 and np.issubdtype(array.dtype, np.floating):
             vectors[name] = shape[0]
+        elif isinstance(array, h5py.Dataset) and array.dtype == object:
+            raise DatasetError(
+                f"{where} has observations/{name} of JPEG images, as Minari stores them by default: record "
+                "with DataCollector(env, jpeg_encoding=False)"
+            )
         else:
             raise DatasetError(
                 f"{where} has observations/{name} of {_kind(array)}: an image uint8[steps, height, width, "

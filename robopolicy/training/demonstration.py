@@ -13,6 +13,7 @@ import numpy as np
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.settings import check_number
 from robopolicy.training.capacity import check_settings
+from robopolicy.training.rollout import copied
 
 LEVEL = 3  # of gzip: higher ones are slower and save nothing on rendered images
 COIN = 5  # of the random numbers that decide who acts
@@ -75,7 +76,7 @@ def play(
     coin = np.random.default_rng([seed, COIN])
     if policy is not None:
         policy.reset()
-    observations, infos, steps = [observation], [info], []
+    observations, infos, steps = [copied(observation)], [dict(info)], []
     ended = cut = False
     unsolved = ""
     while not (ended or cut or unsolved):
@@ -86,9 +87,9 @@ def play(
             executed = executed if coin.random() < config.beta else acted
             unsolved = getattr(action, "unsolved", "")
         observation, reward, ended, cut, info = env.step(executed)
-        steps.append((executed, action.intended, reward, ended, cut))
-        observations.append(observation)
-        infos.append(info)
+        steps.append((np.array(executed), np.array(action.intended), reward, ended, cut))
+        observations.append(copied(observation))
+        infos.append(dict(info))
     score = float(info[config.outcomes[0]] if config.outcomes else info["success"])
     recorded = Recorded(seed, len(steps), score, bool(info["success"]), unsolved)
     if not config.keeps(recorded):

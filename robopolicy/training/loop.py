@@ -1,7 +1,7 @@
 """A training run in progress: locked, resumed, logged, saved and stopped.
 
 Both trainers use it. After each generation or step, a trainer calls `Loop.complete`, which logs, then saves,
-then reports. A resumed run drops the log beyond its checkpoint, and repeats that part bit for bit.
+then reports. A resumed run drops the log beyond its checkpoint, and repeats that part to the same weights.
 """
 
 from __future__ import annotations

@@ -50,6 +50,11 @@ class Step(NamedTuple):
     info: dict[str, Any]
 
 
+def copied(observation: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """An observation that stays as it is where a task writes the next one into the same arrays."""
+    return {name: np.array(array) for name, array in observation.items()}
+
+
 class Playing:
     """An episode in progress, step by step; `observation` is the input of the next action."""
 
@@ -57,7 +62,8 @@ class Playing:
         """Begin; `watched` names vector observations whose moments are part of the Episode."""
         self._began = time.monotonic()
         self._env = env
-        self.observation, self._info = env.reset(seed=seed)
+        observation, self._info = env.reset(seed=seed)
+        self.observation = copied(observation)
         self._total, self._steps = 0.0, 0
         self._watched: dict[str, list[NDArray[np.float32]]] = {name: [] for name in watched}
 
@@ -66,7 +72,8 @@ class Playing:
         seen = self.observation
         for name, rows in self._watched.items():
             rows.append(seen[name])
-        self.observation, reward, ended, cut, self._info = self._env.step(action)
+        observation, reward, ended, cut, self._info = self._env.step(action)
+        self.observation = copied(observation)
         self._total += float(reward)
         self._steps += 1
         step = Step(seen, action, self._total, self._info)

@@ -263,6 +263,12 @@ def test_an_incomplete_ending_is_refused_by_the_missing_name(missing, monkeypatc
         evaluate("random", toy_arm.ID, [0])
 
 
+def test_a_return_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setattr(Arm, "_off", lambda self: float("nan"))
+    with pytest.raises(ValueError, match=r"^environment 'toy_arm:Arm-v0 .*': the return of seed 0 is nan: "):
+        evaluate("random", toy_arm.ID, [0])
+
+
 def test_a_wrapped_environment_is_refused():
     with pytest.raises(ValueError, match="is wrapped"):
         check_task(gymnasium.make(toy_arm.ID))

@@ -71,7 +71,7 @@ def truncated(path):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda p: with_metadata(p, task="other"), "has task 'other': 'toy' was expected"),
+        (lambda p: with_metadata(p, task="other"), "has task 'other', not 'toy'"),
         (lambda p: with_metadata(p, format=7), "has format 7: 1 was expected"),
         (lambda p: with_metadata(p, environment=3), "has environment 3: a dict was expected"),
         (lambda p: with_metadata(p, recording=None), "has recording None: a dict was expected"),

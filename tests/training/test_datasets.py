@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -13,14 +14,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
+import h5py
 import numpy as np
 import pytest
 import toy_demos
 from toy_recordings import ABOUT, OUTCOMES, digest, recorded, spec
 
-from robopolicy.training.demonstration import RecordingConfig
+from robopolicy.training.demonstration import RecordingConfig, play
 from robopolicy.training.evaluate import EpisodeError
 from robopolicy.training.recording import partial_folder, record
+from robopolicy.training.rollout import run_episode
 
 SEEDS = [0, 1, 3, 4, 6]  # every third fails
 
@@ -215,3 +218,31 @@ def test_an_existing_folder_stays_unchanged(copy):
 def test_bad_settings_are_refused_by_name(changed, words):
     with pytest.raises(ValueError, match=words):
         RecordingConfig(**{"episodes": 5, **changed})
+
+
+class OneArray:
+    """Shows every picture in one array, and is its own demonstrator, whose actions are in one array, too."""
+
+    def reset(self, *, seed):
+        self.seen, self.executed = {"image": np.zeros((2, 2, 3), np.uint8)}, np.zeros(1, np.float32)
+        return self.seen, {"success": True}
+
+    def step(self, action):
+        self.seen["image"] += 1
+        return self.seen, 0.0, bool(self.seen["image"].max() == 3), False, {"success": True}
+
+    def act(self):
+        self.executed += 0.1
+        return SimpleNamespace(executed=self.executed, intended=self.executed)
+
+    def get_wrapper_attr(self, name):
+        return lambda seed, noise: self
+
+
+def test_a_task_that_draws_into_one_array_keeps_every_frame():
+    _, content = play(OneArray(), 0, RecordingConfig(episodes=1), None)
+    with h5py.File(io.BytesIO(content)) as file:
+        assert file["observations/image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+        np.testing.assert_allclose(file["actions"][:, 0], [0.1, 0.2, 0.3], rtol=1e-6)
+    episode = run_episode(OneArray(), lambda seen: np.zeros(1), 0, watched=("image",))
+    np.testing.assert_array_equal(episode.moments["image"].total[0, 0], [3, 3, 3])  # of 0, 1 and 2

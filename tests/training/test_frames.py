@@ -25,6 +25,10 @@ SPACE = Dict(
 )
 
 
+JPEGS = np.empty(5, h5py.vlen_dtype(np.uint8))  # compressed images have different lengths
+JPEGS[:] = [np.zeros(3 + n, np.uint8) for n in range(5)]
+
+
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory):
     """A dataset of two images, two vectors and three actions that another program recorded."""
@@ -140,6 +144,10 @@ def replaced(path, name, array):
         (
             lambda p: replaced(p, "episode_0/observations/left", np.zeros((5, 6, 8), np.uint8)),
             r"observations/left of uint8\[5, 6, 8\]: an image uint8\[steps, height, width, 3\] or a vector",
+        ),
+        (
+            lambda p: replaced(p, "episode_0/observations/left", JPEGS),
+            r"observations/left of JPEG images, .* record with DataCollector\(env, jpeg_encoding=False\)",
         ),
         (
             lambda p: replaced(p, "episode_1/observations/right", np.zeros((4, 6, 6, 3), np.uint8)),

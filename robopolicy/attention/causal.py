@@ -25,9 +25,13 @@ def causal_sums(queries: ScaledFeatures, keys: ScaledFeatures, values: Array, ma
     Returns:
       [T, V], each row on a positive scale of its own.
     """
+    q, k, log_scale = queries.values, keys.values, keys.log_scale
+    # Tokens may be narrower than features; a scan needs one dtype.
+    dtype = jnp.result_type(q, k, log_scale, values)
+    q, k, log_scale, values = (array.astype(dtype) for array in (q, k, log_scale, values))
     tokens = len(values)
     chunks = -(-tokens // CHUNK)
-    scales = keys.log_scale if mask is None else jnp.where(mask, keys.log_scale, -jnp.inf)
+    scales = log_scale if mask is None else jnp.where(mask, log_scale, -jnp.inf)
     # The scale of a row cancels when it is normalised, so it needs no derivative.
     largest = jax.lax.cummax(jax.lax.stop_gradient(scales))
 
@@ -49,8 +53,7 @@ def causal_sums(queries: ScaledFeatures, keys: ScaledFeatures, values: Array, ma
         state = jnp.exp(scale - finite[-1]) * state + (share[:, None] * k).T @ v
         return (state, so_far[-1]), result
 
-    q, k = queries.values, keys.values
-    start = (jnp.zeros((k.shape[1], values.shape[1]), values.dtype), jnp.full((), -jnp.inf, values.dtype))
+    start = (jnp.zeros((k.shape[1], values.shape[1]), dtype), jnp.full((), -jnp.inf, dtype))
     # Padding repeats the last scale, so that it changes none.
     ends = chunked(largest, -jnp.inf)
     ends = jax.lax.cummax(ends.reshape(-1)).reshape(ends.shape)

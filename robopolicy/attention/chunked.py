@@ -147,7 +147,8 @@ def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None,
 
     chunks = _chunks(x, mask, length)
     shapes = jax.eval_shape(sums_of, *(c[0] for c in chunks))
-    start = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes[0]), jnp.full((), -jnp.inf, x.dtype)
+    dtype = jnp.result_type(*(shape.dtype for shape in jax.tree.leaves(shapes)))
+    start = jax.tree.map(lambda s: jnp.zeros(s.shape, dtype), shapes[0]), jnp.full((), -jnp.inf, dtype)
     return jax.lax.scan(step, start, chunks)[0]
 
 

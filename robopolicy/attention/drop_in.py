@@ -68,6 +68,8 @@ def dot_product_attention(
             "[B, T, N, H], [B, S, K, H] and [B, S, K, V]"
         )
     (batch, tokens, heads, width), (keys, key_heads) = q.shape, k.shape[1:3]
+    if not (heads and key_heads and width):
+        raise ValueError(f"query has shape {q.shape} and key {k.shape}: heads and width must be 1 or more")
     if heads % key_heads:
         raise ValueError(f"query has {heads} heads and key has {key_heads}: key's must divide query's")
     if is_causal and tokens != keys:
@@ -86,8 +88,9 @@ def dot_product_attention(
     dtype = jnp.promote_types(jnp.result_type(q, k, v), jnp.float32)
     factor = jnp.asarray(1 / width**0.5 if scale is None else scale, dtype)
     # Half of the scale each: estimates are best for queries and keys of similar lengths.
-    root = jnp.sqrt(jnp.abs(factor))
-    q, k, v = q.astype(dtype) * (root * jnp.sign(factor)), k.astype(dtype) * root, v.astype(dtype)
+    size = jnp.abs(factor)
+    root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
+    q, k, v = q.astype(dtype) * (factor / root), k.astype(dtype) * root, v.astype(dtype)
     q = q.reshape(batch, tokens, key_heads, heads // key_heads, width).transpose(0, 2, 3, 1, 4)
     k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
     if bias is not None or (mask is not None and mask.shape[2] > 1):
@@ -142,7 +145,8 @@ def attention_fn(
         if dropout_rate > 0 and not deterministic:
             raise ValueError(f"dropout_rate is {dropout_rate}: it must be 0, since {spec} drops no weights")
         if module is not None:
-            raise ValueError(f"module is {module!r}: it must be None, since {spec} sows no weights")
+            kind = type(module).__name__  # its repr has many lines
+            raise ValueError(f"module is a {kind}: it must be None, since {spec} sows no weights")
         dtype = jnp.result_type(query, key, value) if dtype is None else dtype
         lead = query.shape[:-3]
         one = (prod(lead),) if lead else ()

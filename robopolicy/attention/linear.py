@@ -49,7 +49,7 @@ def linear(feature_map: FeatureMap) -> Attention:
             values = _with_ones(v, mask)
         summed = reading(features, q, k, values, mask)
         with jax.named_scope("contraction"):
-            return summed[:, :-1] / guarded(summed[:, -1:])
+            return _divided(summed, mask)
 
     def denominators(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
@@ -75,9 +75,15 @@ def linear(feature_map: FeatureMap) -> Attention:
             keys = feature_map.apply_k(features, k)
         with jax.named_scope("contraction"):
             summed = causal_sums(queries.joined(), keys.joined(), _with_ones(v, mask), mask)
-            return summed[:, :-1] / guarded(summed[:, -1:])
+            return _divided(summed, mask)
 
     return Attention(feature_map.init, apply, rank, causal, denominators, partial(fit, feature_map))
+
+
+def _divided(summed: Array, mask: Array | None) -> Array:
+    """Numerators over row sums, the last column; 0 without keys, with derivatives of any order."""
+    row_sums = summed[:, -1:] if mask is None else jnp.where(summed[:, -1:] == 0, 1.0, summed[:, -1:])
+    return summed[:, :-1] / guarded(row_sums)
 
 
 def _with_ones(v: Array, mask: Array | None) -> Array:

@@ -130,7 +130,9 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
             scales = feature_map.apply_k(features, k).log_scale
         old = state.log_scale + faded
         scale = _largest(old, scales, mask)
-        blocks, _ = head(features, k.shape[1]).keys(k, mask, scale)
+        shapes = head(features, k.shape[1])
+        _check_values(v, len(state.sums[0]) // shapes.narrow[0] - 1)
+        blocks, _ = shapes.keys(k, mask, scale)
         with jax.named_scope("contraction"):
             added = sums(blocks, jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1))
             kept = jnp.exp(old - scale)
@@ -142,6 +144,7 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
             )
 
     def read_at(features: Features, state: Summed, q: Array, least: Any = None) -> Array:
+        _check_queries(q)
         queries = head(features, q.shape[1]).queries(q)
         with jax.named_scope("contraction"):
             found = read(queries, state.sums)
@@ -163,6 +166,7 @@ def _replaced(feature_map: FeatureMap, faded: float) -> Memory:
 
     def update(features: Features, state: Table, k: Array, v: Array, mask: Array | None = None) -> Table:
         check_inputs(k, k, v, mask)
+        _check_values(v, state.values.shape[1])
         k, v = _written(k, mask), _written(v, mask)
         with jax.named_scope("key map"):
             written, asked = feature_map.apply_k(features, k), feature_map.apply_q(features, k)
@@ -187,6 +191,7 @@ def _replaced(feature_map: FeatureMap, faded: float) -> Memory:
         return Table(table, scale)
 
     def read_at(features: Features, state: Table, q: Array, least: Any = None) -> Array:
+        _check_queries(q)
         with jax.named_scope("query map"):
             asked = feature_map.apply_q(features, q)
         with jax.named_scope("contraction"):
@@ -204,12 +209,15 @@ def _exact(faded: float, updates: int) -> Memory:
         check_inputs(k, k, v, mask)
         if len(state.k) != updates * len(k):
             raise ValueError(f"k has {len(k)} tokens: the memory keeps updates of {len(state.k) // updates}")
+        check_inputs(k, state.k, None, None)
+        _check_values(v, state.v.shape[1])
         weights = jnp.zeros(len(k)) if mask is None else jnp.where(mask, 0.0, NOTHING)
         new = (_written(k, mask), _written(v, mask), weights)
         old = (state.k, state.v, state.weights + faded)
         return Kept(*(jnp.concatenate([a[len(k) :], b]) for a, b in zip(old, new, strict=True)))
 
     def read_at(features: Features, state: Kept, q: Array, least: Any = None) -> Array:
+        check_inputs(q, state.k, None, None)
         with jax.named_scope("contraction"):
             written = state.weights > NOTHING / 2
             return softmax_of_pairs(q, state.k, state.v, state.weights, written)
@@ -225,4 +233,14 @@ def _written(array: Array, mask: Array | None) -> Array:
 def _largest(old: Array, scales: Array, mask: Array | None) -> Array:
     """The scale [] of what is there after an update: that of the largest old or new features."""
     new = scales if mask is None else jnp.where(mask, scales, NOTHING)
-    return lax.stop_gradient(jnp.maximum(old, jnp.max(new)))
+    return lax.stop_gradient(jnp.maximum(old, jnp.max(new))).astype(old.dtype)
+
+
+def _check_values(v: Array, width: int) -> None:
+    if v.shape[1] != width:
+        raise ValueError(f"v has width {v.shape[1]}: the memory was made for values of {width}")
+
+
+def _check_queries(q: Array) -> None:
+    if q.ndim != 2:
+        raise ValueError(f"q has shape {q.shape}; one head takes [tokens, width], use jax.vmap for more")

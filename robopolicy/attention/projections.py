@@ -36,6 +36,8 @@ class Projection(Protocol):
         ...
 
 
+LARGEST = 1e9  # of a mechanism's numbers: float32 holds its fourth power
+
 Coupling = Callable[[Array, int, int], Projection]
 """(key, m, dim) -> a projection of shape (m, dim)."""
 
@@ -81,6 +83,13 @@ def check_positive(below: float = inf, **numbers: float) -> None:
         if isinstance(number, bool) or not isinstance(number, Real) or not 0 < number < below:
             allowed = "a finite number above 0" if below == inf else f"a number above 0 and below {below:g}"
             raise ValueError(f"{name} is {number!r}: it must be {allowed}")
+        check_size(name, number)
+
+
+def check_size(name: str, number: complex) -> None:
+    """Raise ValueError for a number whose powers, or those of its inverse, overflow float32."""
+    if not 1 / LARGEST <= abs(number) <= LARGEST:
+        raise ValueError(f"{name} is {number!r}: its size must be from {1 / LARGEST:g} to {LARGEST:g}")
 
 
 def vectors(omega: Projection) -> Array:

@@ -381,3 +381,19 @@ def test_causal_attention_needs_as_many_queries_as_keys(spec_or_softmax: str) ->
 def test_heads_of_another_width_are_refused(spec: str) -> None:
     with pytest.raises(ValueError, match="drawn for"):
         attention(spec).rank(drawn(spec), jnp.ones((5, 6)), jnp.ones((5, 6)))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("tokens", [9, 20_000])
+def test_tokens_of_16_bits_need_no_conversion(dtype: type, tokens: int) -> None:
+    mechanism = attention("positive_antithetic(m=64)")
+    features, x = mechanism.init(jax.random.key(0), 8), jnp.ones((tokens, 8), dtype) / 4
+    for result in (mechanism.apply(features, x, x, x), mechanism.causal(features, x[:9], x[:9], x[:9])):
+        np.testing.assert_allclose(result, 0.25, rtol=1e-2)
+
+
+def test_second_derivatives_of_a_row_without_keys_are_finite() -> None:
+    mechanism, x = attention("positive(m=8)"), jnp.ones((3, 4)) / 2
+    features, mask = mechanism.init(jax.random.key(0), 4), jnp.array([False, True, True])
+    squares = lambda c: jnp.sum(mechanism.causal(features, c * x, c * x, x, mask) ** 2)  # noqa: E731
+    assert np.isfinite(jax.grad(jax.grad(squares))(1.0))

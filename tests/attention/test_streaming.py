@@ -183,3 +183,12 @@ def test_tokens_of_another_shape_are_refused():
     draw = attention("trigonometric(m=4)").init(jax.random.key(0), D)
     with pytest.raises(ValueError, match="v has 2 tokens and k has 3"):
         memory.update(draw, memory.init(draw, D, V, 3), jnp.zeros((3, D)), jnp.zeros((2, V)))
+
+
+@pytest.mark.parametrize("rule", ["sum", "delta"])
+def test_values_of_another_width_are_refused(rule: str) -> None:
+    memory = streaming("positive(m=8)", rule=rule)
+    features = attention("positive(m=8)").init(jax.random.key(0), 4)
+    state = memory.init(features, 4, 3, 2)
+    with pytest.raises(ValueError, match="v has width 1: the memory was made for values of 3"):
+        memory.update(features, state, jnp.ones((2, 4)), jnp.ones((2, 1)))

@@ -146,7 +146,7 @@ def attention_fn(
             raise ValueError(f"dropout_rate is {dropout_rate}: it must be 0, since {spec} drops no weights")
         if module is not None:
             kind = type(module).__name__  # its repr has many lines
-            raise ValueError(f"module is a {kind}: it must be None, since {spec} sows no weights")
+            raise ValueError(f"module is of type {kind}: it must be None, since {spec} sows no weights")
         dtype = jnp.result_type(query, key, value) if dtype is None else dtype
         lead = query.shape[:-3]
         one = (prod(lead),) if lead else ()

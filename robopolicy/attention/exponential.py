@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from robopolicy.attention.base import FeatureMap, ScaledFeatures
 from robopolicy.attention.estimator import Estimator, Projected, from_estimator, mean_square_of_sums
 from robopolicy.attention.projections import (
-    LARGEST,
     Coupling,
     Projection,
     along,
@@ -56,8 +55,7 @@ def generalized_exponential(
         raise ValueError(f"A is {A} and s is {s}: give both, or neither to optimise them")
     if not isinstance(A, Number) or not (np.isfinite(A) and (1 - 8 * A).real > 0):
         raise ValueError(f"A is {A!r}: it must be a number with Re(1 - 8A) above 0")
-    if abs(A) > LARGEST:
-        raise ValueError(f"A is {A!r}: its size must be {LARGEST:g} or less")
+    check_size("A", A, least=0)
     if s not in (1, -1):
         raise ValueError(f"s is {s!r}: it must be 1 or -1")
     exponent = _exponent(complex(A), int(s))
@@ -178,7 +176,6 @@ def complex_exponential(m: int, A: ArrayLike, coupling: Coupling = orthogonal) -
     if not np.all(np.isfinite(square)) or not np.linalg.cond(square) < 1e6:
         shown = f"a matrix of shape {matrix.shape}" if matrix.ndim else complex(matrix)
         raise ValueError(f"A is {shown}: it must be finite and invertible, with a condition number below 1e6")
-
     if not matrix.ndim:
         check_size("A", complex(matrix))
 

@@ -86,10 +86,11 @@ def check_positive(below: float = inf, **numbers: float) -> None:
         check_size(name, number)
 
 
-def check_size(name: str, number: complex) -> None:
+def check_size(name: str, number: complex, least: float = 1 / LARGEST) -> None:
     """Raise ValueError for a number whose powers, or those of its inverse, overflow float32."""
-    if not 1 / LARGEST <= abs(number) <= LARGEST:
-        raise ValueError(f"{name} is {number!r}: its size must be from {1 / LARGEST:g} to {LARGEST:g}")
+    if not least <= abs(number) <= LARGEST:
+        allowed = f"{least:g} or more" if abs(number) < least else f"{LARGEST:g} or less"
+        raise ValueError(f"{name} is {number!r}: its size must be {allowed}")
 
 
 def vectors(omega: Projection) -> Array:

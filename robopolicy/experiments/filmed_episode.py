@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +123,9 @@ class FilmedEpisode:
         if picture is None:
             images = [observation[name] for name in self.task.images() if name not in self._depths]
             picture = images[0] if images else np.full((height, width, 3), overlay.PAPER, np.uint8)
-        if picture.shape != (height, width, 3):
-            picture = overlay.fitted(picture, width, height)
+        # A copy, since a task may draw the next picture into the same array.
+        fits = picture.shape == (height, width, 3)
+        picture = picture.copy() if fits else overlay.fitted(picture, width, height)
         view = self.task.view()
         if view is not None:
             places = overlay.projected(self.task.marks(), view, self.size)
@@ -235,7 +237,13 @@ def _attended(
     image: NDArray[np.uint8], rank: NDArray[np.float32], size: tuple[int, int]
 ) -> dict[str, Picture]:
     """An image [H, W, 3], and `rank` drawn over it, as large as both fit side by side in `size`."""
-    (rows, columns), wide = rank.shape, size[0] // 2 - 2 * overlay.MARGIN
-    side = max(1, min(wide // columns, (size[1] - overlay.BAND - overlay.MARGIN) // rows))  # of a token
+    rows, columns = rank.shape
+    wide = max(1, size[0] // 2 - 2 * overlay.MARGIN)
+    high = max(1, size[1] - overlay.BAND - overlay.MARGIN)
+    side = max(1, min(wide // columns, high // rows))  # of a token, in pixels
+    every = max(
+        ceil(columns / wide), ceil(rows / high)
+    )  # token is shown: more than one if pixels are too few
     sized: Any = cv2.resize(image, (columns * side, rows * side), interpolation=cv2.INTER_AREA)
-    return {"camera": sized, "attention": overlay.heat_picture(rank, sized)}
+    heat = overlay.heat_picture(rank, sized)
+    return {"camera": sized[::every, ::every], "attention": heat[::every, ::every]}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics import ENGINES, RENDERERS, is_installed
 from robopolicy.envs.registry import RECORDED, TASKS, check_imported, check_name, task_class
-from robopolicy.envs.task import Task, task_of
+from robopolicy.envs.task import Task, is_colour, task_of
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
@@ -130,7 +130,8 @@ def train_bc(
             config.rollouts
             or isinstance(env, gymnasium.Env)
             or (isinstance(env, Environment) and env.settings)
-            or dataset.task not in (*TASKS, RECORDED)  # which show whatever their datasets have
+            # Our tasks show whatever their own recordings have.
+            or (dataset.task != RECORDED and (dataset.task not in TASKS or not dataset.about))
         ):
             with closing(environment.make()) as made:  # raises for bad settings
                 _check_shown(dataset, task_of(made))
@@ -239,7 +240,8 @@ def _check_shown(dataset: Dataset, task: Task) -> None:
     """Raise ValueError for an environment that shows or takes something else than the dataset."""
     columns = dataset.columns
     wanted = {**columns.images, **{name: (size,) for name, size in columns.vectors.items()}}
-    spaces = getattr(task.observation_space, "spaces", {})
+    shown: Any = task.observation_space
+    spaces = {n: s for n, s in shown.spaces.items() if is_colour(s) or n in columns.vectors}
     for part, one, two in (
         *((name, shape, spaces[name].shape if name in spaces else None) for name, shape in wanted.items()),
         ("actions", (columns.actions,), task.action_space.shape),

@@ -57,7 +57,7 @@ class Neighbours(nnx.Module):
             (3, 3),
             feature_group_count=width,
             use_bias=False,
-            conv_general_dilated=depthwise,
+            conv_general_dilated=depthwise,  # in float32, since nine sums in bfloat16 would lose digits
             rngs=rngs,
         )
         self.pointwise = nnx.Linear(width, width, dtype=dtype, rngs=rngs)

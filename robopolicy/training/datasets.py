@@ -93,7 +93,9 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
     if OURS in metadata:
         _check_about(where, about, task)
     elif task is None:
-        raise DatasetError(f"{where} does not say its task: robopolicy demos did not record it; give --env")
+        raise DatasetError(
+            f"{where} does not say its task: robopolicy demos did not record it, and no --env names it"
+        )
     count = metadata.get("total_episodes")
     if type(count) is not int or count < 1:
         raise DatasetError(f"{where} has total_episodes {count!r}: a number of 1 or more was expected")
@@ -204,7 +206,7 @@ def _columns(where: str, episode: h5py.Group) -> Columns:
             images[name] = shape
         elif len(shape) == 1 and np.issubdtype(array.dtype, np.floating):
             vectors[name] = shape[0]
-        elif isinstance(array, h5py.Dataset) and array.dtype == object:
+        elif isinstance(array, h5py.Dataset) and _is_jpeg(array):
             raise DatasetError(
                 f"{where} has observations/{name} of JPEG images, as Minari stores them by default: record "
                 "with DataCollector(env, jpeg_encoding=False)"
@@ -222,6 +224,11 @@ def _columns(where: str, episode: h5py.Group) -> Columns:
         fits = 1 <= size <= MOST_NUMBERS
         _expect(fits, f"{where} has {name} of {size} numbers: 1 to {MOST_NUMBERS} were expected")
     return Columns(images, vectors, actions.shape[1])
+
+
+def _is_jpeg(array: h5py.Dataset) -> bool:
+    """Whether each entry is bytes of an image: Minari stores those of one length as a matrix."""
+    return h5py.check_vlen_dtype(array.dtype) == np.uint8 or (array.ndim == 2 and array.dtype == np.uint8)
 
 
 def _kind(array: Any) -> str:

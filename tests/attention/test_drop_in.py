@@ -273,7 +273,7 @@ def test_dtype_and_precision_of_a_model_have_effect() -> None:
     ("options", "says"),
     [
         ({"dropout_rate": 0.1}, "dropout_rate is 0.1: it must be 0, since positive.m=12. drops no weights"),
-        ({"module": object()}, "module is a object: it must be None"),
+        ({"module": object()}, "module is of type object: it must be None"),
         ({"mask": np.ones((B, 1, T, S))}, r"mask has shape \(2, 1, 5, 7\)"),
     ],
 )

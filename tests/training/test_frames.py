@@ -150,6 +150,14 @@ def replaced(path, name, array):
             r"observations/left of JPEG images, .* record with DataCollector\(env, jpeg_encoding=False\)",
         ),
         (
+            lambda p: replaced(p, "episode_0/observations/left", np.zeros((5, 90), np.uint8)),
+            "observations/left of JPEG images",
+        ),
+        (
+            lambda p: replaced(p, "episode_0/observations/left", np.array(["a"] * 5, h5py.string_dtype())),
+            r"observations/left of object\[5\]: an image",
+        ),
+        (
             lambda p: replaced(p, "episode_1/observations/right", np.zeros((4, 6, 6, 3), np.uint8)),
             r"episode 1 has observations/right of uint8\[4, 6, 6, 3\]: uint8\[4, 5, 5, 3\] was expected",
         ),

@@ -177,7 +177,8 @@ def _replaced(feature_map: FeatureMap, faded: float) -> Memory:
         scales = -asked.log_scale
         old = state.log_scale + faded
         scale = _largest(old, scales, mask)
-        shares = jnp.exp(scales - scale)
+        # A token that is not written may have a scale beyond float32.
+        shares = jnp.exp((scales if mask is None else jnp.where(mask, scales, scale)) - scale)
         writes = jnp.ones(len(k)) if mask is None else mask.astype(k.dtype)
 
         def write(table: Array, token: tuple[Array, ...]) -> tuple[Array, None]:

@@ -190,7 +190,7 @@ def draw(kept: Kept) -> None:
     """
     colours: dict[str, str] = {}
     shown = {name: run for name, run in kept.items() if run["policy"]["attention"] != NO_IMAGE}
-    with picture(FIGURE, (10, 3.8)) as figure:
+    with picture(FIGURE, (11, 3.8)) as figure:
         for axes, engine in zip(figure.subplots(1, 2, sharey=True), ENGINES, strict=True):
             for budget in by_budget(shown):
                 if ALL in dict(named_rows(budget, engine)):
@@ -199,7 +199,7 @@ def draw(kept: Kept) -> None:
                     plot_trainings(axes, budget, engine, "fraction_in_bowls_mean", *about)
             axes.set(title=engine, xlabel="FLOPs of a policy step", xscale="log", ylim=(80, 101))
         figure.axes[0].set(ylabel=f"balls in bowls, %, {EPISODES} unseen seeds")
-        figure.axes[1].legend(loc="lower right")
+        figure.legend(*figure.axes[1].get_legend_handles_labels(), loc="outside center right")
     print(FIGURE)
 
 

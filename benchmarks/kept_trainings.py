@@ -123,13 +123,15 @@ def plot_trainings(
 ) -> None:
     """Mark each training: the share `measured` (%) on an engine over the FLOPs of a step of its policy.
 
-    A row of the table has one colour, which `colours` keeps by its title; `about` ends its label.
+    A row of the table has one colour, which `colours` keeps by its title; `about` ends its label. Marks are
+    hollow where a colour is used again.
     """
     for title, row in sorted(named_rows(kept, engine), key=lambda named: named[1]["flops"]):
         colour = colours.setdefault(title, COLOURS[len(colours) % len(COLOURS)])
+        fill = "full" if list(colours).index(title) < len(COLOURS) else "none"
         percent = [100 * kept[name]["evaluations"][engine][measured] for name in row["runs"]]
         flops = [row["flops"]] * len(percent)
-        axes.plot(flops, percent, mark, color=colour, alpha=0.7, label=title + about)
+        axes.plot(flops, percent, mark, color=colour, fillstyle=fill, alpha=0.7, label=title + about)
 
 
 def said(claim: str, place: Place | None, found: Found, holds: bool) -> bool:

@@ -241,9 +241,7 @@ def _attended(
     wide = max(1, size[0] // 2 - 2 * overlay.MARGIN)
     high = max(1, size[1] - overlay.BAND - overlay.MARGIN)
     side = max(1, min(wide // columns, high // rows))  # of a token, in pixels
-    every = max(
-        ceil(columns / wide), ceil(rows / high)
-    )  # token is shown: more than one if pixels are too few
+    every = max(ceil(columns / wide), ceil(rows / high))  # token is shown, above 1 if pixels are too few
     sized: Any = cv2.resize(image, (columns * side, rows * side), interpolation=cv2.INTER_AREA)
     heat = overlay.heat_picture(rank, sized)
     return {"camera": sized[::every, ::every], "attention": heat[::every, ::every]}

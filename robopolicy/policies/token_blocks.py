@@ -51,13 +51,14 @@ class Neighbours(nnx.Module):
     def __init__(self, config: VisionPerformerConfig, rngs: nnx.Rngs, dtype: str) -> None:
         self.grids = tuple(config.grid(image) for image in config.images)
         width = config.width
+        # In float32, since sums of nine numbers in bfloat16 would lose digits.
         self.depthwise = nnx.Conv(
             width,
             width,
             (3, 3),
             feature_group_count=width,
             use_bias=False,
-            conv_general_dilated=depthwise,  # in float32, since nine sums in bfloat16 would lose digits
+            conv_general_dilated=depthwise,
             rngs=rngs,
         )
         self.pointwise = nnx.Linear(width, width, dtype=dtype, rngs=rngs)

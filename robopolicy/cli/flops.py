@@ -35,11 +35,11 @@ class Flops:
     """Mechanism to count with the settings of each run or bundle, or a control, such as "all, cnn";
     repeatable. Default, without runs and bundles: those that the paper compares."""
     variant: str | None = None
-    """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query; on
-    their preset front also memory."""
+    """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query;
+    with the front camera alone (their preset front, or --cameras front) also memory."""
     encoder: str | None = None
-    """What reads the image: relu or cnn; on the preset front map or gru. Without attention, the control with
-    this encoder is counted first. On stepping stones, the variant mask takes relu and cnn, too."""
+    """What reads the image: relu or cnn; with the front camera alone map or gru. Without attention, the control
+    with this encoder is counted first. On stepping stones, the variant mask takes relu and cnn, too."""
     preset: str | None = None
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
     the task, whose observations the policy reads."""

@@ -43,8 +43,9 @@ class ESOptions:
 
     task: TrainedTask = "stepping-stones"
     variant: str = "mask"
-    """What the policy does with its attention: mask, rank, trans, or query (stepping stones alone); or
-    memory, on their preset front: legs without a camera read what the front camera showed before."""
+    """What the policy does with its attention: mask, rank, trans, or query (stepping stones alone); or,
+    with the front camera alone (their preset front, or --cameras front), memory: legs without a camera read
+    what it showed before."""
     patch: int | None = None
     """Side of a token, in pixels. Default: 2 on stepping stones, and what fits the images elsewhere."""
     head_dim: int = 8
@@ -111,8 +112,8 @@ class TrainES(ESOptions):
     """Attention mechanism, such as softmax or "positive_antithetic(m=256)", or a control: all reads the whole
     image without attention, none reads no image."""
     encoder: str = "linear"
-    """What reads the masked image: linear, relu or cnn. With --attention all on the preset front of the
-    stepping stones also map or gru, memories without attention."""
+    """What reads the masked image: linear, relu or cnn. With --attention all and the front camera
+    alone, on the stepping stones, also map or gru, memories without attention."""
     resume: Resume = False
     resume_from: ResumeFrom = None
     json: Json = False

@@ -106,7 +106,8 @@ def constants_of(
         if name not in given:
             raise ValueError(f"{what} lacks {name!r}: it must hold an array {list(shape)} of that name")
         try:
-            constants[name] = jnp.asarray(given[name], jnp.float32)
+            with jax.ensure_compile_time_eval():  # no tracer, wherever they are asked for
+                constants[name] = jnp.asarray(given[name], jnp.float32)
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{what} {name!r} must be an array of numbers {list(shape)}") from error
         if constants[name].shape != shape:

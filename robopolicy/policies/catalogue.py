@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.naming import shown
-from robopolicy.policies.base import KEY, PolicyFunctions, leaves_by_path
+from robopolicy.policies.base import KEY, PolicyFunctions, constants_of, leaves_by_path
 from robopolicy.policies.iap import iap, level_shapes
 from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.older_formats import current_path, from_older
@@ -129,9 +130,24 @@ def policy_of(config: PolicyConfig, features: Mapping[str, NDArray[Any]]) -> tup
 def functions_of(config: PolicyConfig, constants: Mapping[str, Any]) -> PolicyFunctions:
     """The policy of `config` with these constants: levels of depth cameras, or statistics of the data.
 
+    The same settings and constants give the same functions, so JAX compiles them once.
+
     Raises ValueError if one is missing or has another shape, or for other settings than of a policy.
     """
-    return KINDS[kind_of(config)].make(config, constants)
+    kind = KINDS[kind_of(config)]
+    arrays = constants_of(kind.constants, constants, kind.shapes(config))
+    return _functions(config, tuple(np.asarray(array).tobytes() for array in arrays.values()))
+
+
+@lru_cache(maxsize=16)
+def _functions(config: PolicyConfig, constants: tuple[bytes, ...]) -> PolicyFunctions:
+    """`functions_of`, of constants that can be hashed."""
+    kind = KINDS[kind_of(config)]
+    arrays = {
+        name: np.frombuffer(data, np.float32).reshape(shape)
+        for (name, shape), data in zip(kind.shapes(config).items(), constants, strict=True)
+    }
+    return kind.make(config, arrays)
 
 
 def blank_policy(config: PolicyConfig) -> PolicyFunctions:

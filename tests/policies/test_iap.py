@@ -1,6 +1,7 @@
 """The Implicit Attention Policy, over mechanisms, variants and heads."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import jax
@@ -11,8 +12,9 @@ import pytest
 from robopolicy.attention import attention
 from robopolicy.policies.base import flatten, parameter_count, unflatten
 from robopolicy.policies.baselines import blind, random
-from robopolicy.policies.catalogue import by_path, describe, from_path, policy_of, restore
+from robopolicy.policies.catalogue import by_path, describe, from_path, functions_of, policy_of, restore
 from robopolicy.policies.iap import iap
+from robopolicy.policies.policy import Policy
 from robopolicy.policies.quadruped import quadruped
 
 LEGS = ("FR", "FL", "RR", "RL")
@@ -104,6 +106,23 @@ def test_actions_are_finite_and_bounded_and_compile_once(spec, variant, head):
     assert np.abs(actions).max() <= 1.0
     if head == "choice":
         assert set(np.unique(actions)) <= {-1.0, 0.0, 1.0}
+
+
+def test_policies_with_the_same_settings_compile_once(caplog):
+    def compiled(policy):
+        caplog.clear()
+        with jax.log_compiles():
+            policy.act(observation())
+        return "jit(act)" in caplog.text
+
+    settings = config("all", hidden=3)
+    jax.eval_shape(lambda key: functions_of(settings, LEVEL).init_features(key), KEY)  # leaves no tracer
+    first = Policy.create(settings, LEVEL)
+    assert compiled(first)
+    assert not compiled(Policy.create(config("all", hidden=3), LEVEL, seed=1))
+    assert not compiled(replace(first, parameters=first.parameters + 1))
+    higher = Policy.create(settings, {camera: level + 1 for camera, level in LEVEL.items()})
+    assert float(higher.features["level"]["front_depth"][0, 0]) == pytest.approx(1.4)
 
 
 @pytest.mark.parametrize("patch", [pytest.param(1, marks=pytest.mark.slow), 2])

@@ -38,8 +38,9 @@ class Flops:
     """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query;
     with the front camera alone (their preset front, or --cameras front) also memory."""
     encoder: str | None = None
-    """What reads the image: relu or cnn; with the front camera alone map or gru. Without attention, the control
-    with this encoder is counted first. On stepping stones, the variant mask takes relu and cnn, too."""
+    """What reads the image: relu or cnn; with the front camera alone map or gru. Without attention, the
+    control with this encoder is counted first. On stepping stones, the variant mask takes relu and cnn,
+    too."""
     preset: str | None = None
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
     the task, whose observations the policy reads."""

@@ -24,8 +24,19 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items):
-    """Files with the longest tests come first, so that the workers of pytest-xdist end together."""
+    """Mark all but the first case of `rest_slow` tests, and put files with the longest tests first.
+
+    The order lets the workers of pytest-xdist end together.
+    """
+    quick = set()
+    for item in items:
+        if item.get_closest_marker("rest_slow"):
+            test = item.nodeid.partition("[")[0]
+            if test in quick:
+                item.add_marker(pytest.mark.slow)
+            quick.add(test)
     first = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(TESTS).as_posix(), len(first)))
 

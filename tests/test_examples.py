@@ -44,6 +44,7 @@ def test_an_example_is_short_and_has_its_expected_output(path):
     assert "Expected: " in about
 
 
+@pytest.mark.slow
 def test_an_own_mechanism_comes_nearer_to_softmax_order_by_order():
     out = shown("own_mechanism.py")
     errors = [error for _, error in numbers(r"taylor\(order=(\d)\): off by (\S+),", out)]

@@ -65,6 +65,7 @@ def install(tmp_path):
 PIP = "pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .[all,dev]"
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("pythons", "words", "taken"),
     [

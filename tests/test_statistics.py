@@ -23,6 +23,7 @@ def test_values_are_those_of_rliable():
     assert probability_of_improvement(X, Y) == pytest.approx(1 / 3)
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_mean_of_seeds_at_its_level():
     # Seeds differ by 1, courses by 1, the rest by 0.3. Percentile intervals of ten seeds cover some 90 %.
     # False alarms: fewer than 79 of 100 1e-3; all of 100, 3e-5.
@@ -35,6 +36,7 @@ def test_the_interval_covers_the_mean_of_seeds_at_its_level():
     assert 79 <= covered < 100
 
 
+@pytest.mark.slow
 def test_verdicts_can_come_out_either_way():
     rng = np.random.default_rng(1)
     low, high = rng.normal(0.0, 0.3, (5, 30)), rng.normal(1.0, 0.3, (5, 30))
@@ -49,6 +51,7 @@ def test_verdicts_can_come_out_either_way():
     assert (same.difference.value, same.p, same.improvement) == (0.0, 1.0, 0.5)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(("count", "others"), [(2, 2), (3, 3), (3, 8)])
 def test_a_few_trainings_show_no_difference_however_large(count, others):
     rng = np.random.default_rng(0)

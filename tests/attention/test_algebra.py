@@ -77,6 +77,7 @@ def test_products_stay_factored_until_values_are_read() -> None:
     np.testing.assert_array_equal(product.log_scale, [1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_blocks_have_own_scales_and_written_out_a_common_one() -> None:
     one = ScaledFeatures.of(jnp.ones((1, 2)), jnp.array([700.0]))
     two = ScaledFeatures.of(jnp.ones((1, 1)), jnp.array([699.0]))

@@ -100,6 +100,7 @@ def test_shifted_maps_are_positive_for_all_tokens(tokens) -> None:
         assert np.any(as_they_are < 0)
 
 
+@pytest.mark.slow
 def test_shifts_follow_unmasked_tokens_only(tokens) -> None:
     fm = feature_map("poisson_positive(m=5)")
     features, mask = fm.init(jax.random.key(0), WIDTH), np.arange(7) % 3 != 0

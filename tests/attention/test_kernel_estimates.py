@@ -157,6 +157,7 @@ def test_every_mechanism_has_a_closed_form_except_clustered_ones() -> None:
     assert none == ["clustered_hybrid", "gaussian_mixture_hybrid"]
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(("spec", "mse"), _mse_cases())
 def test_means_are_exact_and_squared_errors_equal_those_of_the_papers(spec: str, mse: Mse) -> None:
     x, y = (0.55 * v for v in _vectors())

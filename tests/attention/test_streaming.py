@@ -68,6 +68,7 @@ def _estimate(fm, draw, q, k):
     return queries.values @ keys.values.T * jnp.exp(queries.log_scale[:, None] + keys.log_scale)
 
 
+@pytest.mark.rest_slow
 def test_token_by_token_it_is_causal_attention(spec_or_softmax):
     spec, count = spec_or_softmax, 12
     q, k, v = tokens(0, count, D), tokens(1, count, D), tokens(2, count, V)
@@ -88,6 +89,7 @@ def test_token_by_token_it_is_causal_attention(spec_or_softmax):
     np.testing.assert_allclose(jit(run)(draw)[near], expected[near], rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_by_the_delta_rule_a_token_replaces_what_its_key_reads(spec):
     draw = attention(spec).init(jax.random.key(3), D)
     memory = streaming(spec, rule="delta")
@@ -140,6 +142,7 @@ def test_an_hour_leaves_only_what_has_not_faded(rule):
     np.testing.assert_allclose(long, short, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("spec", ["trigonometric(m=2)", "angular_hybrid(m=2, n=2)", "positive(m=2)"])
 def test_a_mean_weight_below_the_least_counts_as_the_least(spec):
     q, k = 2 * tokens(0, 200, D), 2 * tokens(1, TOKENS, D)

@@ -145,6 +145,7 @@ def test_conformity_equals_that_of_sampled_vectors() -> None:
     assert abs(np.mean(found) - conformity.conformity(1.0, 3, -0.5)) < error
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     "name",
     [

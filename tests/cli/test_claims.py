@@ -103,11 +103,13 @@ def test_a_comparison_names_a_training_once_and_plays_one_with_a_damaged_log(tab
     assert len(lines) == 2
 
 
+@pytest.mark.slow
 def test_a_claim_without_controls_is_refused(table, no_episodes, refused):
     line = refused("compare", *names(table, "softmax"), "--claim")
     assert "runs lacks the controls all; all, relu; all, cnn; none: a claim needs them" in line
 
 
+@pytest.mark.slow
 def test_a_claim_from_three_trainings_is_refused(table, no_episodes, refused):
     line = refused("compare", *names(table, *MECHANISMS)[1:], "--claim")
     assert "softmax has 3 trainings" in line
@@ -120,6 +122,7 @@ def test_a_claim_from_policies_of_other_generations_is_refused(table, no_episode
     assert f"runs has the policy 2 of '{last}@2' and last of {others[0]!r}: a claim needs the same" in line
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(("seed", "is_used"), [(7995, True), (8999, True), (7994, False), (9000, False)])
 def test_a_claim_on_seeds_that_choose_policies_is_refused(table, no_episodes, refused, seed, is_used):
     # The last error is that of runs without controls.

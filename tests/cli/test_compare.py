@@ -63,6 +63,7 @@ def test_runs_of_one_policy_are_one_row_with_a_spread(capsys, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_only_trainings_that_differ_in_nothing_but_their_seeds_are_one_policy(tmp_path):
     names = [made_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1)]
     names.append(made_run(tmp_path / "longer", seed=2, generations=9))
@@ -97,6 +98,7 @@ def test_verdicts_are_of_policies_with_several_trainings():
     assert "no difference shown" in verdicts([good, row("softmax", 7.3, 6.9, 7.1, 7.2)])[0]
 
 
+@pytest.mark.slow
 def test_p_is_corrected_for_all_pairs_of_a_table():
     def row(attention, *returns):
         runs = [f"runs/{attention}-{i}" for i in range(len(returns))]

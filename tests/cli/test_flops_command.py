@@ -61,6 +61,7 @@ def test_runs_bundles_and_specs_stand_side_by_side(capsys, tmp_path):
         assert "other" not in row["by_component"]
 
 
+@pytest.mark.slow
 def test_exact_softmax_is_a_row_for_each_settings(capsys, tmp_path):
     fine = bundle_of(
         tmp_path / "fine", policy_config("positive(m=8)", "stepping-stones", patch=1), "stepping-stones"
@@ -85,6 +86,7 @@ def test_a_bundle_has_the_flops_of_its_export(capsys, tmp_path):
     assert rows_of(capsys, bundle)[0]["total"] == price["total"]
 
 
+@pytest.mark.slow
 def test_flops_a_second_follow_the_control_rate_of_the_task(capsys, tmp_path):
     sweep = sweep_bundle(tmp_path)
     rows = rows_of(capsys, SHIPPED, sweep, "--per-second")
@@ -101,6 +103,7 @@ def test_the_rate_of_a_task_is_its_frame_rate(name):
     assert task_class(name).metadata["render_fps"] == task_class(name).rate
 
 
+@pytest.mark.slow
 def test_the_table_has_all_numbers(capsys, tmp_path):
     sweep = sweep_bundle(tmp_path)
     words = ["flops", SHIPPED, sweep, "--per-second"]
@@ -117,6 +120,7 @@ def test_the_table_has_all_numbers(capsys, tmp_path):
     assert order.index("patches") < order.index("ranking") < order.index("head") < order.index("total")
 
 
+@pytest.mark.slow
 def test_a_state_has_its_bytes(capsys):
     words = ("--preset", "front", "--variant", "memory", "--attention", "trigonometric(m=32)")
     rows = {row["label"]: row for row in rows_of(capsys, *words)}
@@ -134,6 +138,7 @@ def test_a_state_has_its_bytes(capsys):
     assert "bytes of the state" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_history_of_frames_has_a_price_and_a_control_without_images(capsys):
     words = ("--task", "bimanual-sweep", "--preset", "tiny", "--attention", "none")
     plain, several = (rows_of(capsys, *words, *more) for more in ((), ("--history", "3", "--chunk", "2")))
@@ -239,6 +244,7 @@ def test_a_folder_without_run_or_bundle_is_refused(refused, tmp_path):
     assert "bundle" in refused("flops", "nobody")
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_a_picture_is_the_same_for_the_same_rows(capsys, tmp_path, suffix):
     pictures = [tmp_path / f"{name}{suffix}" for name in "ab"]

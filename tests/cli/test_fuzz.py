@@ -244,6 +244,7 @@ def more(once):
     return once("more", _make_more)
 
 
+@pytest.mark.slow
 def test_damage_gives_a_right_result_or_one_line(sound, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check(range(60), sound, tmp_path, READS)

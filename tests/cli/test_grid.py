@@ -140,6 +140,7 @@ def test_controls_of_a_variant_have_none(trainer, refused):
     assert "has 1 training" in refused("compare", "runs/table", "--claim")
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -159,11 +160,13 @@ def test_a_grid_that_was_changed_is_refused(trainer, refused, tmp_path, words, s
     assert (tmp_path / "runs/table/grid.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_may_change(trainer):
     assert run("--attention", "none", "--seeds", "0") == 0
     assert run("--attention", "none", "--seeds", "1", "--workers", "2") == 0
 
 
+@pytest.mark.slow
 def test_a_grid_of_an_older_version_continues(trainer, tmp_path, capsys):
     assert run("--attention", "none", "--seeds", "0") == 0
     for file in (tmp_path / "runs/table").glob("**/*.json"):
@@ -190,6 +193,7 @@ def test_a_run_that_fails_does_not_end_the_grid(trainer, capsys):
     assert run(*PAIR) == 0
 
 
+@pytest.mark.slow
 def test_a_run_with_other_settings_in_the_place_of_a_cell_is_not_taken_for_it(trainer, tmp_path, capsys):
     assert run("--attention", "none", "--seeds", "0") == 0
     shutil.copytree(tmp_path / "runs/table/none-seed-0", tmp_path / "runs/table/none-seed-1")
@@ -197,6 +201,7 @@ def test_a_run_with_other_settings_in_the_place_of_a_cell_is_not_taken_for_it(tr
     assert "seed is 1: the run 'none-seed-1' has 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path):
     assert run("--attention", "none", "--seeds", "0") == 0
     folder = RunFolder(tmp_path / "runs/table/none-seed-0")
@@ -222,6 +227,7 @@ def test_a_damaged_run_hides_no_other(trainer, tmp_path, capsys, file):
         assert err.splitlines()[-1] == f"none-seed-0 failed: {found['damaged']['none-seed-0']}"
 
 
+@pytest.mark.slow
 def test_an_evaluation_with_a_number_that_is_not_finite_is_damaged(trainer, tmp_path, capsys):
     assert run("--attention", "none", "all", "--seeds", "0") == 0
     path = tmp_path / "runs/table/none-seed-0/evaluation.json"
@@ -253,6 +259,7 @@ def test_a_folder_that_holds_other_files_is_no_grid(trainer, refused, tmp_path):
     assert trainer.trained == []
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [

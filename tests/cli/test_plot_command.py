@@ -158,6 +158,7 @@ def test_values_that_are_not_finite_are_left_out(result_of, copied):
     assert series["validation/loss"]["points"] == [8]
 
 
+@pytest.mark.slow
 def test_the_words_name_every_curve(capsys, tmp_path):
     out = tmp_path / "curves.png"
     assert main(["plot", ANGULAR, SOFTMAX, "--out", str(out), "--by", "episodes"]) == 0

@@ -107,6 +107,7 @@ def test_a_copy_of_a_run_is_no_second_seed(reported, copied):
     assert "seeds of training" not in page.words
 
 
+@pytest.mark.slow
 def test_no_word_of_a_run_becomes_code(reported, copied):
     def change(config):
         config["es"]["shaping"] = config["versions"]["numpy"] = config["git"]["commit"] = EVIL

@@ -105,6 +105,7 @@ def test_a_training_with_a_table_of_ones_own_is_resumed_by_its_run(tmp_path):
     assert played_on([run], None, None).title == "stepping-stones (paper, mujoco, mine)"
 
 
+@pytest.mark.slow
 def test_a_policy_reads_images_of_the_size_that_its_robot_has():
     front, belly = (replace(camera, width=64, height=48) for camera in (GO2.front, GO2.belly))
     robot = replace(GO2, name="fine", front=front, belly=belly)

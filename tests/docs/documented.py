@@ -7,6 +7,7 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -50,6 +51,7 @@ class Line(NamedTuple):
     whole: bool
 
 
+@cache
 def command_lines() -> list[Line]:
     """All of the pages, of the commands' examples and of the scripts' docstrings, each once."""
     found = [line for page in PAGES for line in _of_markdown(named(page), page.read_text())]

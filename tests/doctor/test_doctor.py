@@ -172,6 +172,7 @@ def test_commands_refer_to_doctor_when_the_cli_cannot_start(spoilt):
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_a_command_refers_to_doctor_when_it_lacks_a_package(spoilt, tmp_path):
     out = str(tmp_path / "curves.png")
     run = doctor(spoilt(HIDDEN="matplotlib"), "plot", "stepping-stones-softmax", "--out", out)

@@ -65,6 +65,7 @@ def at(part, *place):
     return part, pose(place)
 
 
+@pytest.mark.rest_slow
 @needs_bullet
 @pytest.mark.parametrize("steps", [0, 25, 70])
 def test_pictures_of_the_sweep_are_those_of_tinyrenderer(steps):
@@ -77,6 +78,7 @@ def test_pictures_of_the_sweep_are_those_of_tinyrenderer(steps):
     assert np.abs(picture[differs].astype(int) - expected[differs]).max(initial=0) <= 1
 
 
+@pytest.mark.rest_slow
 @needs_bullet
 @pytest.mark.parametrize("view", [TABLE_FROM_ABOVE, BESIDE_AN_ARM], ids=["above", "beside"])
 def test_other_views_and_shapes_of_pictures_are_those_of_tinyrenderer(view):

@@ -97,6 +97,7 @@ def test_labels_do_not_depend_on_the_earlier_actions_of_the_demonstrator():
         *_, ended, _, _ = env.step(action.executed)
 
 
+@pytest.mark.slow
 def test_with_noise_some_strokes_go_to_a_random_stripe():
     """Otherwise no demonstration shows balls left in front of spatulas that come from the far bowl."""
     env = gymnasium.make(ID, image_size=None, balls=8).unwrapped

@@ -73,6 +73,7 @@ def sigmoid(x):
     return 1.0 / (1.0 + np.exp(-x))
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("name", "exact", "bound", "least"),
     [

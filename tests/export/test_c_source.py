@@ -214,6 +214,7 @@ def test_every_operation_has_cases():
     assert CASES.keys() == OPERATIONS.keys()
 
 
+@pytest.mark.rest_slow
 @needs_compiler
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_an_operation_computes_what_onnxruntime_computes(name):

@@ -134,6 +134,7 @@ def test_a_damaged_cached_graph_is_not_used(tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_exist_is_refused(tmp_path):
     config, _, _, features = made(SPECS[0])
     with pytest.raises(FileNotFoundError, match="nowhere"):

@@ -71,6 +71,7 @@ def of_sides(seed=0):
     }
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("variant", ["mask", "rank", "trans"])
 @pytest.mark.parametrize("head", ["tanh", "choice"])
 def test_an_arm_with_a_colour_camera_acts(variant, head):
@@ -118,6 +119,7 @@ def mirrored(seen):
     return {**seen, "colours": seen["colours"][:, ::-1].copy(), "left": right, "right": left}
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("variant", ["mask", "trans"])
 def test_a_mirrored_output_equals_the_other_output_in_a_mirror(variant):
     policy = noisy(Policy.create(replace(SIDES, variant=variant), {}))

@@ -57,6 +57,7 @@ def made(config):
     return policy, parameters, policy.init_features(KEY), observation
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("task", TASKS)
 def test_controls_cost_less_than_what_they_are_compared_with(task):
     config = policy_config(CHEAPEST, task)
@@ -68,6 +69,7 @@ def test_controls_cost_less_than_what_they_are_compared_with(task):
         assert restore(describe(control)) == control
 
 
+@pytest.mark.rest_slow
 @by_name
 def test_a_control_attends_to_nothing_and_sees_what_its_name_says(config):
     policy, parameters, features, observation = made(config)
@@ -95,6 +97,7 @@ def test_the_graph_of_a_control_equals_it(tmp_path, config):
     assert max(largest.values()) <= 1e-5
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(("encoder", "reach"), [("transformer", 0), ("relu", 0), ("cnn", 1)])
 def test_tokens_of_a_control_read_their_neighbours_at_most(encoder, reach):
     config = attending(SMALL, "all")

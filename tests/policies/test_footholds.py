@@ -106,6 +106,7 @@ def test_images_are_read_where_the_feet_would_land(preset):
     assert right.mean() > 0.96
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("read", READ, ids=str)
 def test_a_mirrored_scene_gives_the_other_sides_actions(read):
     policy, sides = policy_of(config(**read)), np.array([1, 0, 3, 2])
@@ -120,6 +121,7 @@ def test_a_mirrored_scene_gives_the_other_sides_actions(read):
     assert moved > 0
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("read", READ, ids=str)
 def test_what_lies_there_decides(read):
     policy = policy_of(config(**read))
@@ -141,6 +143,7 @@ def test_what_is_nearer_than_level_ground_looks_like_it():
     np.testing.assert_array_equal(shown[0]["scores"], shown[1]["scores"])
 
 
+@pytest.mark.slow
 def test_nothing_but_the_nearest_footholds_at_first_and_none_without_images():
     for attention in ("all", "softmax", "none"):
         action = Policy.create(config(attention=attention), LEVEL).act(scene(0)[0])
@@ -162,6 +165,7 @@ def test_rank_reads_tokens_and_chooses_among_three_values():
     assert set(np.unique(policy_of(settings).act(scene(0)[0]))) <= {-1.0, 0.0, 1.0}
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     "read", [READ[2], READ[5], {"attention": "angular_hybrid(m=2, n=2)", "variant": "query"}]
 )

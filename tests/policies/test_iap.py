@@ -82,6 +82,7 @@ VARIANTS = ("mask", "rank", "trans")
 MET = tuple(zip(SPECS, VARIANTS, ("choice", "tanh", "choice"), strict=True))
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("spec", "variant", "head"),
     [
@@ -172,6 +173,7 @@ def test_at_its_start_the_policy_walks_on_and_looks_at_the_gaps():
         assert np.asarray(shown["kept/front_depth"])[gap].mean() > 0.9
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("read", [{}, {"variant": "trans"}, {"encoder": "relu"}, {"encoder": "cnn"}], ids=str)
 def test_a_mirrored_scene_gives_the_other_sides_scores(read):
     # A larger token has an inside, which a mirror turns round.
@@ -287,6 +289,7 @@ def test_level_depth_of_another_size_is_refused():
         iap(config(), {**LEVEL, "belly_depth": np.zeros((12, 32), np.float32)})
 
 
+@pytest.mark.slow
 def test_a_policy_is_the_same_after_writing_and_reading():
     wanted = config(variant="rank", keep=0.05, hidden=3)
     assert restore(json.loads(json.dumps(describe(wanted)))) == wanted
@@ -338,6 +341,7 @@ def test_baselines_ignore_the_observation():
     assert drawn.std() > 0.4
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("spec", ["angular_hybrid(m=8, n=8)", "softmax"])
 def test_the_queries_and_keys_that_attended_returns_rank_the_tokens(spec):
     policy = iap(config(spec), LEVEL)

@@ -84,6 +84,7 @@ def turned(observation, angle, shift):
     return {**observation, "odometry": odometry.astype(np.float32)}
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", OF_PLACES)
 def test_the_best_foothold_is_where_a_stone_was_seen(name):
     gaps = np.array([[-1, -3, -1, -1, -6, -1, -1, -3, -1]]).T  # there and beside
@@ -114,6 +115,7 @@ def test_the_best_foothold_is_where_a_stone_was_seen(name):
     assert np.mean(safe_unmoved) < 0.85 < 0.9 < np.mean(safe)
 
 
+@pytest.mark.slow
 def test_few_features_read_no_more_than_a_camera_shows():
     policy = untrained(attention="trigonometric(m=4)", variant="memory")
     policy = with_weights(policy, score=np.ones((9, 1)), radius=np.log(3.0))
@@ -122,6 +124,7 @@ def test_few_features_read_no_more_than_a_camera_shows():
     assert 1.0 < np.abs(by_reads).max() < 9.5  # nine places, whose pixels are 1 at most, and the preference
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_a_view_from_above_shows_the_gaps_that_were_seen(name):
     policy = with_weights(untrained(**MEMORIES[name]), radius=np.log(3.0))
@@ -142,6 +145,7 @@ def test_a_view_from_above_shows_the_gaps_that_were_seen(name):
     assert ground[strip & (margins < -0.04)].mean() > ground[strip & (margins > 0.08)].mean() + 0.15
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_only_legs_that_read_a_memory_remember(name):
     policy, (seen, *_) = trained(name), walk(0)
@@ -164,6 +168,7 @@ def test_without_a_memory_front_legs_read_the_image_whatever_memory_for_says():
     )
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", ["softmax", "map"])
 def test_it_does_not_matter_where_odometry_began(name):
     policy, (seen, *_) = trained(name), walk(1)
@@ -180,6 +185,7 @@ def test_it_hardly_matters_where_the_robot_looked_as_odometry_began():
     assert np.abs(after - before).max() < 0.3 * np.abs(mistaken - before).max()
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", ["softmax", "map", "gru"])  # random features have no mirror image
 def test_a_mirrored_walk_gives_the_other_sides_actions(name):
     policy = trained(name)
@@ -192,6 +198,7 @@ def test_a_mirrored_walk_gives_the_other_sides_actions(name):
     np.testing.assert_allclose(last(policy, other), last(policy, seen)[[1, 0, 3, 2]], atol=2e-3)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_a_step_costs_the_same_for_ever(name):
     policy, (seen, *_) = trained(name), walk(3, steps=2)
@@ -203,6 +210,7 @@ def test_a_step_costs_the_same_for_ever(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_a_graph_has_the_same_memory(name, tmp_path):
     policy, (seen, *_) = trained(name), walk(4, steps=6)

@@ -140,6 +140,7 @@ def test_every_episode_of_a_player_begins_with_the_first_state(walker):
     np.testing.assert_allclose(playing.act_in(None, 2).run(seen[0])["scores"], scores[0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_evaluations_films_and_recorded_heads_play_it(walker, tmp_path):
     policy, env, _ = walker
     results = [robopolicy.evaluate(policy, env, seeds=seeds, workers=2) for seeds in ((3, 4), (4,))]

@@ -153,6 +153,7 @@ def test_a_head_learns_one_action_and_finds_it_again(head):
 
 
 # The autoregressive head, which takes longest to compile, acts below in a policy that comes back.
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     "head", [pytest.param(h, marks=pytest.mark.slow if h == "autoregressive" else ()) for h in HEADS]
 )
@@ -191,6 +192,7 @@ def test_the_graph_refuses_another_dtype(tmp_path):
         graph({**seen, "image": seen["image"].astype(np.float32)})
 
 
+@pytest.mark.slow
 def test_features_are_drawn_once_and_are_no_parameters():
     learner, parameters, features = made()
     other = learner.policy.init_features(jax.random.key(9))
@@ -204,6 +206,7 @@ def test_features_are_drawn_once_and_are_no_parameters():
     assert all(not np.array_equal(array[0], array[1]) for array in drawn.values() if array.dtype.kind == "f")
 
 
+@pytest.mark.slow
 def test_a_policy_is_restored_from_its_description():
     learner, parameters, features = made()
     config = restore(describe(SMALL))
@@ -328,6 +331,7 @@ def test_attended_returns_the_queries_and_keys_of_every_block(norm):
     assert not np.allclose(heads[1].q, other[1].q, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_two_images_and_two_vectors_are_learnt_from():
     images = (ImageInput("left", 12, 24), ImageInput("wrist", 18, 6))
     vectors = (VectorInput("joints", 3), VectorInput("force", 2))

@@ -46,6 +46,7 @@ def frames(step, history):
     return {**seen(step), **images} if history > 1 else seen(step)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(("history", "chunk"), [(4, 1), (1, 3), (2, 2)])
 def test_a_policy_at_work_acts_as_it_was_trained(history, chunk):
     learner, parameters, features = made(history, chunk)
@@ -61,6 +62,7 @@ def test_a_policy_at_work_acts_as_it_was_trained(history, chunk):
     assert np.abs(np.diff(plan, axis=0)).max(initial=1.0) > 1e-3
 
 
+@pytest.mark.slow
 def test_attention_is_of_the_tokens_that_a_state_adds_to():
     learner, parameters, features = made(2, 1)
     state = learner.policy.init_state(features)

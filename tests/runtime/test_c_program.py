@@ -40,6 +40,7 @@ def rows(with_c):
     return path
 
 
+@pytest.mark.rest_slow
 @needs_gcc
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O2", "-O3"])
 def test_every_level_of_the_compiler_computes_the_same_bits(with_c, rows, tmp_path, level):

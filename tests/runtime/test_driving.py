@@ -129,6 +129,7 @@ def flood(sock, sequence):
     sock.sendall(encode(Kind.COMMAND, sequence, 0, np.zeros(2, "<f4").tobytes()) * 500)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("peer", "message"),
     [

@@ -253,6 +253,7 @@ def test_bad_settings_are_refused_by_name(settings, words):
         replace(CONFIG, **settings)
 
 
+@pytest.mark.slow
 def test_a_batch_larger_than_the_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="batch is 1000: there are 80 frames to train on"):
         cloned(tmp_path / "run", replace(CONFIG, batch=1000))

@@ -59,6 +59,7 @@ def test_minari_loads_every_pixel_of_successful_seeds(dataset):
     assert metadata["dataset_id"] == "toy-v0"
 
 
+@pytest.mark.slow
 def test_a_dataset_does_not_depend_on_the_number_of_its_workers(tmp_path):
     found = {digest(tmp_path / f"{w}-v0") for w in (1, 3) if recorded(tmp_path / f"{w}-v0", w)}
     assert len(found) == 1
@@ -113,6 +114,7 @@ def test_demonstrations_that_never_succeed_are_one_clear_error(tmp_path):
         record(RecordingConfig(2), spec(hopeless=True), tmp_path / "toy-v0", ABOUT, 2)
 
 
+@pytest.mark.slow
 def test_a_damaged_episode_is_recorded_again(tmp_path):
     out = tmp_path / "toy-v0"
     recorded(tmp_path / "whole-v0")
@@ -139,6 +141,7 @@ def test_the_rest_of_a_recorder_killed_at_its_end_is_removed(dataset, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["copy-v0"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_clear_error_and_keeps_episodes(tmp_path, monkeypatch):
     out = tmp_path / "toy-v0"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))

@@ -114,6 +114,7 @@ def test_a_batch_is_spread_over_devices():
     np.testing.assert_allclose(values[1:], np.asarray(flatten(state.parameters))[:50], atol=1e-5)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("parts", [1, 4])
 def test_values_that_are_not_finite_are_found_in_any_part_of_a_batch(parts):
     made, batch = descent(replace(CONFIG, accumulate=parts))

@@ -42,6 +42,7 @@ def in_processes(places=4, workers=2, normalised=(), policy=ToyPolicy):
 SLOWER = [on_devices, pytest.param(in_processes, marks=pytest.mark.slow)]  # processes start for seconds
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("make", [on_devices, in_processes])
 def test_every_candidate_plays_every_seed(make):
     calls = []
@@ -113,6 +114,7 @@ def begun(search):
     return (keys[0], keys[1]), search.init(jax.random.key(0), jnp.arange(PARAMETERS, dtype=jnp.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["snes", *(pytest.param(n, marks=pytest.mark.slow) for n in COMPILED if n != "snes")]
 )
@@ -130,6 +132,7 @@ def test_a_compiled_generation_is_ask_play_and_tell(name):
     assert np.abs(by_hand - np.arange(PARAMETERS)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_candidate_that_diverges_counts_as_the_worst_and_touches_no_other():
     def diverging(parameters, observation, state, normaliser=None):
         action, state = act(parameters, observation, state)

@@ -29,6 +29,7 @@ def test_returns_rise_and_are_logged(tmp_path):
     assert any((folder.path / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_a_search_that_diverges_ends_the_run_before_it_is_saved(tmp_path, monkeypatch):
     search = config().make_strategy()
     diverging = search._replace(mean=lambda state: search.mean(state) / (state.generation_counter < 4))
@@ -120,6 +121,7 @@ def test_statistics_cover_all_training_episodes(tmp_path):
     )
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     ("changed", "last", "words"),
     [
@@ -152,6 +154,7 @@ def test_a_stage_ends_at_its_limit_and_has_its_own_number_of_episodes(tmp_path):
     assert [r["episodes"] for r in records] == [8] * 4 + [24] * 2
 
 
+@pytest.mark.slow
 def test_the_result_is_a_mean_of_means_that_leaves_the_search_as_it_is(tmp_path):
     plain = run(tmp_path / "plain", keep_every=1)
     averaging = run(tmp_path / "averaging", keep_every=1, average=0.5)

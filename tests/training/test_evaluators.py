@@ -238,6 +238,7 @@ def test_workers_that_cannot_start_are_one_clear_error(monkeypatch):
     evaluator.close()
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("fault", ["raise", "die"])
 def test_the_error_names_an_episode_that_always_fails(kind, fault):
@@ -307,6 +308,7 @@ def gone(pid):
     return not stat.exists() or stat.read_text().split()[2] == "Z"
 
 
+@pytest.mark.slow
 def test_workers_end_in_mid_episode_if_the_trainer_is_killed():
     code = (
         "import json, test_evaluators\n"

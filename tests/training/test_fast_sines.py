@@ -31,6 +31,7 @@ def chosen(x):
     return jax.lax.cond(x[0, 0] > 0, lambda y: jnp.sin(y).sum(), lambda y: jnp.cos(y).sum(), x)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     "function",
     [jnp.sin, jax.jit(jnp.cos), looped, chosen, jax.grad(chosen), lambda x: jax.nn.relu(jnp.sin(x))],

@@ -81,6 +81,7 @@ def test_a_run_without_a_checkpoint_resumes_from_its_beginning(tmp_path):
     np.testing.assert_array_equal(load_policy(killed.path)[0], load_policy(through.path)[0])
 
 
+@pytest.mark.slow
 def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
     through = run(tmp_path / "through")
     lost = run(tmp_path / "lost")

@@ -55,6 +55,7 @@ def test_a_round_has_the_actions_of_the_policy_and_the_labels_of_the_demonstrato
         np.testing.assert_array_equal(file["episode_0/infos/intended_action"][()], 0.0)
 
 
+@pytest.mark.slow
 def test_a_round_does_not_depend_on_the_number_of_its_workers(tmp_path, graph):
     found = {digest(tmp_path / f"{w}-v0") for w in (1, 2) if round_of(graph, tmp_path / f"{w}-v0", w)}
     assert len(found) == 1

@@ -46,6 +46,7 @@ def test_a_complete_run_is_finished():
     assert result.written == SHIPPED.metrics_path.stat().st_mtime
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(
     "ends",
     [

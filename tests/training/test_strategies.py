@@ -184,6 +184,7 @@ def test_steps_and_spread_shrink_with_the_decay(name):
     assert moves(0.6) < 0.1 * moves(1.0)
 
 
+@pytest.mark.rest_slow
 @pytest.mark.parametrize(("count", "size"), [(4, 6), (6, 6), (10, 4)])
 def test_orthogonal_directions_are_orthogonal_within_a_block(count, size):
     directions = np.asarray(orthogonal_directions(KEY, count, size))

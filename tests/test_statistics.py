@@ -8,6 +8,7 @@ import pytest
 from robopolicy.experiments.statistics import (
     interquartile_mean,
     interval,
+    permutation_p,
     probability_of_improvement,
     verdict,
 )
@@ -104,3 +105,13 @@ def test_what_has_no_interval_is_refused(scores, text):
 def test_scores_on_other_courses_are_refused():
     with pytest.raises(ValueError, match=r"^courses is 3 and 4: a and b need the same$"):
         verdict("a", np.ones((2, 3)), "b", np.ones((2, 4)))
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0, 1000.0, 1e6])
+def test_deals_with_equal_differences_count_alike_at_every_size(offset):
+    mine, theirs = (
+        offset + np.array([[0.2], [0.4], [0.3], [0.5]]),
+        offset + np.array([[0.1], [0], [0.1], [0.2]]),
+    )
+    assert permutation_p(mine, theirs) == pytest.approx(4 / 70)  # by hand, in fractions
+    assert verdict("a", mine, "b", theirs).words.startswith("no difference shown")

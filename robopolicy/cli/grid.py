@@ -69,9 +69,11 @@ class Grid(ESOptions):
             print(json_format.dumps(results._asdict() | {"failed": trained.failed}))
         else:
             print(_words(results))
+        for note in results.notes:
+            lines.say(f"note: {note}")
         for name, error in (results.damaged | trained.failed).items():
             lines.say(f"{name} failed: {error}")
-        return FAILED if trained.failed else 0
+        return FAILED if trained.failed or results.damaged else 0
 
     def _check_shown(self) -> None:
         """Import the module of the task. Raises ValueError, in one line, for options without effect."""

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Space
 
 from robopolicy.settings import is_finite
 
@@ -20,10 +20,22 @@ REQUIRED = {
     "actions": "a Quantity for each number of an action",
     "vectors": "Quantities for each vector that it observes, by its name",
 }
-# The entries of the info at an episode's end: their meaning, their type, and its name.
-ENDING: dict[str, tuple[str, Any, str]] = {
-    "success": ("whether the episode succeeded", bool | np.bool_, "True or False"),
-    "cause": ("why the episode ended, in a few words", str, "text"),
+
+
+def is_outcome(value: Any) -> bool:
+    """Whether `value` is a finite number, or True or False."""
+    return is_bool(value) or is_finite(value)
+
+
+def is_bool(value: Any) -> bool:
+    """Whether `value` is True or False, of Python or NumPy."""
+    return isinstance(value, bool | np.bool_)
+
+
+# The entries of the info at an episode's end: their meaning, what they must be, and its name.
+ENDING: dict[str, tuple[str, Callable[[Any], bool], str]] = {
+    "success": ("whether the episode succeeded", is_bool, "True or False"),
+    "cause": ("why the episode ended, in a few words", lambda value: isinstance(value, str), "text"),
 }
 RESERVED = ("return", "steps", "seed", *ENDING)  # names that results of an episode have besides outcomes
 
@@ -99,6 +111,18 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+def is_depth(space: Space[Any]) -> bool:
+    """Whether a space is of depth images [H, W] (float32), which begin at 0."""
+    return (
+        isinstance(space, Box) and len(space.shape) == 2 and space.dtype == np.float32 and not space.low.any()
+    )
+
+
+def is_colour(space: Space[Any]) -> bool:
+    """Whether a space is of colour images [H, W, 3] (uint8)."""
+    return isinstance(space, Box) and space.shape[2:] == (3,) and np.issubdtype(space.dtype, np.uint8)
+
+
 def wrong_spaces(task: Any) -> Iterator[tuple[str, str]]:
     """Each space of a task that is wrong, and what is wrong with it."""
     space, actions = task.observation_space, task.action_space
@@ -108,8 +132,13 @@ def wrong_spaces(task: Any) -> Iterator[tuple[str, str]]:
     for name, box in space.items():
         if not NAME.fullmatch(name):
             yield "observation_space", f"{name!r} must be letters, digits and underscores"
-        if len(box.shape or ()) == 1 and box.dtype != np.float32:
+        axes = len(box.shape or ())
+        if axes == 1 and box.dtype != np.float32:
             yield "observation_space", f"{name!r} must be float32"
+        elif axes == 3 and not is_colour(box):
+            yield "observation_space", f"{name!r} must be a colour image, uint8 [H, W, 3]"
+        elif axes == 2 and not np.issubdtype(box.dtype, np.floating):
+            yield "observation_space", f"{name!r} must be a depth image, float32 [H, W] from 0"
     unit = isinstance(actions, Box) and actions.low.ndim == 1 and np.issubdtype(actions.dtype, np.floating)
     if not unit or (actions.low != -1).any() or (actions.high != 1).any():
         yield "action_space", "it must be a Box of one axis in [-1, 1], of floats"

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
 
-from robopolicy.envs.task import is_depth
+from robopolicy.envs.contract import is_depth
 
 TIMES = 2  # the usual convolutions need 36 pixels a side: 24 x 32 pixels become 48 x 64
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import get_annotations
-from numbers import Real
 from typing import Any
 
 import gymnasium
@@ -16,7 +15,17 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from robopolicy.envs.contract import ENDING, REQUIRED, RULES, matches, wrong_pairs, wrong_spaces
+from robopolicy.envs.contract import (
+    ENDING,
+    REQUIRED,
+    RULES,
+    is_colour,
+    is_depth,
+    is_outcome,
+    matches,
+    wrong_pairs,
+    wrong_spaces,
+)
 from robopolicy.envs.members import Camera, Curriculum, Description, Mirror, Outcome, Quantity, Shape
 from robopolicy.envs.physics.base import View
 from robopolicy.naming import one_line
@@ -174,16 +183,6 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         return {**clip, "entries": [quantity.described() for quantity in self.vectors[name]], **about}
 
 
-def is_depth(space: gymnasium.Space[Any]) -> bool:
-    """Whether a space is of depth images [H, W] (float32), which begin at 0."""
-    return isinstance(space, Box) and len(space.shape) == 2 and not space.low.any()
-
-
-def is_colour(space: gymnasium.Space[Any]) -> bool:
-    """Whether a space is of colour images [H, W, 3] (uint8)."""
-    return isinstance(space, Box) and space.shape[2:] == (3,) and np.issubdtype(space.dtype, np.uint8)
-
-
 def named(env: gymnasium.Env[Any, Any]) -> str:
     """The id of an environment, or the name of its class."""
     return env.spec.id if env.spec is not None else type(env).__name__
@@ -220,17 +219,19 @@ def check_class(found: type, name: str) -> None:
     _refuse(where, found, _wrong_members(found))
 
 
-def check_ending(task: Task, info: Mapping[str, Any]) -> None:
-    """Raise ValueError if the `info` at the end of an episode lacks a promised entry, or has a wrong one."""
-    number = Real | np.bool_
-    outcomes = {o.name: (f"the outcome {o.title!r}", number, "a number") for o in task.outcomes}
-    for member, (about, kind, words) in {**ENDING, **outcomes}.items():
+def check_ending(name: str, outcomes: Sequence[Outcome], info: Mapping[str, Any]) -> None:
+    """Raise ValueError if the `info` at the end of an episode lacks a promised entry, or has a wrong one.
+
+    `name` is that of the environment in the message, and `outcomes` are those that its task declares.
+    """
+    declared = {o.name: (f"the outcome {o.title!r}", is_outcome, "a finite number") for o in outcomes}
+    for member, (about, is_right, words) in {**ENDING, **declared}.items():
         where = f"in the info of an episode's end: {about}"
         if member not in info:
-            raise ValueError(f"environment {named(task)!r} has no {member!r} {where}")
-        if not isinstance(info[member], kind):
+            raise ValueError(f"environment {name!r} has no {member!r} {where}")
+        if not is_right(info[member]):
             value = f"{member!r} as {info[member]!r}"
-            raise ValueError(one_line(f"environment {named(task)!r} has {value} {where}; it must be {words}"))
+            raise ValueError(one_line(f"environment {name!r} has {value} {where}; it must be {words}"))
 
 
 def _wrong_members(owner: Any) -> Iterator[tuple[str, str]]:

@@ -12,12 +12,19 @@ import numpy as np
 
 from robopolicy.attention import canonical
 from robopolicy.envs.registry import task_class
-from robopolicy.envs.task import Task, task_of
+from robopolicy.envs.task import Task, named, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import check_match
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import KINDS, PolicyConfig
-from robopolicy.policies.controls import CONTROLS, NAMED_ENCODERS, NO_ATTENTION, from_label, label
+from robopolicy.policies.controls import (
+    CONTROLS,
+    NAMED_ENCODERS,
+    NO_ATTENTION,
+    NO_VISION,
+    from_label,
+    label,
+)
 from robopolicy.policies.default_iap import default_iap
 from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.policy import Policy
@@ -103,9 +110,21 @@ def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
     _check_settings(settings, IAPConfig, ())
     entries = {name: [q.name for q in quantities] for name, quantities in task.vectors.items()}
     names = [*task.images(), *entries]
+    _check_images(attention, task, names)
     shapes = {n: s.shape for n, s in task.observation_space.spaces.items() if n in names}  # type: ignore[attr-defined]
     actions = [quantity.name for quantity in task.actions]
     return default_iap(canonical_spec(attention), shapes, actions, entries, **settings)
+
+
+def _check_images(attention: str, task: Task, read: Sequence[str]) -> None:
+    """Raise ValueError if a policy would read images, and those of the task have forms that none reads."""
+    spaces: Any = task.observation_space
+    unread = [f"{name!r} {box.dtype}{list(box.shape)}" for name, box in spaces.items() if name not in read]
+    if unread and not task.images() and attention != NO_VISION:
+        raise ValueError(
+            f"attention is {attention!r}: environment {named(task)!r} has no image that it reads, which is "
+            f"float32 [H, W] from 0 (depth) or uint8 [H, W, 3] (colour), but {', '.join(unread)}"
+        )
 
 
 def _check_sizes(task: Task) -> None:

@@ -12,7 +12,7 @@ from gymnasium import Env
 
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import make, task_class, with_defaults
-from robopolicy.envs.task import Outcome, Task, check_ending, task_of
+from robopolicy.envs.task import Outcome, Task, check_ending, named, task_of
 from robopolicy.experiments import runs
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.simulated_robot import SimulatedRobot
@@ -203,7 +203,7 @@ def _check_observations(env: Env[Any, Any], shapes: Mapping[str, tuple[int, ...]
 
 def _episode(robot: SimulatedRobot, seed: int, steps: int, task: Task) -> Episode:
     if robot.finished() and not robot.stopped:
-        check_ending(task, robot.info)
+        check_ending(named(task), task.outcomes, robot.info)
     info: Mapping[str, Any] = robot.info
     return {
         "seed": seed,

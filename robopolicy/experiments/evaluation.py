@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.task import check_ending, task_of
+from robopolicy.envs.task import check_ending, named, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import Player, PlayerLike, check_match, player
 from robopolicy.naming import one_of
@@ -144,12 +144,12 @@ def evaluate(
         else:
             episodes, latency = _played_by(workers, playing, environment, numbers, on_episode), None
         for seed, episode in zip(numbers, episodes, strict=True):
-            check_ending(task, episode.info)
             if not np.isfinite(episode.total):
                 raise ValueError(
                     f"environment {environment.title!r}: the return of seed {seed} is {episode.total}: "
                     "its observations and rewards must be finite"
                 )
+            check_ending(named(task), task.outcomes, episode.info)
         outcomes = tuple(outcome.name for outcome in task.outcomes)
     return Evaluation(playing.name, environment, numbers, tuple(episodes), outcomes, latency)
 

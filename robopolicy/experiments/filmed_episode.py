@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.costs.flops import count_step
+from robopolicy.envs.contract import is_depth
 from robopolicy.envs.registry import has_setting
-from robopolicy.envs.task import check_ending, is_depth, task_of
+from robopolicy.envs.task import check_ending, named, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import PlayerLike, check_match, player
 from robopolicy.policies import top_view
@@ -94,7 +95,7 @@ class FilmedEpisode:
         step, self.over = self._playing.step(self._act(self._playing.observation))
         self.steps += 1
         if self.over is not None:
-            check_ending(self.task, self.over.info)
+            check_ending(named(self.task), self.task.outcomes, self.over.info)
         panels, lines = self._panels(step, shown), self._lines(step, shown)
         if log is not None:
             self._note(log, step, panels)

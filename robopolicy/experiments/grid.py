@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import check_imported, task_class
+from robopolicy.experiments.claims import off_budget
 from robopolicy.experiments.comparison import Row, policies, rows_of
 from robopolicy.experiments.default_policies import LAST_SEED, canonical_label, new_policy
 from robopolicy.experiments.environments import Environment, opened
@@ -202,11 +203,13 @@ class Results(NamedTuple):
       rows: those of `comparison.compare`, by the title of the environment of the test.
       incomplete: names of the runs that are not trained or not evaluated yet.
       damaged: the error of each of them whose evaluation or policy is damaged, in one line, by its name.
+      notes: of each run in `rows` whose training differs from its budget, in one line.
     """
 
     rows: dict[str, list[Row]]
     incomplete: list[str]
     damaged: dict[str, str]
+    notes: list[str]
 
 
 def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
@@ -239,7 +242,8 @@ def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
         rows[test.title] = rows_of(together, {name: results[name] or {} for name in names}, {})
     if picture is not None and names:
         _draw(picture, rows, names)
-    return Results(rows, [path.name for path in paths if str(path) not in names], damaged)
+    incomplete = [path.name for path in paths if str(path) not in names]
+    return Results(rows, incomplete, damaged, [*filter(None, map(off_budget, names))])
 
 
 def _draw(path: Path, rows: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:

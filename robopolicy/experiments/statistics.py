@@ -124,9 +124,15 @@ def permutation_p(mine: Array, theirs: Array, resamples: int = RESAMPLES) -> flo
 
     More than `resamples` deals are drawn at random.
     """
+    size = max(np.abs(mine).max(), np.abs(theirs).max()) or 1.0
+
+    def difference(one: Array, another: Array, axis: int) -> Array:
+        # Without rounding, deals with equal differences would differ in their last bits.
+        return np.round((one.mean(axis=axis) - another.mean(axis=axis)) / size, 12)
+
     result = permutation_test(
         (mine.mean(axis=1), theirs.mean(axis=1)),
-        lambda one, another, axis: one.mean(axis=axis) - another.mean(axis=axis),
+        difference,
         vectorized=True,
         n_resamples=resamples,
         random_state=0,

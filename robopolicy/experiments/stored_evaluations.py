@@ -12,7 +12,9 @@ from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.runs import find_run
+from robopolicy.naming import one_line
 from robopolicy.reading_json import read_json, read_object
+from robopolicy.settings import is_finite
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.writing import write_atomically
 
@@ -60,20 +62,32 @@ def stored_evaluation(
             return None
         outcomes = task_class(result["task"]).outcomes
         result = {o.mean: o.before for o in outcomes if o.before is not None} | result
-        means = [result[key] for key in ("success_rate", *(o.mean for o in outcomes))]
-        for number in (*result["returns"], *means):
-            if not math.isfinite(float(number)):
-                raise ValueError(f"it holds the number {number}")
-        count = sum(int(count) for count in result["causes"].values())
-        if not len(result["returns"]) == len(result["seeds"]) == count > 0:
-            raise ValueError("its episodes do not add up")
+        _check_numbers(result, [o.mean for o in outcomes])
     except KeyError as error:
         raise ValueError(f"{str(path)!r} is no evaluation: it lacks {error}") from error
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{str(path)!r} is no evaluation: {error}") from error
+    except ValueError as error:
+        raise ValueError(one_line(f"{str(path)!r} is no evaluation: {error}")) from error
     except (TypeError, AttributeError) as error:
         raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine") from error
     return dict(result) | {"kept": True} if is_of(result, name, say) else None
+
+
+def _check_numbers(result: Mapping[str, Any], outcomes: Sequence[str]) -> None:
+    """Raise ValueError, KeyError, TypeError or AttributeError for what no evaluation writes."""
+    returns = list(result["returns"])
+    means = [result[name] for name in ("return_mean", "return_std", "success_rate", *outcomes)]
+    for number in (*returns, *means):
+        if not is_finite(number):
+            raise ValueError(f"it holds {number!r}, which must be a finite number")
+    counts = list(result["causes"].values())
+    if not all(isinstance(count, int) and count > 0 for count in counts):
+        raise ValueError(f"its causes are {result['causes']}: they must be counts")
+    if not len(returns) == len(result["seeds"]) == sum(counts) > 0:
+        raise ValueError("its episodes do not add up")
+    if not math.isclose(result["return_mean"], math.fsum(returns) / len(returns), rel_tol=1e-6, abs_tol=1e-6):
+        raise ValueError(f"its return_mean is {result['return_mean']}, not the mean of its returns")
+    if not 0 <= result["success_rate"] <= 1:
+        raise ValueError(f"its success_rate is {result['success_rate']}: it must be a share")
 
 
 def evaluation_of_last(run: Path, environment: Environment, seeds: Sequence[int]) -> Kept | None:

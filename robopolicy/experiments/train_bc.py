@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.envs.contract import is_colour
 from robopolicy.envs.physics import ENGINES, RENDERERS, is_installed
 from robopolicy.envs.registry import RECORDED, TASKS, check_imported, check_name, task_class
-from robopolicy.envs.task import Task, is_colour, task_of
+from robopolicy.envs.task import Task, task_of
 from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig

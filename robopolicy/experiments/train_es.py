@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 
 from robopolicy.envs.registry import check_name, task_class
-from robopolicy.envs.task import Curriculum, task_of
+from robopolicy.envs.task import Curriculum, check_ending, task_of
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.flop_table import price
@@ -179,6 +180,7 @@ def train_es(
     evaluator, why = evaluator.settled(search.variants, policy)
     if why:
         hooks.on_begin(f"onnxruntime runs the policy in the rollout workers: {why}")
+    task = search.variants[-1].task
     with closing(evaluator.for_search(search.variants, policy, config)) as playing:
         if not resume:
             folder.create(settings | {"evaluator": evaluator.that_rounds_alike(search.variants)})
@@ -192,6 +194,7 @@ def train_es(
             resume=resume,
             on_generation=hooks.on_record,
             on_episode=hooks.on_step,
+            on_held_out=partial(check_ending, task, task_class(task).outcomes),
             sinks=start.sinks(),
         )
     write_card(folder.path, folder.config())

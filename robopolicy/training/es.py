@@ -171,6 +171,7 @@ def train(
     resume: bool = False,
     on_generation: Callable[[Record], None] | None = None,
     on_episode: Callable[[], None] | None = None,
+    on_held_out: Callable[[Mapping[str, Any]], None] = lambda info: None,
     sinks: Sequence[Sink] = (),
 ) -> Record | None:
     """Run generations until `config.generations` and save to `run`; returns the last record.
@@ -186,6 +187,7 @@ def train(
         without a checkpoint; see `resume.resume_point`.
       on_generation: called with every record, after the checkpoint if one is due.
       on_episode: called after each training episode.
+      on_held_out: called with the info at the end of each held-out episode, before its record is saved.
       sinks: further logs.
 
     Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. The record
@@ -200,7 +202,7 @@ def train(
             f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
             f"{len(evaluator.labels) - 1} of it"
         )
-    search = _Search(config, initial, features, evaluator, Normaliser.empty(normalised or {}))
+    search = _Search(config, initial, features, evaluator, Normaliser.empty(normalised or {}), on_held_out)
     schedule = Schedule(COUNTER, config.generations, config.checkpoint_every, config.keep_every)
     restore, record = search.restore, None
     with running(run, schedule, resume=resume, restore=restore, on_record=on_generation, sinks=sinks) as loop:
@@ -228,8 +230,10 @@ class _Search:
         features: Mapping[str, Any],
         evaluator: Evaluator | DeviceEvaluator,
         normaliser: Normaliser,
+        on_held_out: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._config, self._features, self._evaluator = config, features, evaluator
+        self._on_held_out = on_held_out
         self._strategy, self._key = config.make_strategy(), jax.random.key(config.seed)
         mean = jnp.asarray(initial, jnp.float32)
         self._state = self._strategy.init(jax.random.fold_in(self._key, 0), mean)
@@ -328,7 +332,10 @@ class _Search:
     def _held_out(self) -> Evaluations:
         """Evaluate the result on the last environment, with seeds that no generation plays."""
         seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + self._config.held_out)
-        return self._evaluator.evaluate(self._mean[None], seeds, -1, None, self._normaliser.vector())
+        results = self._evaluator.evaluate(self._mean[None], seeds, -1, None, self._normaliser.vector())
+        for episode in results.episodes[0]:
+            self._on_held_out(episode.info)
+        return results
 
     def arrays(self) -> Arrays:
         """The arrays of a checkpoint."""

@@ -202,12 +202,13 @@ def test_a_run_with_other_settings_in_the_place_of_a_cell_is_not_taken_for_it(tr
 
 
 @pytest.mark.slow
-def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path):
+def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path, capsys):
     assert run("--attention", "none", "--seeds", "0") == 0
     folder = RunFolder(tmp_path / "runs/table/none-seed-0")
     shutil.copytree(folder.checkpoints / "2", folder.checkpoints / "3")
     assert run("--attention", "none", "--seeds", "0") == 0
     assert trainer.played == ["none-seed-0"] * 2
+    assert "none-seed-0' went on to generation 3, beyond its 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -217,8 +218,8 @@ def test_a_damaged_run_hides_no_other(trainer, tmp_path, capsys, file):
     path = tmp_path / "runs/table/none-seed-0" / file
     path.write_text("{")
     capsys.readouterr()
-    for words, code in ((("--show",), 0), ((*COMMON, "--attention", "none", "--seeds", "0"), 1)):
-        assert main(["grid", "runs/table", *words, "--json"]) == code
+    for words in (("--show",), (*COMMON, "--attention", "none", "--seeds", "0")):
+        assert main(["grid", "runs/table", *words, "--json"]) == 1
         out, err = capsys.readouterr()
         found = json.loads(out)
         assert [row["label"] for rows in found["rows"].values() for row in rows] == ["all"]
@@ -235,10 +236,12 @@ def test_an_evaluation_with_a_number_that_is_not_finite_is_damaged(trainer, tmp_
     results["mujoco"]["returns"][1] = float("nan")
     path.write_text(json.dumps(results))
     capsys.readouterr()
-    assert main(["grid", "runs/table", "--show"]) == 0
+    assert main(["grid", "runs/table", "--show"]) == 1
     out, err = capsys.readouterr()
     assert "not complete: none-seed-0" in out
-    assert err.splitlines()[-1].endswith("evaluation.json' is no evaluation: it holds the number nan")
+    assert err.splitlines()[-1].endswith(
+        "evaluation.json' is no evaluation: it holds nan, which must be a finite number"
+    )
 
 
 def test_a_grid_without_a_complete_run_says_so(trainer, capsys):

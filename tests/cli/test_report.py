@@ -200,7 +200,11 @@ def test_bad_input_of_report_is_refused(refused, tmp_path, monkeypatch, words, s
     [
         (lambda kept: kept.pop("returns"), "lacks 'returns'"),
         (lambda kept: kept["returns"].pop(), "do not add up"),
-        (lambda kept: kept.update(success_rate="high"), "could not convert"),
+        (lambda kept: kept.update(success_rate="high"), "holds 'high', which must be a finite number"),
+        (lambda kept: kept.update(returns="1" * len(kept["returns"])), "holds '1', which must be"),
+        (lambda kept: kept.update(return_mean=999.0), "its return_mean is 999.0, not the mean"),
+        (lambda kept: kept.update(success_rate=7), "its success_rate is 7: it must be a share"),
+        (lambda kept: kept["causes"].update(x=-1), "they must be counts"),
         (lambda kept: kept.update(causes=7), "is no evaluation: it must hold results by engine"),
     ],
 )

@@ -112,6 +112,17 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("observation_space", Box(0, 1, (3,)), "it must be a Dict of Boxes"),
         ("observation_space", Dict({"left-eye": Box(0, 1, (3,))}), "'left-eye' must be letters"),
         ("observation_space", Dict({"joints": Box(0, 1, (3,), np.float64)}), "'joints' must be float32"),
+        (
+            "observation_space",
+            Dict({"eye": Box(0, 1, (4, 4, 3))}),
+            r"must be a colour image, uint8 \[H, W, 3\]",
+        ),
+        ("observation_space", Dict({"eye": Box(0, 255, (4, 4, 1), np.uint8)}), "must be a colour image"),
+        (
+            "observation_space",
+            Dict({"eye": Box(0, 255, (4, 4), np.uint8)}),
+            r"a depth image, float32 \[H, W\]",
+        ),
         ("action_space", Box(0, 1, (3,)), r"it must be a Box of one axis in \[-1, 1\]"),
         ("action_space", None, r"it must be a Box of one axis in \[-1, 1\]"),
         ("action_space", Box(-1, 1, (3,), np.int8), "of floats"),
@@ -207,12 +218,18 @@ def test_a_player_whose_action_has_another_shape_is_refused_by_its_name(monkeypa
 
 @pytest.mark.parametrize(
     ("member", "value", "words"),
-    [("success", "yes", "True or False"), ("cause", None, "text"), ("off", "far", "a number")],
+    [
+        ("success", "yes", "True or False"),
+        ("success", 2, "True or False"),
+        ("cause", None, "text"),
+        ("off", "far", "a finite number"),
+        ("off", float("nan"), "a finite number"),
+    ],
 )
 def test_an_ending_of_another_type_is_refused_by_its_name(member, value, words):
     info = {"off": 0.1, "success": True, "cause": "time", member: value}
     with pytest.raises(ValueError, match=f"^environment 'Arm' has '{member}' as .*; it must be {words}$"):
-        check_ending(Arm(), info)
+        check_ending("Arm", Arm.outcomes, info)
 
 
 @pytest.mark.parametrize(

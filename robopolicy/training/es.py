@@ -111,6 +111,7 @@ class ESConfig:
     def __post_init__(self) -> None:
         check_settings(self, LOWEST)
         check_count("held_out", self.held_out, 1, MOST_HELD_OUT)
+        check_number("seconds_budget", self.seconds_budget, 0.0)
         check_number("average", self.average, 0.0, HIGHEST_AVERAGE)
         if self.advance_at and len(self.episodes) not in (0, 1, len(self.advance_at) + 1):
             raise ValueError(

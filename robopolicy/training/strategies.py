@@ -24,7 +24,7 @@ from robopolicy.training import evosax_strategies as evosax
 from robopolicy.training.robotics_ars import robotics_ars
 from robopolicy.training.strategy import Settings, State, Strategy
 
-LARGEST = 1e6  # sigma or learning rate: far beyond any use, and far from overflow
+SMALLEST, LARGEST = 1e-9, 1e6  # far beyond any use, and far from what float32 cannot hold
 
 
 def _from_evosax(name: str) -> Callable[[Array], Array]:
@@ -123,10 +123,8 @@ def strategy(name: str, settings: Settings) -> Strategy:
     if entry.antithetic and settings.population % 2:
         raise ValueError(f"population is {settings.population}: {name} draws in pairs, so it must be even")
     for field, highest in (("sigma", LARGEST), ("learning_rate", LARGEST), ("decay", 1.0), ("elite", 1.0)):
-        value = getattr(settings, field)
-        if not 0.0 < value <= highest:
-            raise ValueError(f"{field} is {value}: it must be a number above 0 and at most {highest:g}")
-    check_number("weight_decay", settings.weight_decay, 0.0)
+        check_number(field, getattr(settings, field), SMALLEST, highest)
+    check_number("weight_decay", settings.weight_decay, 0.0, LARGEST)
     inner = entry.make(settings)
     shaping = entry.shaping if settings.shaping == "default" else settings.shaping
     return shaped(untied(inner) if entry.by_rank else inner, shaping, settings.weight_decay)

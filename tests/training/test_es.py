@@ -218,6 +218,7 @@ def test_returns_that_are_not_finite_are_counted_and_rank_last(tmp_path):
         ({"stop_at": float("nan")}, "stop_at is nan"),
         ({"episode_budget": -5}, "episode_budget is -5"),
         ({"seconds_budget": float("nan")}, "seconds_budget is nan"),
+        ({"seconds_budget": float("inf")}, "seconds_budget is inf"),
         ({"keep_every": -1}, "keep_every is -1"),
         ({"average": 1.0}, "average is 1.0"),
     ],

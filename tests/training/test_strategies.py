@@ -139,11 +139,13 @@ def test_antithetic_strategies_refuse_odd_populations(name):
         ("snes", {"population": 1}, "population is 1"),
         ("snes", {"sigma": 0.0}, "sigma is 0.0"),
         ("snes", {"sigma": float("nan")}, "sigma is nan"),
+        ("snes", {"sigma": 1e-320}, "sigma is 1e-320: it must be a number from 1e-09 to"),
         ("snes", {"learning_rate": -1.0}, "learning_rate is -1.0"),
         ("snes", {"decay": 1.1}, "decay is 1.1"),
         ("ars", {"elite": 0.0}, "elite is 0.0"),
         ("snes", {"shaping": "rank"}, "shaping is 'rank'.*did you mean 'ranks'"),
         ("snes", {"weight_decay": -0.1}, "weight_decay is -0.1"),
+        ("snes", {"weight_decay": 1e308}, r"weight_decay is 1e\+308"),
     ],
 )
 def test_bad_settings_are_refused_by_name(name, changed, words):

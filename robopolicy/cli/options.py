@@ -25,6 +25,13 @@ Engine = Annotated[
 NewEngine = Annotated[
     str | None, arg(help="Physics engine: bullet or mujoco. Default: bullet if installed, else mujoco.")
 ]
+PlannedEngine = Annotated[
+    str | None,
+    arg(
+        help="Physics engine: bullet, mujoco or jax (stepping stones alone). Default: bullet if installed, "
+        "else mujoco."
+    ),
+]
 Renderer = Annotated[
     str | None,
     arg(help="Renderer of pictures: software, tiny (bullet's) or opengl (mujoco's). Default: software."),

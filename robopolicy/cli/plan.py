@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import asdict, dataclass
 
-from robopolicy.cli.options import Json, NewEngine, PlannedTask
+from robopolicy.cli.options import Json, PlannedEngine, PlannedTask
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.experiments.planning import Row, plan
 from robopolicy.experiments.tables import aligned
@@ -40,7 +40,7 @@ class Plan:
     """Largest error of the choice. Default: that of angular_hybrid(m=8, n=8) in the policy."""
     verify: int = 0
     """Frames of other episodes on which the errors of the front are measured."""
-    engine: NewEngine = None
+    engine: PlannedEngine = None
     json: Json = False
 
     def run(self) -> None:

@@ -83,6 +83,8 @@ ABOUT = "Vision policies for robots with linear-time attention, priced in FLOPs.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns 0 when done, 1 if it failed while running, 2 on bad input."""
+    if sys.stdout is None:  # Python's sign of a closed one, whose place the next open file would take
+        return _complain("standard output is closed: give it a place, such as a file", FAILED)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -98,8 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # for the module of --env module:Name-v0
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return _complain("the current folder was deleted: change to another one", BAD_INPUT)
+    if here not in sys.path:
+        sys.path.append(here)  # for the module of --env module:Name-v0
     if words and words[0] in PAIRS:  # the parser has one name for both words
         what, names = PAIRS[words[0]]
         if words[1:2] and words[1] in names:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 
 from robopolicy.cli import main
+from robopolicy.envs.physics import ENGINES
 from robopolicy.runtime.__main__ import main as runtime
 
 COMMANDS = (
@@ -49,6 +50,13 @@ def test_help_shows_the_defaults_of_flags(capsys, command):
     assert set(defaults.values()) == {"False"}
 
 
+def test_help_names_every_engine_that_a_plan_takes(capsys):
+    assert main(["plan", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "engine: bullet, mujoco or jax (stepping stones alone)" in shown
+    assert set(ENGINES) == {"bullet", "mujoco", "jax"}
+
+
 @pytest.mark.parametrize("run", [main, runtime])
 def test_version_prints_the_version(capsys, run):
     with suppress(SystemExit):
@@ -78,3 +86,18 @@ def test_an_ascii_terminal_is_no_error():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "train es" in done.stdout
+
+
+def test_a_current_folder_that_was_deleted_is_named(refused, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "the current folder was deleted" in refused("flops")
+
+
+def test_a_closed_standard_output_is_named(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["flops"]) == 1
+    assert (
+        capsys.readouterr().err == "robopolicy: standard output is closed: give it a place, such as a file\n"
+    )

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import tyro
 
 from robopolicy import __version__
-from robopolicy.cli.config_file import expanded, list_options
+from robopolicy.cli.config_file import expanded
+from robopolicy.cli.words import check_words
 from robopolicy.naming import extra_with, one_line
 from robopolicy.writing import AGAIN, FULL
 
@@ -127,7 +128,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
     try:
         words = [words[0], *expanded(words[1:], command(words[0]))]
-        _check_lists(words)
+        check_words(words[0], words[1:], command(words[0]))
         parsed, code = _parse(words)
         if parsed is None:
             return code
@@ -152,21 +153,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-
-
-def _check_lists(words: list[str]) -> None:
-    """Raise ValueError for an option of several values that is given twice, or without any."""
-    if {"-h", "--help"} & set(words):
-        return
-    names = [word.split("=")[0].replace("_", "-") if word.startswith("--") else "" for word in words]
-    for option in list_options(command(words[0])):
-        places = [place for place, name in enumerate(names) if name == option]
-        if len(places) > 1:
-            raise ValueError(f"{option} is given {len(places)} times: it takes all values at once")
-        for place in places:
-            after = [word for word in words[place + 1 : place + 2] if not word.startswith("--")]
-            if not after and "=" not in words[place]:
-                raise ValueError(f"{option} is empty: it needs one or more values")
 
 
 def _reader_has_left() -> bool:

@@ -327,6 +327,19 @@ def test_a_bad_grid_is_refused_before_its_folder_is_made(refused, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("words", [PAIR, (*PAIR[3:], *PAIR[:3]), ("--config", "grid.toml")], ids=" ".join)
+def test_a_value_of_a_list_does_not_become_the_folder(refused, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.toml").write_text('attention = ["none", "all"]\nseeds = [0, 1]\n')
+    assert "FOLDER is missing: it goes before the options" in refused("grid", *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["grid.toml"]
+
+
+def test_the_folder_may_follow_an_option_of_one_value(trainer):
+    assert main(["grid", *PAIR, *COMMON[:2], "runs/table", *COMMON[2:]]) == 0
+    assert len(trainer.trained) == 4
+
+
 def test_options_come_from_a_file(trainer, tmp_path):
     (tmp_path / "grid.toml").write_text('attention = ["none", "all"]\nseeds = [0]\n[search]\nsigma = 0.1\n')
     assert run("--config", "grid.toml") == 0

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from tyro.conf import Positional, Suppress, UseAppendAction
-
-from robopolicy.naming import one_of
+from robopolicy.cli.declared import Option, by_name
+from robopolicy.naming import one_of, shown
 
 OPTION = "--config"
 TABLES = ("policy", "search", "training", "evaluator", "environment")  # headings that group options
-_APPENDED, *_NO_OPTIONS = (
-    get_args(kind[tuple[str, ...]])[1] for kind in (UseAppendAction, Positional, Suppress)
-)
 
 
 def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
     """The words of a command line with `--config FILE` replaced by the options in the file.
 
     Options on the command line win over those of the file. Raises ValueError, in one line, for a file that
-    cannot be read, for an option that the command does not have, and for a value that is none.
+    cannot be read, for an option that the command does not have or that the file has twice, and for a value
+    of another type than the option's.
     """
     rest = list(words)
     places = [at for at, word in enumerate(rest) if word.split("=")[0] == OPTION]
@@ -31,66 +28,50 @@ def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
         return rest
     if len(places) > 1:
         raise ValueError(f"{OPTION} is given {len(places)} times: it may be given once")
-    word = rest.pop(places[0])
-    if "=" not in word and places[0] == len(rest):
+    _, equals, file = rest.pop(places[0]).partition("=")
+    if not equals and rest[places[0] :] and not rest[places[0]].startswith("--"):
+        file = rest.pop(places[0])
+    if not file:
         raise ValueError(f"{OPTION} needs the path of a TOML file")
-    path = Path(word.partition("=")[2] or rest.pop(places[0]))
-    options: dict[str, tuple[Field[Any], tuple[Any, ...], set[str]]] = {}
-    for name, field, marks, _ in _options(command):
-        names = {name, *(alias.lstrip("-") for m in marks for alias in getattr(m, "aliases", None) or ())}
-        options |= dict.fromkeys(names, (field, marks, names))
-    spelled = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in rest}
-    added = []
-    for name, value in _settings(path):
-        one_of(f"{str(path)!r}: an option", name, options)
-        field, marks, names = options[name]
-        if not spelled & {f"no_{name}", *names}:
-            added += _words(path, field, marks, value)
+    where, options = f"{file!r}:", by_name(command)
+    given = {word[2:].split("=")[0].replace("-", "_") for word in rest if word.startswith("--")}
+    added: list[str] = []
+    found: dict[str, str] = {}
+    for place, name, value in _settings(Path(file)):
+        option = options[one_of(f"{where} an option", name, options)]
+        if option.name in found:
+            raise ValueError(f"{where} {found[option.name]} and {place} are one setting: give it once")
+        found[option.name] = place
+        words_of_file = _words(where, option, value)
+        if not given & {f"no_{option.name}", *option.names}:
+            added += words_of_file
     return [*added, *rest] if rest and rest[0].startswith("--") else [*rest, *added]
 
 
-def list_options(command: type[Any]) -> list[str]:
-    """The options of a command that take any number of values at once, as on the command line."""
-    return [
-        f"--{name.replace('_', '-')}"
-        for name, _, marks, kind in _options(command)
-        if get_origin(kind) is tuple and Ellipsis in get_args(kind) and _APPENDED not in marks
-    ]
-
-
-def _options(command: type[Any]) -> Iterator[tuple[str, Field[Any], tuple[Any, ...], Any]]:
-    """Name, field, markers and type of each option, also of nested dataclasses."""
-    hints = get_type_hints(command, include_extras=True)
-    for field in fields(command):
-        hint = hints[field.name]
-        if is_dataclass(hint):
-            yield from _options(hint)  # type: ignore[arg-type]
-        elif not set(_NO_OPTIONS).intersection(marks := getattr(hint, "__metadata__", ())):
-            yield field.name, field, marks, get_args(hint)[0] if marks else hint
-
-
-def _settings(path: Path) -> Iterator[tuple[str, Any]]:
+def _settings(path: Path) -> Iterator[tuple[str, str, Any]]:
+    """Place in the file, name and value of each setting."""
     try:
         content = tomllib.loads(path.read_bytes().decode())
     except ValueError as error:  # no UTF-8, or no TOML
         raise ValueError(f"{str(path)!r} is not TOML: {error}") from error
     for name, value in content.items():
         if not isinstance(value, dict):
-            yield name.replace("-", "_"), value
+            yield name, name.replace("-", "_"), value
             continue
         one_of(f"{str(path)!r}: a table", name, TABLES)
-        yield from ((key.replace("-", "_"), one) for key, one in value.items())
+        for key, one in value.items():
+            yield f"[{name}] {key}", key.replace("-", "_"), one
 
 
-def _words(path: Path, field: Field[Any], marks: tuple[Any, ...], value: Any) -> list[str]:
-    option = f"--{field.name.replace('_', '-')}"
-    values = value if isinstance(value, list) else [value]
+def _words(where: str, option: Option, value: Any) -> list[str]:
+    if not option.accepts(value):
+        raise ValueError(f"{where} {option.name} is {shown(value)}: it must be {option.type_in_words}")
     if isinstance(value, bool):
-        default = False if field.default is MISSING else field.default
-        return [] if value is default else [option if value else f"--no-{option[2:]}"]
-    if not values or not all(isinstance(one, str | int | float) for one in values):
-        raise ValueError(
-            f"{str(path)!r}: {field.name} is {value!r}: it must be text, a number, true, false, or a list"
-        )
-    texts = [str(one) for one in values]
-    return [word for text in texts for word in (option, text)] if _APPENDED in marks else [option, *texts]
+        default = False if option.field.default is MISSING else option.field.default
+        return [] if value is default else [option.flag if value else f"--no-{option.flag[2:]}"]
+    texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+    if option.is_text and any(not text or text.startswith("-") for text in texts):
+        raise ValueError(f"{where} {option.name} is {shown(value)}: text must not be empty or begin with -")
+    if option.repeatable:
+        return [word for text in texts for word in (option.flag, text)]
+    return [option.flag, *texts]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from robopolicy.cli import command
+from robopolicy.cli import command, commands
 from robopolicy.cli.config_file import expanded
+from robopolicy.cli.declared import options
 
 CONFIG = """
 task = "stepping-stones"
@@ -66,6 +67,29 @@ def test_switches_and_repeated_options(tmp_path):
     assert words == ["--attention", "softmax", "--attention", "positive(m=8)"]
 
 
+def test_a_run_with_the_name_of_an_option_hides_no_setting(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("seed = 5")
+    words = expanded(["seed", "--config", str(path)], command("evaluate"))
+    assert words == ["seed", "--seed", "5"]
+
+
+def test_values_may_be_whole_numbers_for_numbers_and_one_value_for_a_list(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('sigma = 1\npreset = "hard"\nadvance-at = [3, 6.5]')
+    words = expanded(["--config", str(path)], command("train es"))
+    assert words == ["--sigma", "1", "--preset", "hard", "--advance-at", "3", "6.5"]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_option_refuses_a_value_of_no_type(refused, tmp_path, name):
+    path = tmp_path / "mine.toml"
+    for option in options(command(name)):
+        path.write_text(f"{option.name} = 2026-01-01")
+        said = refused(*name.split(), "--config", str(path))
+        assert f"mine.toml': {option.name} is datetime.date(2026, 1, 1): it must be " in said
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -75,8 +99,21 @@ def test_switches_and_repeated_options(tmp_path):
         (b"\xff", "is not TOML"),
         ("sigma = 2026-01-01", "sigma is "),
         ("[search.sigma]\nx = 1", "sigma is "),
-        ("preset = []", "preset is []"),
-        ("[search]\npopulation = 'many'", "population"),
+        ("preset = []", "preset is []: it must be a list of one or more texts"),
+        ("preset = [1]", "preset is [1]: it must be a list of one or more texts"),
+        ("population = '4'", "mine.toml': population is '4': it must be a whole number"),
+        ("population = 4.0", "population is 4.0: it must be a whole number"),
+        ("population = [4]", "population is [4]: it must be a whole number"),
+        ("population = true", "population is True: it must be a whole number"),
+        ("sigma = '0.3'", "sigma is '0.3': it must be a number"),
+        ("episodes = [1, '2']", "episodes is [1, '2']: it must be a list of one or more whole numbers"),
+        ("normalise = 'true'", "normalise is 'true': it must be true or false"),
+        ("engine = 3", "engine is 3: it must be text"),
+        ("strategy = '--json'", "strategy is '--json': text must not be empty or begin with -"),
+        ("strategy = ''", "strategy is '': text must not be empty or begin with -"),
+        ("[search]\nsigma = 1\n[policy]\nsigma = 2", "[search] sigma and [policy] sigma are one setting"),
+        ("stop-at = 1\nstop_at = 2", "mine.toml': stop-at and stop_at are one setting: give it once"),
+        ("env = 'spot:Spot-v0'\ntask = 'recorded'", "env and task are one setting: give it once"),
         ("[search]\npopulation = 1", "population is 1"),
     ],
 )
@@ -91,6 +128,8 @@ def test_a_bad_file_is_refused_in_one_line(refused, tmp_path, content, message):
     ("words", "message"),
     [
         (("--config",), "--config needs the path"),
+        (("--config=",), "--config needs the path"),
+        (("--config", "--seed", "1"), "--config needs the path"),
         (("--config", "none.toml"), "none.toml"),
         (("--config", "a.toml", "--config", "b.toml"), "--config is given 2 times"),
     ],

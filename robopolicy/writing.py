@@ -71,7 +71,28 @@ def whole(path: Path) -> Iterator[Path]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`. At any time the file holds the old or the new content, never a part."""
-    with whole(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with whole(path) as partial:
+        _write(partial, text)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write `text` to a file that must not exist, whole. Raises FileExistsError if it exists.
+
+    Of several processes that do so at the same time, one succeeds.
+    """
+    with whole(path) as partial:
+        _write(partial, text)
+        try:
+            os.link(partial, path)  # `whole` then moves the file onto itself
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            path.touch(exist_ok=False)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write `text` to `path`, and wait until it is on the disk."""
+    with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

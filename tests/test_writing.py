@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from robopolicy.writing import DiskFullError, clear_about_full_disks, scratch, whole, write_atomically
+from robopolicy.writing import DiskFullError, clear_about_full_disks, scratch, whole, write_atomically, write_new
 
 
 def hidden(path):
@@ -68,6 +68,21 @@ def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path):
             second.write_text("second")
         assert path.read_text() == "second"
         assert first.read_text() == "first"
+    assert path.read_text() == "first"
+    assert not hidden(tmp_path)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_new_file_is_written_once(tmp_path, monkeypatch, linked):
+    def refuse(*paths):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not linked:
+        monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "a.txt"
+    write_new(path, "first")
+    with pytest.raises(FileExistsError, match=r"a\.txt"):
+        write_new(path, "second")
     assert path.read_text() == "first"
     assert not hidden(tmp_path)
 

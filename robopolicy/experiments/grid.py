@@ -37,7 +37,7 @@ from robopolicy.training.capacity import cores
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 from robopolicy.training.run_status import FINISHED, status
-from robopolicy.writing import DiskFullError, clear_about_full_disks, write_atomically
+from robopolicy.writing import DiskFullError, clear_about_full_disks, write_new
 
 FILE = "grid.json"
 TEST = "test"
@@ -308,20 +308,29 @@ def _tests(stored: Mapping[str, Any]) -> list[Environment]:
 
 def _keep(folder: Path, stored: Mapping[str, Any]) -> None:
     """Write grid.json, or compare it; raises ValueError that names the first setting that differs."""
-    if (folder / FILE).is_file():
-        before = _read(folder)
-        if "policy_runtime" in stored["evaluator"]:
-            before["evaluator"].setdefault("policy_runtime", ONNX)  # which older grids do not name
-        check_same(f"the grid in {str(folder)!r}", ALIKE, before, stored)
-        return
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"folder is {str(folder)!r}: it must be a folder, and is a file")
     left = f".{FILE}."  # from a process that was killed before
-    if folder.exists() and any(not path.name.startswith(left) for path in folder.iterdir()):
+    used = folder.exists() and any(not path.name.startswith(left) for path in folder.iterdir())
+    if (folder / FILE).is_file():
+        _check_kept(folder, stored)
+        return
+    if used:
         raise FileExistsError(f"{str(folder)!r} exists and holds no grid: name a new folder")
     with clear_about_full_disks(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, json.dumps(stored, indent=2) + "\n")
+    try:
+        write_new(folder / FILE, json.dumps(stored, indent=2) + "\n")
+    except FileExistsError:  # another process has begun the grid in the meantime
+        _check_kept(folder, stored)
+
+
+def _check_kept(folder: Path, stored: Mapping[str, Any]) -> None:
+    """Raise ValueError that names the first setting in which grid.json differs from `stored`."""
+    before = _read(folder)
+    if "policy_runtime" in stored["evaluator"]:
+        before["evaluator"].setdefault("policy_runtime", ONNX)  # which older grids do not name
+    check_same(f"the grid in {str(folder)!r}", ALIKE, before, stored)
 
 
 def _read(folder: Path) -> dict[str, Any]:

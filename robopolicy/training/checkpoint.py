@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.reading_json import read_object
-from robopolicy.writing import clear_about_full_disks, write_atomically
+from robopolicy.writing import clear_about_full_disks, write_atomically, write_new
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -76,19 +76,28 @@ class RunFolder:
         if self.path.exists() and (
             not self.path.is_dir() or any(not p.name.startswith(left) for p in self.path.iterdir())
         ):
-            raise FileExistsError(
-                f"{str(self.path)!r} exists: name a new folder, or resume its run (--resume, resume=True)"
-            )
+            raise self._exists()
+
+    def _exists(self) -> FileExistsError:
+        return FileExistsError(
+            f"{str(self.path)!r} exists: name a new folder, or resume its run (--resume, resume=True)"
+        )
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Begin a new run. Raises FileExistsError, and changes nothing, if the folder holds anything."""
+        """Begin a new run. Raises FileExistsError, and changes nothing, if the folder holds anything.
+
+        Of several processes that begin a run in one folder, one succeeds.
+        """
         self.check_new()
         with clear_about_full_disks(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             try:
-                write_atomically(self.config_path, json.dumps(config, indent=2) + "\n")
+                write_new(self.config_path, json.dumps(config, indent=2) + "\n")
+            except FileExistsError as error:
+                raise self._exists() from error
             except OSError:
-                self.path.rmdir()
+                with contextlib.suppress(OSError):  # another process has begun a run in it
+                    self.path.rmdir()
                 raise
 
     def config(self) -> dict[str, Any]:

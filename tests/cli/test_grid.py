@@ -12,6 +12,7 @@ from made_runs import evaluation, write
 from robopolicy.cli import main
 from robopolicy.experiments import grid, stored_evaluations
 from robopolicy.training.checkpoint import RunFolder
+from robopolicy.writing import write_new
 
 COMMON = (
     *("--patch", "8", "--preset", "paper", "--engine", "mujoco", "--generations", "2", "--workers", "1"),
@@ -295,6 +296,17 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
         line = refused("grid", "runs/table", *words)
         assert said in line
         assert "runs/table" in line
+
+
+def test_a_grid_that_another_process_begins_at_the_same_time_stays(trainer, refused, monkeypatch):
+    def late(path, text):
+        write_new(path, json.dumps({**json.loads(text), "es": {**json.loads(text)["es"], "sigma": 0.2}}))
+        write_new(path, text)
+
+    monkeypatch.setattr(grid, "write_new", late)
+    line = refused("grid", "runs/table", *COMMON, "--attention", "none", "--seeds", "0")
+    assert "sigma is 0.3: the grid in 'runs/table' has 0.2" in line
+    assert trainer.trained == []
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 import errno
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from io import BufferedWriter, FileIO
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -128,6 +130,23 @@ def test_a_folder_that_is_not_empty_stays_unchanged(tmp_path):
     with pytest.raises(FileExistsError, match="--resume"):
         RunFolder(tmp_path / "mine").create({})
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_of_several_that_begin_a_run_in_one_folder_at_once_one_succeeds(tmp_path):
+    folder, together = RunFolder(tmp_path / "new" / "run"), Barrier(8)
+
+    def begin(seed):
+        together.wait()
+        try:
+            folder.create({"seed": seed})
+        except FileExistsError as error:
+            assert "--resume" in str(error)
+            return None
+        return seed
+
+    with ThreadPoolExecutor(8) as threads:
+        (winner,) = [seed for seed in threads.map(begin, range(8)) if seed is not None]
+    assert folder.config() == {"seed": winner}
 
 
 def test_folders_without_a_run_are_refused(tmp_path, run):

@@ -14,10 +14,11 @@ import contextlib
 import fcntl
 import json
 import logging
+import re
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.reading_json import read_object
-from robopolicy.writing import clear_about_full_disks, write_atomically, write_new
+from robopolicy.writing import clear_about_full_disks, scratch, write_atomically, write_new
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -34,6 +35,8 @@ MEAN = "mean"
 BEST = "best"
 BEST_FEATURES = "best_features/"  # those that differ from the latest
 RESUME = "what was saved before is intact: free some space and go on with --resume"
+# Orbax reads a whole path as a pattern of names, and TensorStore a backslash as a slash.
+MISREAD = re.compile(r"[*?\[\\]")
 PAUSE = 0.1  # s, longer than another process holds a lock to look at a run
 
 
@@ -71,12 +74,14 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
 
     def check_new(self) -> None:
-        """Raise FileExistsError if the folder holds anything."""
+        """Raise FileExistsError if the folder holds anything, ValueError if it can hold no checkpoints."""
         left = f".{self.config_path.name}."  # from a process that was killed before the run began
         if self.path.exists() and (
             not self.path.is_dir() or any(not p.name.startswith(left) for p in self.path.iterdir())
         ):
             raise self._exists()
+        with self._readable():
+            pass
 
     def _exists(self) -> FileExistsError:
         return FileExistsError(
@@ -138,12 +143,32 @@ class RunFolder:
                 write_atomically(self.failure_path, line + "\n")
             raise
 
-    def _manager(self, **options: Any) -> Any:
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[Path]:
+        """The path of the checkpoints for orbax: a link, in place of one that it would misread.
+
+        Raises ValueError if the folder of temporary files, which has the link, has such a path, too.
+        """
+        path = self.checkpoints.absolute()
+        if not MISREAD.search(str(path)):
+            yield path
+            return
+        with scratch() as folder:
+            if wrong := MISREAD.search(str(folder)):
+                raise ValueError(
+                    f"{str(self.path)!r} has characters that need a link among temporary files, and "
+                    f"{str(folder.parent)!r} has {wrong[0]}: set TMPDIR to another folder"
+                )
+            link = folder / path.name
+            link.symlink_to(path)
+            yield link
+
+    def _manager(self, path: Path, **options: Any) -> Any:
         # Imported here: it takes a second, and not every command needs it.
         import orbax.checkpoint as ocp
 
         settings = ocp.CheckpointManagerOptions(create=False, **options)
-        return ocp.CheckpointManager(self.checkpoints.absolute(), options=settings)
+        return ocp.CheckpointManager(path, options=settings)
 
     def save(self, generation: int, arrays: Arrays, keep_every: int = 0) -> None:
         """Save `arrays` by path as the state after `generation`, and remove all but the last three.
@@ -155,10 +180,11 @@ class RunFolder:
         names = sorted(arrays)
         index = [{"path": name, **_description(arrays[name])} for name in names]
         content = {"generation": generation, "arrays": index, "crc32": _checksum(index)}
-        with clear_about_full_disks(self.path, RESUME), _quiet_orbax():
+        with self._readable() as path, clear_about_full_disks(self.path, RESUME), _quiet_orbax():
             self.checkpoints.mkdir(exist_ok=True)
             # Only a writer cleans up: to a reader, an unfinished checkpoint looks like a left-over.
             with self._manager(
+                path,
                 max_to_keep=3,
                 keep_period=keep_every or None,
                 enable_async_checkpointing=False,
@@ -185,12 +211,17 @@ class RunFolder:
         wanted = saved[-1] if generation is None else generation
         if wanted not in saved:
             raise FileNotFoundError(f"{str(self.path)!r} has no checkpoint {wanted}: it has {saved}")
+        with self._readable() as path:
+            return wanted, self._read_or_advise(wanted, saved, path)
+
+    def _read_or_advise(self, wanted: int, saved: Sequence[int], path: Path) -> Arrays:
+        """The arrays of a checkpoint; the message of a CheckpointError names the last good one before it."""
         try:
-            return wanted, self._read(wanted)
+            return self._read(wanted, path)
         except CheckpointError as error:
             for good in reversed([g for g in saved if g < wanted]):
                 with contextlib.suppress(CheckpointError):
-                    self._read(good)
+                    self._read(good, path)
                     remedy = (
                         f"the last good one is {good}: use it as {self.path!s}@{good}, or train on from it "
                         f"with --resume-from {good}"
@@ -200,12 +231,12 @@ class RunFolder:
                 remedy = "no good one is left: begin again with --resume-from 0, which keeps them"
             raise CheckpointError(f"{error}; {remedy}") from error
 
-    def _read(self, generation: int) -> Arrays:
+    def _read(self, generation: int, path: Path) -> Arrays:
         import orbax.checkpoint as ocp
 
         where = repr(str(self.checkpoints / str(generation)))
         try:
-            with _quiet_orbax(), self._manager(read_only=True, save_interval_steps=0) as manager:
+            with _quiet_orbax(), self._manager(path, read_only=True, save_interval_steps=0) as manager:
                 parts = {"index": ocp.args.JsonRestore(), "arrays": ocp.args.StandardRestore()}
                 stored = manager.restore(generation, args=ocp.args.Composite(**parts))
             index, values = stored["index"]["arrays"], stored["arrays"]

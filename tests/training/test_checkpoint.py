@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from io import BufferedWriter, FileIO
@@ -49,6 +50,28 @@ def test_arrays_are_restored_bit_for_bit_with_their_dtypes(run):
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(arrays[name], array)
+
+
+@pytest.mark.parametrize("name", ["lr[0.1]", r"a\b", "a**b"])
+def test_checkpoints_are_kept_in_a_folder_whose_name_looks_like_a_pattern(tmp_path, name):
+    folder = RunFolder(tmp_path / name / "run")
+    folder.create({})
+    for generation in range(1, 6):
+        folder.save(generation, ARRAYS)
+    assert folder.generations() == [3, 4, 5]
+    np.testing.assert_array_equal(folder.load()[1]["mean"], ARRAYS["mean"])
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    shutil.copytree(folder.path, tmp_path / "plain")
+    assert RunFolder(tmp_path / "plain").load(4)[0] == 4
+
+
+def test_a_folder_without_a_path_that_can_be_read_is_refused_before_a_run_begins(tmp_path, monkeypatch):
+    (tmp_path / "[tmp]").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "[tmp]"))
+    with pytest.raises(ValueError, match=r"lr\[0\.1\]'.*\[tmp\]' has \[: set TMPDIR"):
+        RunFolder(tmp_path / "lr[0.1]").create({})
+    assert not (tmp_path / "lr[0.1]").exists()
+    RunFolder(tmp_path / "plain").create({})
 
 
 def test_a_policy_is_that_of_the_latest_checkpoint(run):
@@ -171,7 +194,7 @@ def test_a_log_on_a_full_disk_raises_one_error(run, monkeypatch):
 def test_a_full_disk_is_one_clear_error_and_keeps_older_checkpoints(run, monkeypatch, caplog):
     run.save(1, ARRAYS)
 
-    def full(self, **options):
+    def full(self, path, **options):
         logging.getLogger("absl").error("a traceback of a thread of orbax")
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -9,7 +9,14 @@ import sys
 
 import pytest
 
-from robopolicy.writing import DiskFullError, clear_about_full_disks, scratch, whole, write_atomically, write_new
+from robopolicy.writing import (
+    DiskFullError,
+    clear_about_full_disks,
+    scratch,
+    whole,
+    write_atomically,
+    write_new,
+)
 
 
 def hidden(path):

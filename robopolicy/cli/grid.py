@@ -11,6 +11,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, Suppress, arg
 
+from robopolicy.cli import DONE, FAILED, INTERRUPTED
 from robopolicy.cli.options import Json, settings_of
 from robopolicy.cli.progress import Lines, TrainingProgress
 from robopolicy.cli.train_es import ESOptions
@@ -20,8 +21,6 @@ from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.training.es import ESConfig
-
-FAILED = 1  # exit code
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Grid(ESOptions):
     json: Json = False
 
     def run(self) -> int:
-        """Train, evaluate, draw, print."""
+        """Train, evaluate, draw, print. Returns the exit code."""
         check_picture("picture", self.picture)
         if self.show:
             self._check_shown()
@@ -73,7 +72,9 @@ class Grid(ESOptions):
             lines.say(f"note: {note}")
         for name, error in (results.damaged | trained.failed).items():
             lines.say(f"{name} failed: {error}")
-        return FAILED if trained.failed or results.damaged else 0
+        if trained.stopped:
+            return INTERRUPTED
+        return FAILED if trained.failed or results.damaged else DONE
 
     def _check_shown(self) -> None:
         """Import the module of the task. Raises ValueError, in one line, for options without effect."""

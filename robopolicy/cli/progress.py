@@ -116,23 +116,25 @@ class RunProgress(Barred):
         """Advance the bar by a step, or by an episode."""
         self._bar.advance(self._task)
 
-    def done(self, record: Record | None, command: str, following: str) -> None:
+    def done(self, record: Record | None, command: str, following: str) -> bool:
         """Show how the training ended; `command` continues it, and `following` is of use after its end.
 
-        `record` is None if the run was complete.
+        `record` is None if the run was complete. Returns whether it is complete now.
         """
         if record is None:
             self.say("nothing left to do: the run is over")
-            return
+            return True
         number = record[self._counter]
+        complete = bool(record.get("ended_by")) or number == self._limit
         if record.get("ended_by"):
             self.say(f"ended early: {record['ended_by']}")
-        elif number < self._limit:
+        elif not complete:
             self.say(f"stopped after {self._counter} {number}; go on with: {command}")
         if self._shares:
             self.say(self._share.format(sum(self._shares) / len(self._shares)))
-        if record.get("ended_by") or number == self._limit:
+        if complete:
             self.say(f"next: {following}")
+        return complete
 
 
 class TrainingProgress(RunProgress):

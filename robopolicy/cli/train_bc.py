@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
+from robopolicy.cli import DONE, INTERRUPTED
 from robopolicy.cli.options import (
     DatasetCameras,
     EpisodeSeconds,
@@ -149,8 +150,8 @@ class TrainBC:
         settings["cameras"] = tuple(settings["cameras"])
         return TrainBC(self.out, tuple(map(Path, paths)), training=Training(**training), **settings)
 
-    def run(self) -> None:
-        """Train."""
+    def run(self) -> int:
+        """Train. Returns the exit code."""
         if self.task is not None:
             check_kind(check_name(self.task), VISION_PERFORMER)
         if not self.data:
@@ -181,9 +182,11 @@ class TrainBC:
                 command=self._stored(),
                 hooks=progress.hooks(),
             )
-            progress.done(run.record, command_to_resume(self, "bc"), command_to_evaluate(self.out, task))
+            again, following = command_to_resume(self, "bc"), command_to_evaluate(self.out, task)
+            is_complete = progress.done(run.record, again, following)
         if self.json:
             print(json_format.dumps(run.record))
+        return DONE if is_complete else INTERRUPTED
 
     def _stored(self) -> dict[str, Any]:
         """The settings that are stored in the run's config.json."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from robopolicy.cli import DONE, INTERRUPTED
 from robopolicy.cli.options import (
     Cameras,
     Drift,
@@ -167,8 +168,8 @@ class TrainES(ESOptions):
         except KeyError as error:
             raise ValueError(f"{wrong}: it has no {error}") from error
 
-    def run(self) -> None:
-        """Train."""
+    def run(self) -> int:
+        """Train. Returns the exit code."""
         environment = self.environment
         search = with_curriculum(self.search, self.task, self.presets)
         settings = {"encoder": self.encoder, **self.policy}
@@ -193,6 +194,8 @@ class TrainES(ESOptions):
                 wandb=self.wandb,
                 hooks=progress.hooks(),
             )
-            progress.done(run.record, command_to_resume(self, "es"), command_to_evaluate(self.out, self.task))
+            again, following = command_to_resume(self, "es"), command_to_evaluate(self.out, self.task)
+            is_complete = progress.done(run.record, again, following)
         if self.json:
             print(json_format.dumps(run.record))
+        return DONE if is_complete else INTERRUPTED

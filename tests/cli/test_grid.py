@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from made_runs import evaluation, write
 
-from robopolicy.cli import main
+from robopolicy.cli import INTERRUPTED, main
 from robopolicy.experiments import grid, stored_evaluations
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.writing import write_new
@@ -94,7 +94,7 @@ def test_every_cell_is_a_run_with_its_evaluation(trainer, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_same_command_trains_what_is_missing_alone(trainer, capsys):
     trainer.ends["none-seed-1"] = 1
-    assert run(*PAIR) == 0
+    assert run(*PAIR) == INTERRUPTED
     assert "stopped in none-seed-1; the same command continues" in capsys.readouterr().err
     assert trainer.trained[-1] == ("none-seed-1", False)
     before = list(trainer.trained)
@@ -108,7 +108,7 @@ def test_the_same_command_trains_what_is_missing_alone(trainer, capsys):
 
 def test_a_request_to_stop_in_the_last_generation_stops_the_grid(trainer, capsys):
     trainer.stopped = ("none-seed-0",)
-    assert run("--attention", "none", "--seeds", "0", "1") == 0
+    assert run("--attention", "none", "--seeds", "0", "1") == INTERRUPTED
     assert "stopped in none-seed-0; the same command continues" in capsys.readouterr().err
     assert trainer.trained == [("none-seed-0", False)]
     assert trainer.played == []
@@ -247,7 +247,7 @@ def test_an_evaluation_with_a_number_that_is_not_finite_is_damaged(trainer, tmp_
 
 def test_a_grid_without_a_complete_run_says_so(trainer, capsys):
     trainer.ends["none-seed-0"] = 1
-    assert run(*PAIR, "--picture", "table.png") == 0
+    assert run(*PAIR, "--picture", "table.png") == INTERRUPTED
     assert capsys.readouterr().out == "not complete: none-seed-0\n"
 
 
@@ -365,7 +365,7 @@ def test_a_grid_that_was_stopped_continues_to_the_same_bits(tmp_path, monkeypatc
     assert main(["grid", str(tmp_path / "whole"), *words]) == 0
     with monkeypatch.context() as patch:
         patch.setattr("robopolicy.training.loop.asked_to_stop", lambda: nullcontext(lambda: True))
-        assert main(["grid", str(tmp_path / "parts"), *words]) == 0
+        assert main(["grid", str(tmp_path / "parts"), *words]) == INTERRUPTED
     assert "stopped in none-seed-0" in capsys.readouterr().err
     assert not (tmp_path / "parts/none-seed-0/evaluation.json").exists()
     assert main(["grid", str(tmp_path / "parts"), *words]) == 0

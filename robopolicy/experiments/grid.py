@@ -273,10 +273,21 @@ def _cells(
         for attention, search in searches.items():
             seeded = search.settings | {"es": search.settings["es"] | {"seed": seed}}
             search = search._replace(config=replace(search.config, seed=seed), settings=seeded)
-            name = re.sub(r"[^\w.]+", "-", attention).strip("-")
-            cells.append(Cell(folder / f"{name}-seed-{seed}", attention, seed, search))
+            cells.append(Cell(_folder(folder, attention, search.settings), attention, seed, search))
     check_distinct("folders of runs", [cell.folder.name for cell in cells])
     return cells
+
+
+def _folder(grid: Path, attention: str, settings: Mapping[str, Any]) -> Path:
+    """The folder of a cell's run: if it exists, that of an older version, whose name has no signs."""
+    signed = re.sub(r"(?<!e)-(?=\.?\d)", "-minus-", attention)  # an exponent keeps its name
+    names = (re.sub(r"[^\w.]+", "-", text).strip("-") for text in (signed, attention))
+    folder, older = (grid / f"{name}-seed-{settings['es']['seed']}" for name in names)
+    if folder != older and RunFolder(older).config_path.is_file():
+        policy = RunFolder(older).config().get("policy")
+        if isinstance(policy, dict) and policy.get("attention") == settings["policy"]["attention"]:
+            return older
+    return folder
 
 
 def _policy(env: str | Environment, attention: str, seed: int, settings: Mapping[str, Any]) -> Policy:

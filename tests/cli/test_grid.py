@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from made_runs import evaluation, write
 
-from robopolicy.cli import INTERRUPTED, main
+from robopolicy.cli import DONE, INTERRUPTED, main
 from robopolicy.experiments import grid, stored_evaluations
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.writing import write_new
@@ -296,6 +296,20 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
         line = refused("grid", "runs/table", *words)
         assert said in line
         assert "runs/table" in line
+
+
+def test_mechanisms_that_differ_in_a_sign_have_a_folder_each(trainer, tmp_path):
+    specs = [f"generalized_exponential(m=4, A={a}, s=1)" for a in ("0.1", "-0.1", "0.1+0.2j", "0.1-0.2j")]
+    parts = ("0.1-0j", "minus-0.1-0j", "0.1-0.2j", "0.1-minus-0.2j")
+    names = [f"generalized_exponential-m-4-A-{part}-s-1-seed-0" for part in parts]
+    assert run("--attention", *specs, "--seeds", "0") == DONE
+    assert [name for name, _ in trainer.trained] == names
+    # Folders of older versions have no signs in their names.
+    table = tmp_path / "runs/table"
+    shutil.rmtree(table / names[0])
+    (table / names[1]).rename(table / names[0])
+    assert run("--attention", specs[1], "--seeds", "0") == DONE
+    assert len(trainer.trained) == len(specs)
 
 
 def test_a_grid_that_another_process_begins_at_the_same_time_stays(trainer, refused, monkeypatch):

@@ -160,16 +160,13 @@ def test_of_several_that_begin_a_run_in_one_folder_at_once_one_succeeds(tmp_path
 
     def begin(seed):
         together.wait()
-        try:
-            folder.create({"seed": seed})
-        except FileExistsError as error:
-            assert "--resume" in str(error)
-            return None
-        return seed
+        folder.create({"seed": seed})
 
     with ThreadPoolExecutor(8) as threads:
-        (winner,) = [seed for seed in threads.map(begin, range(8)) if seed is not None]
-    assert folder.config() == {"seed": winner}
+        errors = [future.exception() for future in [threads.submit(begin, seed) for seed in range(8)]]
+    assert errors.count(None) == 1
+    assert folder.config() == {"seed": errors.index(None)}
+    assert all("--resume" in str(error) for error in errors if error is not None)
 
 
 def test_folders_without_a_run_are_refused(tmp_path, run):

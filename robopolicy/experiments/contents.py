@@ -16,13 +16,14 @@ from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, is_shipped, load
+from robopolicy.naming import shown
 from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.manifest import Value
-from robopolicy.settings import check_count
+from robopolicy.settings import check_count, is_finite
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.datasets import METADATA, OURS, Dataset
 from robopolicy.training.episodes import open_episode
@@ -121,6 +122,10 @@ def run_contents(name: str) -> Contents:
     series: dict[str, list[float]] = {}
     for record in state.records:
         for key, value in record.items():
+            if type(value) is int and not is_finite(value):
+                raise ValueError(
+                    f"{str(folder.metrics_path)!r}: {key} is {shown(value)}, too large for a float"
+                )
             if type(value) in (int, float):
                 series.setdefault(key, []).append(value)
     return {

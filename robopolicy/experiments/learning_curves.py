@@ -13,10 +13,10 @@ import numpy as np
 
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.run_table import flops_of
-from robopolicy.experiments.runs import find_run, task_of
+from robopolicy.experiments.runs import find_run, policy_in, task_of
 from robopolicy.experiments.trainings import apart, leaves, search_settings, trainer_of, training
 from robopolicy.naming import one_of
-from robopolicy.policies.catalogue import describe, restore
+from robopolicy.policies.catalogue import describe
 from robopolicy.policies.controls import label
 from robopolicy.settings import is_finite
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
@@ -176,7 +176,7 @@ def logged(name: str) -> Run:
             raise CheckpointError(
                 f"{str(folder.metrics_path)!r} goes from {counter} {before[counter]} back to {after[counter]}"
             )
-    run = Run(name, kind, {**config, "policy": describe(restore(policy))}, records)
+    run = Run(name, kind, {**config, "policy": describe(policy_in(folder.path, config))}, records)
     if not any(_values(run, series.name) for series in SERIES[kind]):
         raise ValueError(f"run is {name!r}: it has logged nothing yet")
     return run

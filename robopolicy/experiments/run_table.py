@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.policies.controls import label
+from robopolicy.settings import is_finite
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.run_status import DAMAGED, status
 
@@ -80,7 +81,7 @@ def flops_of(config: dict[str, Any]) -> int:
     Raises ValueError if its policy cannot be read.
     """
     stored = config.get("flops")
-    if type(stored) is int and stored >= 0:
+    if type(stored) is int and is_finite(stored) and stored >= 0:
         return stored
     return _counted(json.dumps(config.get("policy"), sort_keys=True))
 

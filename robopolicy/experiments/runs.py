@@ -15,7 +15,7 @@ from robopolicy.envs.physics import ENGINES, is_installed
 from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class, with_defaults
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import closest, one_of
-from robopolicy.policies.catalogue import policy_of, restore
+from robopolicy.policies.catalogue import PolicyConfig, policy_of, restore
 from robopolicy.policies.policy import Policy
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 
@@ -30,7 +30,7 @@ def find_run(name: str, players: Sequence[str] = ()) -> tuple[Path, str]:
     """
     if name and Path(name).is_dir():
         return Path(name), "last"
-    name, _, which = name.partition("@")
+    name, _, which = name.rpartition("@") if "@" in name else (name, "", "")
     if name and Path(name).is_dir():  # an empty one would be the current folder
         return Path(name), which or "last"
     shipped = {folder.name: folder for folder in _shipped()}
@@ -181,7 +181,7 @@ def load(run: str | Path, which: str | int | None = None) -> Policy:
         )
     name = str(run) if which in (None, "last") else f"{run}@{which}"
     settings = config_of(folder)
-    config = restore(settings["policy"])
+    config = policy_in(folder, settings)
     parameters, arrays = load_policy(folder, which or ending)
     try:
         _, features = policy_of(config, arrays)
@@ -198,6 +198,14 @@ def config_of(run: Path) -> dict[str, Any]:
     if "policy" not in settings:
         raise CheckpointError(f"{str(run / 'config.json')!r} describes no policy: this is no run")
     return settings
+
+
+def policy_in(run: Path, settings: Mapping[str, Any]) -> PolicyConfig:
+    """The policy in a run's config.json; raises CheckpointError, which names the file, if it is damaged."""
+    try:
+        return restore(settings["policy"])
+    except ValueError as error:
+        raise CheckpointError(f"{str(run / 'config.json')!r}: {error}") from error
 
 
 def identity(policy: Policy, name: str) -> dict[str, Any]:

@@ -303,9 +303,9 @@ def load_policy(run: str | Path, which: str = "last") -> tuple[NDArray[np.float3
     `which` is `last`, `best` (on held-out seeds so far) or a generation with a checkpoint. Raises ValueError
     for any other word, and what `RunFolder.load` raises.
     """
-    if which not in ("last", BEST) and not which.isdigit():
+    if which not in ("last", BEST) and not which.isdecimal():
         raise ValueError(f"checkpoint is {which!r}: it must be last, best or a generation")
-    _, arrays = RunFolder(Path(run)).load(int(which) if which.isdigit() else None)
+    _, arrays = RunFolder(Path(run)).load(int(which) if which.isdecimal() else None)
     name = BEST if which == BEST else MEAN
     if name not in arrays:
         raise CheckpointError(f"{str(run)!r} holds no {name!r}: another program or version made it")

@@ -92,6 +92,7 @@ def test_a_bundle_that_was_changed_is_refused(refused, tmp_path):
         ("config.json", b"{", "is not JSON"),
         ("config.json", b'{"es": {"generations": 80}}', "describes no policy"),
         ("metrics.jsonl", b"{}\n", "is no record of a generation"),
+        ("metrics.jsonl", b'{"generation": 0, "x": 1' + b"0" * 400 + b"}\n", "metrics.jsonl': x is 1000"),
         ("checkpoints/40/index/metadata", b"", "checkpoints/40 cannot be read"),
         ("checkpoints/40/arrays/manifest.ocdbt", b"x" * 99, "checkpoints/40"),
     ],
@@ -104,6 +105,14 @@ def test_a_damaged_run_is_one_line(refused, tmp_path, name, content, said):
     assert str(run) in line
 
 
+def test_a_run_whose_name_looks_like_an_ending_is_read(capsys, tmp_path):
+    run = shutil.copytree(FOLDER, tmp_path / "a@3")
+    for ending, which in (("", "last"), ("@best", "best"), ("@40", "40")):
+        assert main(["inspect", f"{run}{ending}", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["path"], found["checkpoint"]) == (str(run), which)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -113,6 +122,7 @@ def test_a_damaged_run_is_one_line(refused, tmp_path, name, content, said):
         ((SHIPPED, "--episode", "3"), "episode is 3: only a dataset has episodes"),
         ((SHIPPED, "--video", "a.mp4"), "video is 'a.mp4': only a dataset has episodes"),
         ((f"{SHIPPED}@7",), "has no checkpoint 7"),
+        ((f"{SHIPPED}@³",), "checkpoint is '³': it must be last, best or a generation"),
     ],
 )
 def test_bad_input_of_inspect_is_refused(refused, tmp_path, monkeypatch, words, said):

@@ -219,6 +219,19 @@ def test_a_damaged_log_is_refused(refused, tmp_path, copied, log, said):
     assert said in refused("plot", run, "--out", str(tmp_path / "curves.svg"))
 
 
+def test_flops_too_large_for_a_float_are_counted_again(result_of, copied):
+    run = copied(ANGULAR, "run", change=lambda config: config.update(flops=10**400))
+    ends = result_of(run, "--by", "flops")["curves"][0]["series"]["held_out/return"]
+    assert ends["points"] == [len([r for r in records(ANGULAR) if "held_out/return" in r])]
+
+
+def test_the_error_about_a_damaged_policy_names_its_run(refused, tmp_path, copied):
+    run = copied(ANGULAR, "run", change=lambda config: config["policy"].update(kind="x"))
+    out = ("--out", str(tmp_path / "curves.svg"))
+    for words in (("plot", SOFTMAX, run, *out), ("compare", SOFTMAX, run, "--episodes", "1")):
+        assert f"'{run}/config.json': policy kind is 'x'" in refused(*words)
+
+
 def test_folders_that_are_no_runs_are_refused(refused, tmp_path, copied):
     out = ("--out", str(tmp_path / "curves.svg"))
     assert "describes no training" in refused(

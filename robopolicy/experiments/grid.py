@@ -322,6 +322,7 @@ def _keep(folder: Path, stored: Mapping[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"folder is {str(folder)!r}: it must be a folder, and is a file")
     left = f".{FILE}."  # from a process that was killed before
+    # Asked before grid.json, which another process may write in between.
     used = folder.exists() and any(not path.name.startswith(left) for path in folder.iterdir())
     if (folder / FILE).is_file():
         _check_kept(folder, stored)

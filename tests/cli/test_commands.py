@@ -74,7 +74,7 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     )
     # What is not given is as it was, and not the default of a new run. A stop names the command to go on.
     monkeypatch.setattr("robopolicy.training.loop.asked_to_stop", lambda: nullcontext(lambda: True))
-    assert main(["train", "es", "--out", run, "--workers", "1", "--generations", "3", "--resume"]) == 0
+    assert main(["train", "es", "--out", run, "--workers", "1", "--generations", "3", "--resume"]) == 130
     said = capsys.readouterr().err
     assert "resuming at generation 2 of 3" in said
     assert "next:" not in said

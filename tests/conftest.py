@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(items):
     """
     quick = set()
     for item in items:
-        if item.get_closest_marker("rest_slow"):
+        is_quick = not any(map(item.get_closest_marker, ("slow", "full")))
+        if item.get_closest_marker("rest_slow") and is_quick:
             test = item.nodeid.partition("[")[0]
             if test in quick:
                 item.add_marker(pytest.mark.slow)

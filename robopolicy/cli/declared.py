@@ -31,12 +31,14 @@ class Option(NamedTuple):
       marks: the markers of its annotation.
       kind: the type of one value.
       most: how many values it takes at once: 0 for a flag, MANY for any number.
+      optional: whether its value may be None.
     """
 
     field: Field[Any]
     marks: tuple[Any, ...]
     kind: Any
     most: int
+    optional: bool
 
     @property
     def name(self) -> str:
@@ -80,7 +82,9 @@ class Option(NamedTuple):
         return one if self.most < 2 else f"a list of {self.most} {several}"
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value of a TOML file has the type of the option."""
+        """Whether a value of a TOML file has the type of the option; TOML has None as a text alone."""
+        if self.optional and value == "None":
+            return True
         if not isinstance(value, list):
             return self.most in (0, 1, MANY) and self._is_one(value)
         listed = value and (self.repeatable or self.most == MANY or len(value) == self.most > 1)
@@ -106,6 +110,12 @@ def by_name(command: type[Any]) -> dict[str, Option]:
     return {name: option for option in options(command) for name in option.names}
 
 
+def negated(options: dict[str, Option], name: str) -> Option | None:
+    """The flag, on by default, that `name` switches off, or None."""
+    option = options.get(name.removeprefix("no_"))
+    return option if option and option.name != name and option.field.default is True else None
+
+
 def _all(command: type[Any]) -> Iterator[Option]:
     hints = get_type_hints(command, include_extras=True)
     for field in fields(command):
@@ -114,8 +124,10 @@ def _all(command: type[Any]) -> Iterator[Option]:
         if is_dataclass(hint):
             yield from _all(hint)  # type: ignore[arg-type]
         elif _SUPPRESSED not in marks:
-            kind, most = _kind(get_args(hint)[0] if marks else hint)
-            yield Option(field, marks, kind, 1 if _APPENDED in marks else most)
+            annotation = get_args(hint)[0] if marks else hint
+            kind, most = _kind(annotation)
+            optional = NoneType in get_args(annotation)
+            yield Option(field, marks, kind, 1 if _APPENDED in marks else most, optional)
 
 
 def _kind(annotation: Any) -> tuple[Any, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from robopolicy.cli.declared import MANY, Option, by_name, required_place
+from robopolicy.cli.declared import MANY, Option, by_name, negated, required_place
 
 
 class Given(NamedTuple):
@@ -36,8 +36,8 @@ def check_words(name: str, words: Sequence[str], command: type[Any]) -> None:
     place = required_place(command)
     if place is not None and lists and not free:
         raise ValueError(
-            f"{place} is missing: it goes before the options, because {lists[-1]} takes all words behind it, "
-            f"as in: robopolicy {name} {place} {lists[-1]} ..."
+            f"{place} is missing: it goes before the options, because {lists[-1]} could take all words behind "
+            f"it, as in: robopolicy {name} {place} {lists[-1]} ..."
         )
 
 
@@ -51,9 +51,10 @@ def _sorted(words: Sequence[str], command: type[Any]) -> tuple[list[Given], list
     for word in words[:end]:
         if word.startswith("--"):
             spelled, equals, value = word.partition("=")
-            option = options.get(spelled[2:].replace("-", "_").removeprefix("no_"))
+            name = spelled[2:].replace("-", "_")
+            option = options.get(name) or negated(options, name)
             values = [value] if equals else []
-            left = option.most - len(values) if option else 0  # the parser refuses unknown ones
+            left = option.most if option and not equals else 0  # the parser refuses unknown ones
             if option:
                 given.append(Given(spelled.replace("_", "-"), option, values))
         elif left > 0:

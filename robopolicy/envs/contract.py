@@ -137,8 +137,8 @@ def wrong_spaces(task: Any) -> Iterator[tuple[str, str]]:
             yield "observation_space", f"{name!r} must be float32"
         elif axes == 3 and not is_colour(box):
             yield "observation_space", f"{name!r} must be a colour image, uint8 [H, W, 3]"
-        elif axes == 2 and not np.issubdtype(box.dtype, np.floating):
-            yield "observation_space", f"{name!r} must be a depth image, float32 [H, W] from 0"
+        elif axes == 2 and box.dtype != np.float32:
+            yield "observation_space", f"{name!r} must be float32, as depth images [H, W] from 0 are"
     unit = isinstance(actions, Box) and actions.low.ndim == 1 and np.issubdtype(actions.dtype, np.floating)
     if not unit or (actions.low != -1).any() or (actions.high != 1).any():
         yield "action_space", "it must be a Box of one axis in [-1, 1], of floats"

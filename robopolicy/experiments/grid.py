@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -284,9 +284,10 @@ def _folder(grid: Path, attention: str, settings: Mapping[str, Any]) -> Path:
     names = (re.sub(r"[^\w.]+", "-", text).strip("-") for text in (signed, attention))
     folder, older = (grid / f"{name}-seed-{settings['es']['seed']}" for name in names)
     if folder != older and RunFolder(older).config_path.is_file():
-        policy = RunFolder(older).config().get("policy")
-        if isinstance(policy, dict) and policy.get("attention") == settings["policy"]["attention"]:
-            return older
+        with suppress(ValueError):  # a damaged run is that of another cell, which names its error
+            policy = RunFolder(older).config().get("policy")
+            if isinstance(policy, dict) and policy.get("attention") == settings["policy"]["attention"]:
+                return older
     return folder
 
 

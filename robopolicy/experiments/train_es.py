@@ -194,7 +194,7 @@ def train_es(
             resume=resume,
             on_generation=hooks.on_record,
             on_episode=hooks.on_step,
-            on_held_out=partial(check_ending, task, task_class(task).outcomes),
+            on_first=partial(check_ending, task, task_class(task).outcomes),
             sinks=start.sinks(),
         )
     write_card(folder.path, folder.config())

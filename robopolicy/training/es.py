@@ -172,7 +172,7 @@ def train(
     resume: bool = False,
     on_generation: Callable[[Record], None] | None = None,
     on_episode: Callable[[], None] | None = None,
-    on_held_out: Callable[[Mapping[str, Any]], None] = lambda info: None,
+    on_first: Callable[[Mapping[str, Any]], None] = lambda info: None,
     sinks: Sequence[Sink] = (),
 ) -> Record | None:
     """Run generations until `config.generations` and save to `run`; returns the last record.
@@ -188,7 +188,7 @@ def train(
         without a checkpoint; see `resume.resume_point`.
       on_generation: called with every record, after the checkpoint if one is due.
       on_episode: called after each training episode.
-      on_held_out: called with the info at the end of each held-out episode, before its record is saved.
+      on_first: called with the info at the end of each held-out episode before the first generation.
       sinks: further logs.
 
     Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. The record
@@ -203,7 +203,7 @@ def train(
             f"advance_at is {config.advance_at}: {len(evaluator.labels)} environments need "
             f"{len(evaluator.labels) - 1} of it"
         )
-    search = _Search(config, initial, features, evaluator, Normaliser.empty(normalised or {}), on_held_out)
+    search = _Search(config, initial, features, evaluator, Normaliser.empty(normalised or {}), on_first)
     schedule = Schedule(COUNTER, config.generations, config.checkpoint_every, config.keep_every)
     restore, record = search.restore, None
     with running(run, schedule, resume=resume, restore=restore, on_record=on_generation, sinks=sinks) as loop:
@@ -231,10 +231,10 @@ class _Search:
         features: Mapping[str, Any],
         evaluator: Evaluator | DeviceEvaluator,
         normaliser: Normaliser,
-        on_held_out: Callable[[Mapping[str, Any]], None],
+        on_first: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._config, self._features, self._evaluator = config, features, evaluator
-        self._on_held_out = on_held_out
+        self._on_first = on_first
         self._strategy, self._key = config.make_strategy(), jax.random.key(config.seed)
         mean = jnp.asarray(initial, jnp.float32)
         self._state = self._strategy.init(jax.random.fold_in(self._key, 0), mean)
@@ -258,7 +258,10 @@ class _Search:
             results = self._evaluator.evaluate(self._mean[None], seeds, 0, None, self._normaliser.vector())
             self._normaliser = self._normaliser.after(results.episodes)
             self._best |= self._normaliser.features(BEST_FEATURES)
-        record = {"generation": 0, **_held_out_record(self._held_out())}
+        results = self._held_out()
+        for episode in results.episodes[0]:
+            self._on_first(episode.info)
+        record = {"generation": 0, **_held_out_record(results)}
         self._progress = self._progress.evaluated(record[HELD_OUT_RETURN], counts=False)
         return record
 
@@ -333,10 +336,7 @@ class _Search:
     def _held_out(self) -> Evaluations:
         """Evaluate the result on the last environment, with seeds that no generation plays."""
         seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + self._config.held_out)
-        results = self._evaluator.evaluate(self._mean[None], seeds, -1, None, self._normaliser.vector())
-        for episode in results.episodes[0]:
-            self._on_held_out(episode.info)
-        return results
+        return self._evaluator.evaluate(self._mean[None], seeds, -1, None, self._normaliser.vector())
 
     def arrays(self) -> Arrays:
         """The arrays of a checkpoint."""

@@ -76,9 +76,9 @@ def test_a_run_with_the_name_of_an_option_hides_no_setting(tmp_path):
 
 def test_values_may_be_whole_numbers_for_numbers_and_one_value_for_a_list(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text('sigma = 1\npreset = "hard"\nadvance-at = [3, 6.5]')
+    path.write_text('sigma = 1\npreset = "hard"\nadvance-at = [3, 6.5]\nstop-at = "None"')
     words = expanded(["--config", str(path)], command("train es"))
-    assert words == ["--sigma", "1", "--preset", "hard", "--advance-at", "3", "6.5"]
+    assert words == ["--sigma", "1", "--preset", "hard", "--advance-at", "3", "6.5", "--stop-at", "None"]
 
 
 @pytest.mark.parametrize("name", commands())

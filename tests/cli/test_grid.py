@@ -361,6 +361,11 @@ def test_a_value_of_a_list_does_not_become_the_folder(refused, tmp_path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["grid.toml"]
 
 
+def test_a_folder_may_follow_lists_whose_only_values_are_behind_equals_signs(trainer, tmp_path):
+    assert main(["grid", *COMMON, "--attention=none", "--seeds=0", "runs/table"]) == 0
+    assert (tmp_path / "runs/table/none-seed-0").is_dir()
+
+
 def test_the_folder_may_follow_an_option_of_one_value(trainer):
     assert main(["grid", *PAIR, *COMMON[:2], "runs/table", *COMMON[2:]]) == 0
     assert len(trainer.trained) == 4

@@ -15,6 +15,7 @@ from robopolicy.envs import registry
 from robopolicy.envs.contract import REQUIRED
 from robopolicy.envs.members import Camera, Curriculum, Mirror, Outcome, Quantity
 from robopolicy.envs.task import check_ending, check_task, task_of
+from robopolicy.experiments.default_policies import iap_config
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.films import film
 
@@ -121,7 +122,7 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         (
             "observation_space",
             Dict({"eye": Box(0, 255, (4, 4), np.uint8)}),
-            r"a depth image, float32 \[H, W\]",
+            "'eye' must be float32, as depth",
         ),
         ("action_space", Box(0, 1, (3,)), r"it must be a Box of one axis in \[-1, 1\]"),
         ("action_space", None, r"it must be a Box of one axis in \[-1, 1\]"),
@@ -284,6 +285,15 @@ def test_a_return_that_is_no_number_is_refused(monkeypatch):
     monkeypatch.setattr(Arm, "_off", lambda self: float("nan"))
     with pytest.raises(ValueError, match=r"^environment 'toy_arm:Arm-v0 .*': the return of seed 0 is nan: "):
         evaluate("random", toy_arm.ID, [0])
+
+
+def test_a_policy_of_images_refuses_a_task_whose_arrays_are_no_images(monkeypatch):
+    space = Dict({"joints": Arm.observation_space["joints"], "eye": Box(0.1, 1, (4, 4))})
+    monkeypatch.setattr(Arm, "observation_space", space)
+    words = r"^attention is 'softmax': .* has no image that it reads, .* but 'eye' float32\[4, 4\]$"
+    with pytest.raises(ValueError, match=words):
+        iap_config("softmax", Arm())
+    assert not iap_config("none", Arm()).cameras
 
 
 def test_a_wrapped_environment_is_refused():

@@ -97,7 +97,6 @@ def test_spatulas_reach_their_targets_and_observations_have_their_poses(engine):
     assert info["out_of_reach"] == []
 
 
-@pytest.mark.rest_slow
 @each_engine
 def test_spatulas_stay_above_the_table_and_apart_for_any_actions(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped

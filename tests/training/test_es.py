@@ -39,6 +39,21 @@ def test_a_search_that_diverges_ends_the_run_before_it_is_saved(tmp_path, monkey
     assert RunFolder(tmp_path / "run").generations() == [1, 2, 3]
 
 
+def test_an_episode_before_the_first_generation_may_be_refused(tmp_path):
+    seen = []
+    folder = run(tmp_path / "run", generations=1, on_first=seen.append)
+    assert len(seen) == config().held_out
+    assert all("success" in info for info in seen)
+
+    def refuse(info):
+        raise ValueError("it has no success")
+
+    with pytest.raises(ValueError, match=r"^it has no success$"):
+        run(tmp_path / "refused", on_first=refuse)
+    assert RunFolder(tmp_path / "refused").generations() == []
+    assert folder.generations() == [1]
+
+
 def test_a_time_budget_does_not_leave_the_last_generation_unevaluated(tmp_path):
     folder = run(tmp_path / "run", generations=50, evaluate_every=100, seconds_budget=1e-3)
     assert log(folder)[-1]["generation"] == 1

@@ -58,6 +58,7 @@ def run(
     features=FEATURES,
     on_record=None,
     normalised=None,
+    on_first=lambda info: None,
     **changed,
 ):
     folder = RunFolder(path)
@@ -72,6 +73,7 @@ def run(
         normalised=normalised,
         resume=resume,
         on_generation=on_record,
+        on_first=on_first,
     )
     return folder
 

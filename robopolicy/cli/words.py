@@ -36,8 +36,8 @@ def check_words(name: str, words: Sequence[str], command: type[Any]) -> None:
     place = required_place(command)
     if place is not None and lists and not free:
         raise ValueError(
-            f"{place} is missing: it goes before the options, because {lists[-1]} could take all words behind "
-            f"it, as in: robopolicy {name} {place} {lists[-1]} ..."
+            f"{place} is missing: it goes before the options, because {lists[-1]} could take all words "
+            f"behind it, as in: robopolicy {name} {place} {lists[-1]} ..."
         )
 
 

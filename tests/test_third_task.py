@@ -71,7 +71,8 @@ def test_a_command_accepts_it(folder, tmp_path, fewer_plans, capsys, words):
     assert main(line.split()) == 0, capsys.readouterr().err
 
 
-def test_a_dataset_that_does_not_say_its_task(folder, tmp_path, capsys):
+def test_a_dataset_that_does_not_say_its_task(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent / "envs")  # of the task of another arm
     foreign = Path(shutil.copytree(folder / "arm-v0", tmp_path / "arm-v0"))
     file = foreign / "data" / "metadata.json"
     metadata = json.loads(file.read_text())

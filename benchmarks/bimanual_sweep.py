@@ -10,7 +10,7 @@
 A claim needs rollouts at the end of its trainings. For example, on the demonstrations of
 docs/vision-performer.md,
 
-    robopolicy train bc --head squared_error --steps 24000 --batch 8 --learning-rate 3e-3 --ema 0.9995 \\
+    robopolicy train bc --steps 24000 --batch 8 --learning-rate 3e-3 --ema 0.9995 \\
         --rollouts 20 --validate-every 1000 --seed 0 --out runs/recipe-0 \\
         --data datasets/bullet-v0 datasets/mujoco-v0 datasets/bullet-5-v0 datasets/mujoco-5-v0
 

@@ -36,7 +36,8 @@ STEPS = 150
 def trained(data: str, spec: str, norm: str, rate: float, out: Path) -> dict | str:
     """The last record of a short run, or the words that it ended with."""
     words = ["--data", data, "--attention", spec, "--qk-norm", norm, "--learning-rate", str(rate)]
-    words += ["--preset", "tiny", "--steps", str(STEPS), "--warmup", "20", "--validation", "0"]
+    words += ["--preset", "tiny", "--head", "autoregressive", "--validation", "0"]
+    words += ["--steps", str(STEPS), "--warmup", "20"]
     words += ["--validate-every", str(STEPS), "--checkpoint-every", str(STEPS), "--nonfinite", "skip"]
     command = [sys.executable, "-m", "robopolicy", "train", "bc", "--out", str(out), "--json", *words]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -42,7 +42,8 @@ def main() -> int:
         steps, prices = {}, {}
         for spec in SPECS:
             attended, encoder = from_label(spec)
-            policy = blank_policy(policy_config(attended, "bimanual-sweep", patch=patch, **encoder))
+            settings = {"patch": patch, "head": "autoregressive", **encoder}
+            policy = blank_policy(policy_config(attended, "bimanual-sweep", **settings))
             parameters, features = policy.init(jax.random.key(0)), policy.init_features(jax.random.key(1))
             act = jax.jit(policy.act)
             steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen, ())[0].block_until_ready()

@@ -45,7 +45,7 @@ class Flops:
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
     the task, whose observations the policy reads."""
     head: str | None = None
-    """On the bimanual sweep, how actions are chosen; default: autoregressive."""
+    """On the bimanual sweep, how actions are chosen; default: squared_error."""
     patch: int | None = None
     """Side of a token, in pixels; default: that of the task."""
     history: int | None = None

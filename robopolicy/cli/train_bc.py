@@ -88,9 +88,9 @@ class TrainBC:
     """Side of a token, in pixels. Default: the largest that gives twelve tokens a side or more."""
     qk_norm: str = "unit"
     """Scale of queries and keys: unit (length one) or tempered (as usual)."""
-    head: str = "autoregressive"
-    """How actions are chosen: autoregressive; derivative_free or langevin, which search for the action of the
-    highest score; or squared_error, which regresses it."""
+    head: str = "squared_error"
+    """How actions are chosen: squared_error, a regression; or autoregressive, derivative_free or langevin,
+    which search for the action of the highest score."""
     samples: int = 128
     """Candidates in each round of a search for an action."""
     iterations: int | None = None

@@ -7,7 +7,7 @@ higher is better.
 
 Actions are scaled to [-1, 1] here. The random numbers of a search are drawn once, as features, so the same
 observation gives the same action. Rounding, which differs between machines, changes the result of
-a search by sampling; it does not change that of `autoregressive`, the default.
+a search by sampling; it does not change that of `autoregressive`.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class VisionPerformerConfig(Looking):
     channels: int = 8
     qk_norm: str = "unit"
     encoding: int = 64
-    head: str = "autoregressive"
+    head: str = "squared_error"
     hidden: int = 64
     samples: int = 128
     iterations: int = 3

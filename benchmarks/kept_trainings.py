@@ -18,6 +18,7 @@ from robopolicy.writing import write_atomically
 ENGINES = ("mujoco", "bullet")
 PARTS = ("policy", "environment", "es", "bc", "precision", "data")  # of a config.json
 SEEDS = 3  # the fewest of a claim
+SIZES = {"patch": None, "history": 1, "chunk": 1}  # settings of a policy by which tables differ; what older runs have
 SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
 
 Kept = dict[str, dict[str, Any]]
@@ -71,7 +72,7 @@ def config(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_budget(kept: Kept) -> list[Kept]:
-    """The trainings of each budget: they differ in seed, rollouts and policy, not in its patch or variant.
+    """The trainings of each budget: they differ in seed, rollouts and policy, not in `SIZES` or its variant.
 
     Controls have no variant; they stand beside each variant of their budget.
     """
@@ -94,7 +95,8 @@ def variants(kept: Kept) -> list[str]:
 
 def _budget(run: dict[str, Any]) -> str:
     """What trainings of one budget share, as text."""
-    return json.dumps([run["policy"].get("patch"), search_settings(_without_rollouts(run))], sort_keys=True)
+    sizes = [run["policy"].get(name, usual) for name, usual in SIZES.items()]
+    return json.dumps([sizes, search_settings(_without_rollouts(run))], sort_keys=True)
 
 
 def _without_rollouts(run: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from robopolicy.writing import write_atomically
 ENGINES = ("mujoco", "bullet")
 PARTS = ("policy", "environment", "es", "bc", "precision", "data")  # of a config.json
 SEEDS = 3  # the fewest of a claim
-SIZES = {"patch": None, "history": 1, "chunk": 1}  # settings of a policy by which tables differ; what older runs have
+# Settings of a policy by which tables differ, with the values of runs that lack them.
+SIZES = {"patch": None, "history": 1, "chunk": 1}
 SHIPPED = Path(__file__).parents[1] / "robopolicy" / "assets" / "policies"
 
 Kept = dict[str, dict[str, Any]]

@@ -1,7 +1,7 @@
 """The stepping stones as a JAX program: its speed by batch size, beside the pools of processes.
 
-    python benchmarks/batched_stones.py              some fifteen minutes; needs idle cores
-    python benchmarks/batched_stones.py --seeds 100  compares shipped policies on JAX and on MuJoCo instead
+    python benchmarks/batched_stones.py              # some fifteen minutes; needs idle cores
+    python benchmarks/batched_stones.py --seeds 100  # compares shipped policies on JAX and on MuJoCo instead
 
 A shipped policy of 384 tokens plays at every step; both cameras draw. Batches run on the device that JAX
 prefers; on a CPU, on one core. The pools play a generation of candidates around the policy in turns, first

@@ -1,11 +1,11 @@
 """Policies cloned for the bimanual sweep: mechanisms, controls, frames and data, with several seeds each.
 
-    python benchmarks/bimanual_sweep.py                   the tables and claims, from trainings that are kept
-    python benchmarks/bimanual_sweep.py --keep RUN ...    plays 50 unseen seeds on both engines, and keeps it
+    python benchmarks/bimanual_sweep.py                  # the tables and claims, from trainings that are kept
+    python benchmarks/bimanual_sweep.py --keep RUN ...   # plays 50 unseen seeds on both engines, and keeps it
     python benchmarks/bimanual_sweep.py --preset distracted --keep RUN ...
-                                                          the same on another preset
-    python benchmarks/bimanual_sweep.py --ship RUN NAME   makes a run that is kept a policy of the package
-    python benchmarks/bimanual_sweep.py --picture         draws docs/images/bimanual-sweep-cloned.png
+                                                         # the same on another preset
+    python benchmarks/bimanual_sweep.py --ship RUN NAME  # makes a run that is kept a policy of the package
+    python benchmarks/bimanual_sweep.py --picture        # draws docs/images/bimanual-sweep-cloned.png
 
 A claim needs rollouts at the end of its trainings. For example, on the demonstrations of
 docs/vision-performer.md,

@@ -1,7 +1,7 @@
 """C policies against onnxruntime, in turns on one core: latency of a call, and rollouts on MuJoCo.
 
-    python benchmarks/c_runtime.py --measure    10 minutes; an idle machine gives the tails of the latency
-    python benchmarks/c_runtime.py              the figures that are kept, against what was expected
+    python benchmarks/c_runtime.py --measure    # 10 minutes; an idle machine gives the tails of the latency
+    python benchmarks/c_runtime.py              # the figures that are kept, against what was expected
 
 Expected: on the stepping stones, the median latency of C is at most half of onnxruntime's, and the 99th
 percentile at most a third. The whole stack on MuJoCo, simulator and policy, plays the hybrid of 384 tokens at

@@ -1,7 +1,7 @@
 """The pictures of docs/concepts.md, drawn from the library's own maps, counts and policies.
 
-    python benchmarks/concept_pictures.py                 draws docs/images/concepts-*.svg, within a minute
-    python benchmarks/concept_pictures.py --out FOLDER    draws them elsewhere
+    python benchmarks/concept_pictures.py                 # draws docs/images/concepts-*.svg, within a minute
+    python benchmarks/concept_pictures.py --out FOLDER    # draws them elsewhere
 
 Vectors are independent where a closed form of HRF stands beside what is measured, and seeds are fixed. The
 last picture takes the shipped policy `stepping-stones-angular-8x8` and walks with it on MuJoCo.

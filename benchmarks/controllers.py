@@ -1,9 +1,9 @@
 """A bundle's policy.c on every processor at hand: the same bits, and what a controller needs for it.
 
-    python benchmarks/controllers.py                  the planned policy on all targets; 3 minutes
-    python benchmarks/controllers.py --measure        every shipped policy of the stones, 1,000 observations
+    python benchmarks/controllers.py                  # the planned policy on all targets; 3 minutes
+    python benchmarks/controllers.py --measure        # every shipped policy of the stones, 1,000 observations
     python benchmarks/controllers.py --measure --policies stepping-stones-memory --observations 100
-    python benchmarks/controllers.py --kept           the figures that are kept
+    python benchmarks/controllers.py --kept           # the figures that are kept
 
 A target whose compiler or emulator is not installed is skipped with a line. Debian has them in the packages
 clang, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user, gcc-arm-none-eabi,

@@ -1,8 +1,8 @@
 """Bundles at work: latency on one thread, memory, and the simulated robots in real time.
 
-    python benchmarks/deployment.py --measure         export, verify and deploy; an idle machine, 13 minutes
-    python benchmarks/deployment.py --parity 10000    ONNX and JAX on other observations; 12 minutes
-    python benchmarks/deployment.py                   the figures that are kept, against what was expected
+    python benchmarks/deployment.py --measure         # export, verify and deploy; an idle machine, 13 minutes
+    python benchmarks/deployment.py --parity 10000    # ONNX and JAX on other observations; 12 minutes
+    python benchmarks/deployment.py                   # the figures that are kept, against what was expected
 
 Expected: ONNX within 1e-5 of JAX on 1,000 recorded observations; on 10,000 of other episodes within the
 tolerances of an export, in commands 1e-5 and in scores 1e-4; 99 of 100 calls of the stepping stones'

@@ -1,6 +1,6 @@
 """What evolution strategies lose besides episodes, and what a second worker brings.
 
-    python benchmarks/es_throughput.py        some five minutes; needs two idle cores
+    python benchmarks/es_throughput.py        # some five minutes; needs two idle cores
 
 Trains the hybrid of 384 tokens on painted stones with MuJoCo, with one worker and with two in turn, and
 compares the whole wall time of generations, checkpoints and logs included.

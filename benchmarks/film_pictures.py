@@ -1,6 +1,6 @@
 """Stills of what `robopolicy rollout` films: the pictures of README.md and docs/seeing.md.
 
-    python benchmarks/film_pictures.py                   all; --only NAME for some
+    python benchmarks/film_pictures.py                   # all; --only NAME for some
 
 Writes docs/images/rollout.png and rollout-sweep.png: the shipped hybrid policies on seed 9000, 57 and 62
 steps after the start; side-by-side.png: hybrid and no vision on stones, when the latter falls;

@@ -1,6 +1,6 @@
 """Do the configurations that HRF reports to end in NaN stay finite? (Figure 4, right)
 
-    python benchmarks/finite_losses.py DATASET            twenty minutes on 2 cores
+    python benchmarks/finite_losses.py DATASET            # twenty minutes on 2 cores
 
 HRF's five regular random-feature configurations, FAVOR+ with 128 and 64 features and trigonometric ones
 with 256, 128 and 64, "did not train by producing Nan loss due to large variance" on the bimanual sweep. Each

@@ -1,7 +1,7 @@
 """What attention costs against how exact it is, on the queries and keys of both tasks; and the papers' claim.
 
-    python benchmarks/flop_budget.py              the tables, and docs/images/flop-budget.png
-    python benchmarks/flop_budget.py --measure    records frames, plans and measures anew, in 3 minutes
+    python benchmarks/flop_budget.py              # the tables, and docs/images/flop-budget.png
+    python benchmarks/flop_budget.py --measure    # records frames, plans and measures anew, in 3 minutes
 
 Mechanisms stand in the policies that ship for both tasks: errors are predicted on 16 frames of two episodes,
 and measured on 8 frames of another. HRF, Appendix K, reports that its hybrid with m = n = 8 takes a third of

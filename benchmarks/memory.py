@@ -1,8 +1,8 @@
 """An hour of a policy with a memory: its outputs are finite, the same bits twice, and cost what they did.
 
-    python benchmarks/memory.py                               every memory, two minutes each on an idle core
-    python benchmarks/memory.py --only "trigonometric(m=32)"  one of them
-    python benchmarks/memory.py --steps 2000                  a short one, which writes no file
+    python benchmarks/memory.py                               # every memory, two minutes each on an idle core
+    python benchmarks/memory.py --only "trigonometric(m=32)"  # one of them
+    python benchmarks/memory.py --steps 2000                  # a short one, which writes no file
 
 The oracle walks a course of `front`; what it sees comes again and again, while odometry goes on. The graph of
 each policy, whose parameters are random, answers 72,000 observations, an hour at 20 a second, in two runs on

@@ -1,7 +1,7 @@
 """The policy with a memory under odometry that drifts.
 
-    python benchmarks/memory_drift.py               the table that is kept
-    python benchmarks/memory_drift.py --measure     plays again; five minutes on 2 cores that others share
+    python benchmarks/memory_drift.py               # the table that is kept
+    python benchmarks/memory_drift.py --measure     # plays again; five minutes on 2 cores that others share
 
 `stepping-stones-memory` was trained with a drift of 2 mm a step, and plays 50 unseen courses of `front` on
 MuJoCo, from seed 9000, with each drift. Figures go to `benchmarks/memory_drift.json`.

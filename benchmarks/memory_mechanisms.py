@@ -1,7 +1,7 @@
 """Mechanisms of a memory without training: one policy's parameters with the features of others.
 
-    python benchmarks/memory_mechanisms.py               the table that is kept
-    python benchmarks/memory_mechanisms.py --measure     plays again; eight minutes on 2 cores
+    python benchmarks/memory_mechanisms.py               # the table that is kept
+    python benchmarks/memory_mechanisms.py --measure     # plays again; eight minutes on 2 cores
     python benchmarks/memory_mechanisms.py --measure --only softmax
 
 `stepping-stones-memory` was trained with `trigonometric(m=128)`. Here it keeps its 35 parameters, and its

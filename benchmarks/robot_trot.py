@@ -1,7 +1,7 @@
 """Fit the linear models of a robot's trot, the numbers of `robopolicy.control.robot.Trot`.
 
     python benchmarks/robot_trot.py --robot go2 --episodes 24
-    python benchmarks/robot_trot.py --robot quadruped.json       by its table
+    python benchmarks/robot_trot.py --robot quadruped.json       # by its table
 
 The robot trots over solid ground with random footholds, on MuJoCo. Each half period is a row: what the base
 and the feet do in it, against what the oracle knows at its beginning. Expected for any robot that trots:

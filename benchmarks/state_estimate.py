@@ -1,8 +1,8 @@
 """The low level with an estimate of its state, in place of the true one.
 
-    python benchmarks/state_estimate.py               the tables that are kept
-    python benchmarks/state_estimate.py --measure     plays again; two hours on 2 cores that others share
-    python benchmarks/state_estimate.py --missing     plays what is not kept yet
+    python benchmarks/state_estimate.py               # the tables that are kept
+    python benchmarks/state_estimate.py --measure     # plays again; two hours on 2 cores that others share
+    python benchmarks/state_estimate.py --missing     # plays what is not kept yet
 
 Players cross unseen courses, from seed 9000, by the true state (`paper`) and by the estimate (`sensors`); a
 policy with a memory sees with the front camera alone. The errors of the estimate are those of the oracle's

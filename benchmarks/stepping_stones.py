@@ -1,10 +1,10 @@
 """Walkers on stepping stones: attention mechanisms against each other, from run logs and shipped policies.
 
-    python benchmarks/stepping_stones.py                  the table, and docs/images/stepping-stones.png
-    python benchmarks/stepping_stones.py --evaluate       the shipped policies on 100 unseen courses of each
-                                                          engine again, some ten minutes on 2 cores
-    python benchmarks/stepping_stones.py --keep RUN ...   evaluates runs and keeps their curves
-    python benchmarks/stepping_stones.py --ship RUN       makes a kept run a policy of the package
+    python benchmarks/stepping_stones.py                  # the table, and docs/images/stepping-stones.png
+    python benchmarks/stepping_stones.py --evaluate       # the shipped policies on 100 unseen courses of each
+                                                          # engine again, some ten minutes on 2 cores
+    python benchmarks/stepping_stones.py --keep RUN ...   # evaluates runs and keeps their curves
+    python benchmarks/stepping_stones.py --ship RUN       # makes a kept run a policy of the package
 
 A run is
 

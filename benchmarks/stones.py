@@ -1,10 +1,10 @@
 """Mechanisms and controls on every preset of the stepping stones, each trained with several seeds.
 
-    python benchmarks/stones.py                   the tables, from the trainings that are kept
-    python benchmarks/stones.py --keep GRID       adds the complete trainings of a grid
-    python benchmarks/stones.py --picture         draws docs/images/stones.png, and prints the tables
-    python benchmarks/stones.py --time            times a step of all policies in C, in turns, on one core
-    python benchmarks/stones.py --ship RUN NAME   makes an evaluated run a policy of the package
+    python benchmarks/stones.py                   # the tables, from the trainings that are kept
+    python benchmarks/stones.py --keep GRID       # adds the complete trainings of a grid
+    python benchmarks/stones.py --picture         # draws docs/images/stones.png, and prints the tables
+    python benchmarks/stones.py --time            # times a step of all policies in C, in turns, on one core
+    python benchmarks/stones.py --ship RUN NAME   # makes an evaluated run a policy of the package
 
 A grid is, on `dust` for example,
 

@@ -1,7 +1,7 @@
 """The distracted presets of the bimanual sweep: what their pictures cost, and what they look like.
 
-    python benchmarks/sweep_distracted.py              a minute
-    python benchmarks/sweep_distracted.py --picture    draws docs/images/bimanual-sweep-distracted.png
+    python benchmarks/sweep_distracted.py              # a minute
+    python benchmarks/sweep_distracted.py --picture    # draws docs/images/bimanual-sweep-distracted.png
 
 Expected at 500 x 500: the first picture of an episode, which draws what stands still, takes 30 ms more with
 textures; the others take the same time. Times are CPU times, medians over episodes, in turns.

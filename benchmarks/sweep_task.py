@@ -1,8 +1,8 @@
 """The bimanual sweep: what a picture and a step cost, how fast frames are read, and the picture of its page.
 
-    python benchmarks/sweep_task.py                    two minutes; needs an idle core and Bullet
-    python benchmarks/sweep_task.py --dataset DATASET  reads frames of a recording in place of a small new one
-    python benchmarks/sweep_task.py --picture          draws docs/images/bimanual-sweep.png; needs Bullet
+    python benchmarks/sweep_task.py                    # two minutes; needs an idle core and Bullet
+    python benchmarks/sweep_task.py --dataset DATASET  # reads frames of a recording, not of a small new one
+    python benchmarks/sweep_task.py --picture          # draws docs/images/bimanual-sweep.png; needs Bullet
 
 Expected on one core, 500 x 500: a picture in at most 1/20 of TinyRenderer's time with fewer than 20 pixels
 that differ, a step of the demonstrator in at most 1/6 of its time with TinyRenderer; 1,000 random frames a

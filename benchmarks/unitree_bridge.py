@@ -1,7 +1,7 @@
 """A Go2 policy that drives a simulated Go2 over DDS, on the loopback and in another process.
 
-    python benchmarks/unitree_bridge.py               the table that is kept
-    python benchmarks/unitree_bridge.py --measure     plays again; half an hour on 2 idle cores
+    python benchmarks/unitree_bridge.py               # the table that is kept
+    python benchmarks/unitree_bridge.py --measure     # plays again; half an hour on 2 idle cores
 
 The bundle is that of `stepping-stones-go2`, exported to `bundle`. Each course is a drive of its own, from
 seed 9000: in lock step, on a sound network and with faults, and in real time. With faults, 1 % of the low

@@ -30,7 +30,7 @@ class Deploy:
 
     For example:
         robopolicy deploy bundle --robot sim
-        robopolicy deploy go2-bundle --robot go2-sim --pace 0    over the topics of a Go2
+        robopolicy deploy go2-bundle --robot go2-sim --pace 0    # over the topics of a Go2
 
     Robot and policy talk over a socket (docs/export.md). A step without a command in time is held. After
     several of them in a row, or after a breach of the protocol, the robot stops safely.

@@ -8,13 +8,6 @@ import pytest
 from documented import PAGES, named, python_blocks
 
 # Definitions that a page presumes.
-PRESUMED = {
-    "docs/export.md": """
-import numpy as np
-with np.load("bundle/golden.npz") as golden:
-    front, belly, felt = (golden[n][0] for n in ("front_depth", "belly_depth", "proprioception"))
-""",
-}
 # Blocks that a page saves as a file.
 FILES = {("docs/guides/own-environment.md", 0): "spot.py"}
 # Optional packages that pages need.
@@ -49,7 +42,7 @@ WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 
 def test_the_tables_above_match_the_pages():
     blocks = {named(page): python_blocks(page) for page in WITH_PYTHON}
-    assert {*PRESUMED, *NEEDS, *SMALL, *(page for page, _ in FILES)} <= set(blocks)
+    assert {*NEEDS, *SMALL, *(page for page, _ in FILES)} <= set(blocks)
     for page, changes in SMALL.items():
         for old, _ in changes:
             assert old in "".join(blocks[page])
@@ -61,7 +54,7 @@ def test_a_page_runs(here, page):
     name = named(page)
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    script = PRESUMED.get(name, "")
+    script = ""
     for number, block in enumerate(python_blocks(page)):
         for old, new in SMALL.get(name, []):
             block = block.replace(old, new)

@@ -109,6 +109,15 @@ def runs() -> dict[str, list[dict]]:
     return {name: [r for r in every if r["attention"] == spec] for spec, name in NAMES.items()}
 
 
+def ships(name: str) -> bool:
+    """Whether a policy of this name ships; the controls do not."""
+    return _evaluation(name).exists()
+
+
+def _evaluation(name: str) -> Path:
+    return SHIPPED / f"stepping-stones-{name}" / "evaluation.json"
+
+
 def table(kept: dict[str, list[dict]]) -> bool:
     """Print success on both engines, seed by seed; whether the claims hold."""
     print(f"{'':14}{'FLOPs a step':>14}  " + "".join(f"{engine:>34}" for engine in ENGINES))
@@ -124,9 +133,8 @@ def table(kept: dict[str, list[dict]]) -> bool:
             cells.append(f"{np.mean(rates):.0f}{spread} % ({', '.join(f'{r:.0f}' for r in rates)})")
         print(f"{name:14}{group[0]['flops_per_step']:14,}  " + "".join(f"{cell:>34}" for cell in cells))
     shipped = {
-        (name, engine): 100 * json.loads(file.read_text())[engine]["success_rate"]
-        for name in NAMES.values()
-        if (file := SHIPPED / f"stepping-stones-{name}" / "evaluation.json").exists()
+        (name, engine): 100 * json.loads(_evaluation(name).read_text())[engine]["success_rate"]
+        for name in filter(ships, NAMES.values())
         for engine in ENGINES
     }
     control = [means.get(("no-attention", engine), 0.0) for engine in ENGINES]
@@ -205,7 +213,7 @@ def main() -> int:
         return 0
     if given.evaluate:
         rates = {}
-        for name in NAMES.values():
+        for name in filter(ships, NAMES.values()):
             played = evaluations(f"stepping-stones-{name}")
             rates |= {(name, engine): 100 * r["success_rate"] for engine, r in played.items()}
         return 0 if claims(rates) else 1

@@ -1,4 +1,4 @@
-"""Vision policies for robots with linear-time random-feature attention, priced in FLOPs.
+"""Vision policies for robots with linear-time random-feature attention, with FLOP counts.
 
     walker = robopolicy.load("stepping-stones-angular-8x8")
     env = robopolicy.make("stepping-stones")

@@ -11,9 +11,10 @@ FLOPs of the map, or by number of features.
 Published, in units of 1e-3: HRF-ort .70, HRF-iid .85, ORF 1.00, ORF with Hadamard matrices 1.10, Halton 4.02;
 that is HRF-ort < HRF-iid < ORF < ORF-Hadamard < Halton. The absolute figures depend on the unknown scaling.
 
-Found: hybrids beat every baseline in one reading alone, points of length 1 and equal FLOPs, where their m is
-above 300. Points of other lengths are outside what the angular hybrid is made for: a few long pairs, at which
-its positive part has huge errors, decide the mean. Orthogonal and Hadamard vectors do not differ.
+Found: hybrids beat orthogonal, Hadamard and Halton vectors in no reading. The closest one has points of
+length 1 and equal FLOPs, where their m is above 300. Points of other lengths are outside what the angular
+hybrid is made for: a few long pairs, at which its positive part has huge errors, decide the mean. Orthogonal
+and Hadamard vectors do not differ.
 """
 
 from itertools import pairwise

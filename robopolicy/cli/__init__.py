@@ -79,7 +79,7 @@ COMMANDS = {
     "doctor": Entry("doctor", "Doctor", "Check what works on this machine."),
 }
 FILE = "Options may also come from a TOML file: --config FILE."
-ABOUT = "Vision policies for robots with linear-time attention, priced in FLOPs."
+ABOUT = "Vision policies for robots with linear-time attention, and a FLOP count for every step."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ Expected: 40 steps of 50 ms, no deadline missed, and "stands" as the last word.
 """
 
 import argparse
+import signal
 import sys
 
 import numpy as np
@@ -101,6 +102,8 @@ def main() -> int:
     parser.add_argument("bundle")
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # end a drive as Ctrl-C does
+        signal.signal(number, signal.default_int_handler)
     manifest = open_bundle(given.bundle).manifest
     sdk = VendorSDK()
     robot = OwnRobot(sdk, manifest.data["outputs"]["command"]["scale"])

@@ -38,6 +38,8 @@ def main() -> int:
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup ignores it
+        signal.signal(signal.SIGHUP, _interrupt)  # a closed terminal stops a robot, too
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGALRM, _repeat)
@@ -69,7 +71,7 @@ class _Pending:
 
 
 def _interrupt(signum: int, frame: object) -> NoReturn:
-    """SIGTERM acts like Ctrl-C: robots are stopped, and incomplete files are removed."""
+    """SIGTERM and SIGHUP act like Ctrl-C: robots are stopped, and incomplete files are removed."""
     raise KeyboardInterrupt(_Pending())
 
 

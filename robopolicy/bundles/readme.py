@@ -22,9 +22,9 @@ def readme(manifest: Mapping[str, Any]) -> str:
         f"parameters; {flops['total']:,} FLOPs a step; a step every {1e3 * period:g} ms."
         + reach(manifest["policy"]),
         "## Run it",
-        "    pip wheel --no-deps .           in a checkout of robopolicy; no package index has it yet\n"
-        "    pip install robopolicy-*.whl    the wheel; it needs numpy and onnxruntime only\n"
-        "    robopolicy verify BUNDLE        checks golden vectors, latency and memory on this machine",
+        "    pip wheel --no-deps .           # in a checkout of robopolicy; no package index has it yet\n"
+        "    pip install robopolicy-*.whl    # the wheel; it needs numpy and onnxruntime only\n"
+        "    robopolicy verify BUNDLE        # checks golden vectors, latency and memory on this machine",
         "```python\n"
         "from robopolicy.runtime import BundlePolicy\n\n"
         'policy = BundlePolicy.load("BUNDLE")  # this folder; every file is checked\n'

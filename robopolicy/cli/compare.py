@@ -50,8 +50,8 @@ class Compare:
     """Picture of return against FLOPs to write: .png or .svg."""
     claim: bool = False
     """Refuse a comparison that cannot be quoted: fewer than four trainings of a policy, trainings that differ
-    in preset, engine or budget or are not complete, last policies beside others, seeds on which trainings
-    choose policies, or no controls."""
+    in preset, engine or budget or are not complete, last checkpoints beside @best ones, seeds on which
+    trainings choose policies (8000 to 8999), or no controls."""
     json: Json = False
 
     def run(self) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from robopolicy.cli.options import Json, NewEngine, Renderer, TrainedTask
+from robopolicy.cli.options import Json, NewEngine, Renderer, ShownTask
 from robopolicy.cli.progress import RecordingProgress
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.demonstrations import record_demonstrations, score_of
@@ -31,7 +31,7 @@ class Demos:
 
     out: Path
     """Folder of the dataset. The name of a Minari dataset must end in a version, as in sweep-v0."""
-    task: TrainedTask = "bimanual-sweep"
+    task: ShownTask = "bimanual-sweep"
     source: Annotated[str | None, arg(aliases=("--from",), metavar="RUN")] = None
     """Run whose policy acts; the demonstrator labels every step with its own action."""
     beta: float = 0.0

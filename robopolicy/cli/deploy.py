@@ -39,8 +39,9 @@ class Deploy:
     bundle: Positional[Path]
     """Folder that robopolicy export wrote."""
     robot: str = "sim"
-    """Robot: sim, the simulated one; go2, a Unitree Go2 on DDS, or go2-sim, a simulated one on the loopback
-    (docs/guides/unitree.md). Others are driven from Python: examples/own_robot.py."""
+    """Robot: sim, the simulated one; go2, a Unitree Go2 on DDS, or go2-sim, a simulated one on the loopback.
+    A drive of a real Go2 was never tried: read docs/guides/unitree.md first. Others are driven from Python:
+    examples/own_robot.py."""
     seconds: float | None = None
     """Wall-clock time. An episode that ends is followed by the next. Default: 60."""
     episodes: int | None = None

@@ -36,7 +36,7 @@ class Flops:
     repeatable. Default, without runs and bundles: those that the paper compares."""
     variant: str | None = None
     """On stepping stones, what the policy does with attention: mask (the default), rank, trans or query;
-    with the front camera alone (their preset front, or --cameras front) also memory."""
+    on their preset front also memory."""
     encoder: str | None = None
     """What reads the image: relu or cnn; with the front camera alone map or gru. Without attention, the
     control with this encoder is counted first. On stepping stones, the variant mask takes relu and cnn,
@@ -45,7 +45,8 @@ class Flops:
     """On the bimanual sweep, the size of the policy: tiny, small (the default) or base. Elsewhere a preset of
     the task, whose observations the policy reads."""
     head: str | None = None
-    """On the bimanual sweep, how actions are chosen; default: squared_error."""
+    """On the bimanual sweep, how actions are chosen: squared_error (the default), autoregressive,
+    derivative_free or langevin."""
     patch: int | None = None
     """Side of a token, in pixels; default: that of the task."""
     history: int | None = None

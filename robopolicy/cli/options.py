@@ -11,15 +11,27 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 _TASK = "Task: stepping-stones, bimanual-sweep, or module:Name-v0 of your own."
-Task = Annotated[str | None, arg(aliases=("--env",), help=f"{_TASK} Default: the task of the first run.")]
+Task = Annotated[
+    str | None,
+    arg(aliases=("--env",), help=f"{_TASK} Default: that of the first run, or stepping-stones."),
+]
 PlannedTask = Annotated[str | None, arg(aliases=("--env",), help=f"{_TASK} Default: that of the policy.")]
-TrainedTask = Annotated[str, arg(aliases=("--env",), help=_TASK)]
+TrainedTask = Annotated[
+    str, arg(aliases=("--env",), help="Task: stepping-stones, or module:Name-v0 of your own.")
+]
+ShownTask = Annotated[
+    str,
+    arg(
+        aliases=("--env",),
+        help="Task with a demonstrator: bimanual-sweep, or module:Name-v0 of your own.",
+    ),
+]
 Env = Annotated[str | None, arg(help="Environment of your own to import first: module:Name-v0.")]
 Engine = Annotated[
     str | None,
     arg(
         help="Physics engine: bullet, mujoco or jax. Default: that of the first run unless it is jax, else "
-        "bullet if installed."
+        "bullet if installed, else mujoco."
     ),
 ]
 NewEngine = Annotated[

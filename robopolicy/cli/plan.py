@@ -39,7 +39,7 @@ class Plan:
     error: float | None = None
     """Largest error of the choice. Default: that of angular_hybrid(m=8, n=8) in the policy."""
     verify: int = 0
-    """Frames of other episodes on which the errors of the front are measured."""
+    """Frames of other episodes on which the errors of the printed mechanisms are measured."""
     engine: PlannedEngine = None
     json: Json = False
 

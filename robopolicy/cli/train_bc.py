@@ -43,7 +43,6 @@ ClonedTask = Annotated[
         "Default: recorded for a dataset of another program's LeRobot, else bimanual-sweep.",
     ),
 ]
-ROUNDS, LANGEVIN_STEPS = 3, 100  # of a search for an action
 CACHE = "cache"  # a setting of earlier versions, without effect
 NOT_STORED = ("out", "resume", "resume_from", "json", "workers", "wandb")  # may differ in a resumed run
 
@@ -92,7 +91,7 @@ class TrainBC:
     """How actions are chosen: squared_error, a regression; or autoregressive, derivative_free or langevin,
     which search for the action of the highest score."""
     samples: int = 128
-    """Candidates in each round of a search for an action."""
+    """Candidates in each round of a search for an action; squared_error does not search."""
     iterations: int | None = None
     """Rounds of derivative_free (default 3) or steps of langevin (default 100)."""
     history: int = 1
@@ -157,12 +156,9 @@ class TrainBC:
         if not self.data:
             raise ValueError("data is missing: it must be a dataset of robopolicy demos")
         task = self.task or task_of_data(self.data[0]) or "bimanual-sweep"
-        iterations = self.iterations
-        if iterations is None:
-            iterations = LANGEVIN_STEPS if self.head == "langevin" else ROUNDS
         others = {"renderer": self.renderer} if self.renderer else {}
-        names = ("encoder", "patch", "qk_norm", "head", "samples", "history", "chunk")
-        settings = {name: getattr(self, name) for name in names}
+        names = ("encoder", "patch", "qk_norm", "head", "samples", "iterations", "history", "chunk")
+        settings = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         with CloningProgress(self.training, f"{label(self.attention, self.encoder)} on {task}") as progress:
             run = train_bc(
                 self.attention,
@@ -172,7 +168,7 @@ class TrainBC:
                 env=Environment(task, self.engine, None, self.episode_seconds, others),
                 cameras=self.cameras,
                 preset=self.preset,
-                settings={**settings, "iterations": iterations},
+                settings=settings,
                 init=self.init,
                 precision=self.precision,
                 workers=self.workers,

@@ -45,6 +45,7 @@ OPTIONS = {
     VISION_PERFORMER: ("preset", "encoder", "patch", "head", "history", "chunk"),
 }
 LAST_SEED = 2**32 - 1
+LANGEVIN_STEPS = 100  # of a search for an action
 LEVEL = KINDS[IAP].constants
 
 
@@ -171,13 +172,16 @@ def vision_performer_config(
       actions: numbers in an action.
       preset: name in `PRESETS`.
       patch: side of a token, pixels; default: a size that fits all images.
-      settings: further settings of `VisionPerformerConfig`, which override those of `preset`.
+      settings: further settings of `VisionPerformerConfig`, which override those of `preset`. The head
+        `langevin` has 100 iterations by default.
 
     Raises ValueError for bad input.
     """
     sizes: dict[str, Any] = PRESETS[one_of("preset", preset, PRESETS)]
     options = settings if patch is None else {**settings, "patch": patch}
     _check_settings(options, VisionPerformerConfig, ())
+    if options.get("head") == "langevin":
+        options = {"iterations": LANGEVIN_STEPS, **options}
     options = {"patch": default_patch(*(s for sides in images.values() for s in sides)), **sizes, **options}
     return VisionPerformerConfig(
         canonical_spec(attention),

@@ -22,7 +22,7 @@ def as_path(argument: str, value: Any) -> Path:
 def new_folder(argument: str, value: Any) -> Path:
     """`value` as the path of a folder to write; raises ValueError if a file is above it."""
     path = as_path(argument, value)
-    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    nearest = next(parent for parent in (*path.absolute().parents, Path("/")) if parent.exists())
     if not nearest.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: {str(nearest)!r} is a file, and holds no folders")
     return path

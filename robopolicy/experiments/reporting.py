@@ -75,7 +75,7 @@ def report(
         load(run.name)
     environment.showing({}).make().close()
     evaluations: list[dict[str, Any] | None] = [None] * len(runs)
-    if episodes is None and episode_seconds is None and renderer is None:
+    if episodes is None and episode_seconds is None and renderer is None and seed == FIRST_SEED:
         evaluations = [stored_evaluation(run.name, environment, say) for run in runs]
     missing = [place for place, result in enumerate(evaluations) if result is None] if seeds else []
     if missing:

@@ -25,7 +25,7 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
         + reach(policy)
         + (f" It began with the weights of `{first['run']}`." if first else ""),
         f'```python\nimport robopolicy\n\npolicy = robopolicy.load("{name}")  # the path of this folder\n```',
-        "    robopolicy evaluate RUN                     plays unseen episodes\n"
-        "    robopolicy export RUN --out bundle          writes what a robot runs",
+        "    robopolicy evaluate RUN               # plays unseen episodes\n"
+        "    robopolicy export RUN --out bundle    # writes what a robot runs",
     ]
     write_atomically(folder / CARD, "\n\n".join(lines) + "\n")

@@ -1,6 +1,6 @@
 """Runs and shipped policies by name, their policies, and where they are played.
 
-A name may end in @best (the policy that did best on held-out seeds) or @40 (that of checkpoint 40).
+A name may end in @best (the policy that did best, see `load`) or @40 (that of checkpoint 40).
 """
 
 from __future__ import annotations
@@ -163,8 +163,9 @@ def load(run: str | Path, which: str | int | None = None) -> Policy:
     """The policy of a run, or a policy that ships with the package.
 
     Args:
-      run: a run's folder or the name of a shipped policy. It may end in @best (the policy that did best on
-        held-out seeds) or in @40 (that of checkpoint 40).
+      run: a run's folder or the name of a shipped policy. It may end in @best (the policy that did best: on
+        held-out seeds; of a clone, in the simulator, or without rollouts on frames set aside) or in @40 (that
+        of checkpoint 40).
       which: `last`, `best` or the number of a checkpoint, instead of such an ending. Default: last.
 
     Raises FileNotFoundError for an unknown run, ValueError for other bad input and for a damaged run.

@@ -108,7 +108,9 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """The config of the run. Raises FileNotFoundError or CheckpointError."""
         if not self.config_path.is_file():
-            raise FileNotFoundError(f"{str(self.path)!r} is no run: it holds no config.json")
+            bundle = (self.path / "manifest.json").is_file()
+            what = "is a bundle, for verify and deploy" if bundle else "holds no config.json, so it is no run"
+            raise FileNotFoundError(f"run is {str(self.path)!r}: it {what}")
         return read_object(self.config_path, error=CheckpointError)
 
     @contextlib.contextmanager

@@ -165,7 +165,7 @@ def _check_about(where: str, about: Any, task: str | None) -> None:
     _expect(isinstance(about, dict), f"{where} has {OURS} {about!r}: settings by name were expected")
     name = about.get("task")
     _expect(isinstance(name, str), f"{where} has task {name!r}: a task was expected")
-    _expect(task in (None, name), f"{where} has task {name!r}, not {task!r}: give it by --env")
+    _expect(task in (None, name), f"{where} has task {name!r}, not {task!r}: leave --env out")
     version = about.get("format")
     _expect(version == FORMAT, f"{where} has format {version!r}: {FORMAT} was expected")
     parts = {"environment": dict, "recording": dict, "renderer": str}

@@ -69,11 +69,13 @@ class ESConfig:
       seconds_budget: wall time after which it ends, over all its resumed parts; 0 for never.
       strategy: name of the evolution strategy; docs/evolution-strategies.md lists them.
       sigma: standard deviation of the candidates around the mean.
-      learning_rate: step size of the mean.
+      learning_rate: step size of the mean, of open_es, pgpe, ars, robotics_ars, evojax_pgpe and evojax_ars;
+        the others, such as snes, ignore it.
       decay: factor of sigma and of the learning rate in each generation, for strategies that do not adapt
         them; snes does.
       elite: share of the directions that a random search (ars, robotics_ars) learns from.
       shaping: transformation of returns: raw, ranks, standardized, normalized, or default (the strategy's).
+        Strategies that use ranks alone, such as snes, give the same result with all.
       weight_decay: cost of a candidate's mean squared parameter, in units of return.
       average: the result is the mean of all means of the search, each with `average` times the weight of the
         next one; 0 for the last one alone. The search itself does not change. The last mean is as noisy as

@@ -87,6 +87,8 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("demos",), "--out"),
         (("demos", "--out", "sweep"), "such as sweep-v0"),
         (("demos", "--out", "/dev/null/sweep-v0"), "'/dev/null' is a file, and holds no folders"),
+        (("demos", "--out", "/"), "out is '/': it must be the name of a new folder"),
+        (("export", "stepping-stones-planned", "--out", "/"), "out is '/': it exists"),
         (("demos", "--out", ".", "--format", "lerobot"), "out is '.': it must be the name of a new folder"),
         (
             ("demos", "--out", "sweep-v0", "--task", "stepping-stones"),

@@ -93,7 +93,7 @@ def dropped(folder, place, name):
 
 
 @pytest.mark.parametrize("place", ["in_a_callback", "in_a_library", "in_a_string"])
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 def test_an_interrupt_that_is_dropped_is_not_lost(tmp_path, name, place):
     done = dropped(tmp_path, place, name)
     assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")

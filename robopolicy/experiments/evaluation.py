@@ -42,7 +42,7 @@ def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     except TypeError:
         numbers = ()
     if not numbers:
-        raise ValueError(f"seeds is {seeds!r}: it must be one or more whole numbers")
+        raise ValueError(f"seeds is {seeds!r}: it must be a list or a range of one or more whole numbers")
     check_counts("seeds", numbers, 0, LAST_SEED)
     return tuple(map(int, numbers))
 

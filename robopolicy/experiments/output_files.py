@@ -20,11 +20,13 @@ def as_path(argument: str, value: Any) -> Path:
 
 
 def new_folder(argument: str, value: Any) -> Path:
-    """`value` as the path of a folder to write; raises ValueError if a file is above it."""
+    """`value` as the path of a folder to write; raises ValueError if it cannot be written."""
     path = as_path(argument, value)
     nearest = next(parent for parent in (*path.absolute().parents, Path("/")) if parent.exists())
     if not nearest.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: {str(nearest)!r} is a file, and holds no folders")
+    if not path.exists():
+        _check_writable(argument, path, nearest)
     return path
 
 
@@ -38,8 +40,13 @@ def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> N
         raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
     if path.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
+    _check_writable(argument, path, path.parent)
+
+
+def _check_writable(argument: str, path: Path, folder: Path) -> None:
+    """Raise ValueError if `path` cannot be written, by a file without a name in `folder`."""
     try:
-        with clear_about_full_disks(path), tempfile.TemporaryFile(dir=path.parent) as file:
+        with clear_about_full_disks(path), tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(LEAST))
     except DiskFullError:
         raise

@@ -30,12 +30,15 @@ def find_run(name: str, players: Sequence[str] = ()) -> tuple[Path, str]:
     """
     if name and Path(name).is_dir():
         return Path(name), "last"
-    name, _, which = name.rpartition("@") if "@" in name else (name, "", "")
+    given = name
+    name, _, which = name.rpartition("@") if "@" in name else (name, "", "last")
+    if not which:
+        raise FileNotFoundError(f"run is {given!r}: after @, it must have best or the number of a checkpoint")
     if name and Path(name).is_dir():  # an empty one would be the current folder
-        return Path(name), which or "last"
+        return Path(name), which
     shipped = {folder.name: folder for folder in _shipped()}
     if name in shipped:
-        return shipped[name], which or "last"
+        return shipped[name], which
     baselines = f", or {', '.join(players)}" if players else ""
     others = f" or a shipped policy ({', '.join(shipped)})" if shipped else ""
     hint = closest(name, [*players, *shipped])

@@ -11,11 +11,12 @@ import h5py
 import numpy as np
 
 from robopolicy.runtime.graph import OnnxPolicy
-from robopolicy.settings import check_number
+from robopolicy.settings import check_count, check_number
 from robopolicy.training.capacity import check_settings
 from robopolicy.training.rollout import copied
 
 LEVEL = 3  # of gzip: higher ones are slower and save nothing on rendered images
+SEEDS = 2**32
 COIN = 5  # of the random numbers that decide who acts
 
 
@@ -55,6 +56,8 @@ class RecordingConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, {"episodes": 1})
+        check_count("seed", self.seed, 0, SEEDS - 1)
+        check_count("episodes", self.episodes, 1, SEEDS - self.seed)
         for name in ("noise", "beta"):
             check_number(name, getattr(self, name), 0.0, 1.0)
 

@@ -88,6 +88,9 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("demos", "--out", "sweep"), "such as sweep-v0"),
         (("demos", "--out", "/dev/null/sweep-v0"), "'/dev/null' is a file, and holds no folders"),
         (("demos", "--out", "/"), "out is '/': it must be the name of a new folder"),
+        (("demos", "--out", "/proc/x-v0"), "out is '/proc/x-v0': nothing can be written there"),
+        (("demos", "--out", "x-v0", "--seed", "4294967295", "--episodes", "2"), "episodes is 2: it must"),
+        (("evaluate", "stepping-stones-planned@"), "'stepping-stones-planned@': after @, it must have"),
         (("export", "stepping-stones-planned", "--out", "/"), "out is '/': it exists"),
         (("demos", "--out", ".", "--format", "lerobot"), "out is '.': it must be the name of a new folder"),
         (

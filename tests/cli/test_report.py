@@ -171,8 +171,8 @@ def test_a_stored_evaluation_of_another_checkpoint_is_left_out(capsys, tmp_path,
     assert other["returns"][:2] == [1.0, 1.01]
     assert f"{runs['other']}: its evaluation on mujoco is left out: it is of checkpoint 44, not 45\n" in err
     assert "same: " not in err
-    words = ["report", runs["same"], "--no-video", "--engine", "mujoco", "--seed", "5", "--out", out, "--json"]
-    assert main(words) == 0
+    again = f"report {runs['same']} --no-video --engine mujoco --seed 5 --out {tmp_path / 'two.html'} --json"
+    assert main(again.split()) == 0
     (asked,) = json.loads(capsys.readouterr().out)["evaluations"]
     assert asked["returns"][:2] == [1.0, 1.01]
 

@@ -66,9 +66,8 @@ def test_actions_of_shipped_policies_have_not_changed(name):
 def test_old_settings_become_those_of_the_quadruped_and_of_the_sweep():
     given = {n: tuple(v) if isinstance(v, list) else v for n, v in OLD_IAP.items()}
     assert restore({"kind": "iap", **OLD_IAP}) == quadruped(**given)
-    wanted = policy_config(
-        "softmax", "bimanual-sweep", preset="tiny", images={"image": (96, 96)}, head="langevin"
-    )
+    searched = {"head": "langevin", "iterations": 3}
+    wanted = policy_config("softmax", "bimanual-sweep", preset="tiny", images={"image": (96, 96)}, **searched)
     assert restore({"kind": "vision-performer", **OLD_CLONE}) == wanted
 
 

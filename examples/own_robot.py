@@ -10,13 +10,12 @@ Expected: 40 steps of 50 ms, no deadline missed, and "stands" as the last word.
 """
 
 import argparse
-import signal
 import sys
 
 import numpy as np
 
 from robopolicy.runtime.bundle import open_bundle
-from robopolicy.runtime.process import policy_process
+from robopolicy.runtime.process import interrupt_on_signals, policy_process
 from robopolicy.runtime.robot import Driver
 
 BUNDLE_LEGS = ("FR", "FL", "RR", "RL")
@@ -102,8 +101,7 @@ def main() -> int:
     parser.add_argument("bundle")
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # end a drive as Ctrl-C does
-        signal.signal(number, signal.default_int_handler)
+    interrupt_on_signals()
     manifest = open_bundle(given.bundle).manifest
     sdk = VendorSDK()
     robot = OwnRobot(sdk, manifest.data["outputs"]["command"]["scale"])

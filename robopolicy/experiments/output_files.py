@@ -22,11 +22,14 @@ def as_path(argument: str, value: Any) -> Path:
 def new_folder(argument: str, value: Any) -> Path:
     """`value` as the path of a folder to write; raises ValueError if it cannot be written."""
     path = as_path(argument, value)
-    nearest = next(parent for parent in (*path.absolute().parents, Path("/")) if parent.exists())
+    try:
+        nearest = next(parent for parent in (*path.absolute().parents, Path("/")) if parent.exists())
+        is_folder = path.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise _not_writable(argument, path, error) from error
     if not nearest.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: {str(nearest)!r} is a file, and holds no folders")
-    if not path.exists():
-        _check_writable(argument, path, nearest)
+    _check_writable(argument, path, path if is_folder else nearest)
     return path
 
 
@@ -51,9 +54,11 @@ def _check_writable(argument: str, path: Path, folder: Path) -> None:
     except DiskFullError:
         raise
     except OSError as error:
-        raise ValueError(
-            f"{argument} is {str(path)!r}: nothing can be written there ({error.strerror})"
-        ) from error
+        raise _not_writable(argument, path, error) from error
+
+
+def _not_writable(argument: str, path: Path, error: OSError) -> ValueError:
+    return ValueError(f"{argument} is {str(path)!r}: nothing can be written there ({error.strerror})")
 
 
 def check_picture(argument: str, path: Path | None) -> None:

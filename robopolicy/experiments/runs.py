@@ -26,14 +26,15 @@ BASELINES = ("oracle", *BLIND)
 def find_run(name: str, players: Sequence[str] = ()) -> tuple[Path, str]:
     """The folder of a run, and which of its policies `name` selects.
 
-    Raises FileNotFoundError for no run, with the names of other `players` that would do.
+    Raises FileNotFoundError for no run, with the names of other `players` that would do, and ValueError for a
+    name that ends in @.
     """
     if name and Path(name).is_dir():
         return Path(name), "last"
     given = name
     name, _, which = name.rpartition("@") if "@" in name else (name, "", "last")
     if not which:
-        raise FileNotFoundError(f"run is {given!r}: after @, it must have best or the number of a checkpoint")
+        raise ValueError(f"run is {given!r}: after @, it must have best or the number of a checkpoint")
     if name and Path(name).is_dir():  # an empty one would be the current folder
         return Path(name), which
     shipped = {folder.name: folder for folder in _shipped()}

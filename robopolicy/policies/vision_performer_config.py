@@ -82,7 +82,8 @@ class VisionPerformerConfig(Looking):
       head: the way to choose actions, a name in `energy.HEADS`.
       hidden: width of the head's hidden layers.
       samples: candidates of a search; for `autoregressive`, steps along a line.
-      iterations: rounds of `derivative_free` after its first candidates; for `langevin`, its steps.
+      iterations: rounds of `derivative_free` after its first candidates; for `langevin`, its steps
+        (100 by default in commands and `vision_performer_config`).
       encoder: `transformer`, or in place of it, with the attention `all`: `relu`, one layer on each token, or
         `cnn`, whose blocks have a convolution of 3 x 3 tokens, separable, in place of attention.
       history: frames of each image that a step reads: its own and those of the steps before. As an episode

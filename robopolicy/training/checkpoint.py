@@ -108,6 +108,8 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """The config of the run. Raises FileNotFoundError or CheckpointError."""
         if not self.config_path.is_file():
+            if not self.path.exists():
+                raise FileNotFoundError(f"run is {str(self.path)!r}: it does not exist, so it is no run")
             bundle = (self.path / "manifest.json").is_file()
             what = "is a bundle, for verify and deploy" if bundle else "holds no config.json, so it is no run"
             raise FileNotFoundError(f"run is {str(self.path)!r}: it {what}")

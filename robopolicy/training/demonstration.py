@@ -56,8 +56,7 @@ class RecordingConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, {"episodes": 1})
-        check_count("seed", self.seed, 0, SEEDS - 1)
-        check_count("episodes", self.episodes, 1, SEEDS - self.seed)
+        check_count("seed", self.seed, 0, SEEDS - self.episodes)
         for name in ("noise", "beta"):
             check_number(name, getattr(self, name), 0.0, 1.0)
 

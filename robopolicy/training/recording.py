@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import json
 import os
 import shutil
@@ -27,7 +26,7 @@ from robopolicy.reading_json import read_json
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.datasets import OURS, check_dataset_name
-from robopolicy.training.demonstration import Recorded, RecordingConfig, play
+from robopolicy.training.demonstration import SEEDS, Recorded, RecordingConfig, play
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError
 from robopolicy.training.pool import Processes
 from robopolicy.training.worker import EnvironmentSpec, answer_all
@@ -130,7 +129,7 @@ def _play_missing(
     playing: dict[int, int] = {}
     failures: Counter[int] = Counter()
     again: list[int] = []
-    upcoming = (seed for seed in itertools.count(config.seed) if seed not in done)
+    upcoming = (seed for seed in range(config.seed, SEEDS) if seed not in done)
     most = max(MIN_TRIED, TRIED_PER_EPISODE * config.episodes)
     while playing or count() < config.episodes:
         if len(done) >= most and count() < config.episodes:
@@ -139,7 +138,10 @@ def _play_missing(
             # Never more than are missing, so that the seeds do not depend on the number of workers.
             if count() + len(playing) >= config.episodes:
                 break
-            playing[place] = again.pop() if again else next(upcoming)
+            following = again.pop() if again else next(upcoming, None)
+            if following is None:
+                raise EpisodeError(f"seed is {config.seed}: none is left to replace episodes that failed")
+            playing[place] = following
             processes.start(place, playing[place])
         for place, answer in processes.finished():
             seed = playing.pop(place)

@@ -33,6 +33,13 @@ def in_a_library():
     except:
         pass
 
+def in_a_stop():
+    try:
+        signal.raise_signal(signal.{signal})
+    finally:
+        signal.raise_signal(signal.{signal})
+        print("stopped")
+
 def with_another_error():
     in_a_library()
     try:
@@ -46,6 +53,7 @@ def run():
     time.sleep(60)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background processes of a shell ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 robopolicy.cli.main = run
 runpy.run_module("robopolicy", run_name="__main__")
 """
@@ -97,6 +105,11 @@ def dropped(folder, place, name):
 def test_an_interrupt_that_is_dropped_is_not_lost(tmp_path, name, place):
     done = dropped(tmp_path, place, name)
     assert (done.returncode, done.stderr) == (130, b"robopolicy: interrupted\n")
+
+
+def test_a_second_hangup_does_not_cut_a_stop_short(tmp_path):
+    done = dropped(tmp_path, "in_a_stop", "SIGHUP")
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"stopped\n", b"robopolicy: interrupted\n")
 
 
 def test_an_interrupt_while_commands_are_imported_prints_one_line():

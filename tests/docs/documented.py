@@ -147,7 +147,7 @@ def _of_text(where: str, text: str, *, whole: bool) -> list[Line]:
     """The command lines of a block, or of a piece of code in running text."""
     found = []
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        said = re.sub(r"(?:^| )#.*", "", line.strip())
+        said = re.sub(r"(?:^| +)# .*", "", line.strip())
         for part in re.split(r" (?:&&|\|\|?|;|>|2>|&)(?: |$)", said):
             part = part[BEFORE.match(part).end() :]  # type: ignore[union-attr] (it matches nothing, too)
             if part.split(" ")[0].removesuffix("3") in PROGRAMS:

@@ -7,7 +7,6 @@ import sys
 import pytest
 from documented import PAGES, named, python_blocks
 
-# Definitions that a page presumes.
 # Blocks that a page saves as a file.
 FILES = {("docs/guides/own-environment.md", 0): "spot.py"}
 # Optional packages that pages need.

@@ -170,8 +170,10 @@ def test_of_several_that_begin_a_run_in_one_folder_at_once_one_succeeds(tmp_path
 
 
 def test_folders_without_a_run_are_refused(tmp_path, run):
-    with pytest.raises(FileNotFoundError, match=r"^run is .*config\.json, so it is no run$"):
+    with pytest.raises(FileNotFoundError, match="nowhere': it does not exist, so it is no run"):
         RunFolder(tmp_path / "nowhere").config()
+    with pytest.raises(FileNotFoundError, match=r"^run is .*config\.json, so it is no run$"):
+        RunFolder(tmp_path).config()
     with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
         run.load()
     run.config_path.write_text("{")

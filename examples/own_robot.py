@@ -14,8 +14,9 @@ import sys
 
 import numpy as np
 
+from robopolicy.interrupts import interrupt_on_signals
 from robopolicy.runtime.bundle import open_bundle
-from robopolicy.runtime.process import interrupt_on_signals, policy_process
+from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.robot import Driver
 
 BUNDLE_LEGS = ("FR", "FL", "RR", "RL")

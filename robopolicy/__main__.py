@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn
 
+from robopolicy.interrupts import interrupt_on_signals
+
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
@@ -37,9 +39,7 @@ def main() -> int:
             return report("--json" in words)
         print(f"robopolicy: {error}; see what is missing with: robopolicy doctor", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup ignores it
-        signal.signal(signal.SIGHUP, _hang_up)
+    interrupt_on_signals(_interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in the background
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGALRM, _repeat)
@@ -73,12 +73,6 @@ class _Pending:
 def _interrupt(signum: int, frame: object) -> NoReturn:
     """SIGTERM and SIGHUP act like Ctrl-C: robots are stopped, and incomplete files are removed."""
     raise KeyboardInterrupt(_Pending())
-
-
-def _hang_up(signum: int, frame: object) -> NoReturn:
-    """A closed terminal sends SIGHUP twice, and the second one would cut the stop of a robot short."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _interrupt(signum, frame)
 
 
 def _repeat(signum: int, frame: object) -> None:

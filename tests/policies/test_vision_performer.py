@@ -13,7 +13,6 @@ from flax import nnx
 from robopolicy.attention import attention
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.costs.flops import count
-from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.policies.base import KEY, flatten, parameter_count, unflatten
 from robopolicy.policies.catalogue import blank_policy, by_path, describe, policy_of, restore
 from robopolicy.policies.energy import HEADS, HeadConfig, Score
@@ -269,12 +268,6 @@ def test_presets_fit_their_images(preset):
         images = (ImageInput("image", image, image),)
         config = VisionPerformerConfig("softmax", images, (), 12, default_patch(image), **PRESETS[preset])
         assert config.tokens >= 144
-
-
-def test_langevin_has_a_hundred_steps_by_default():
-    inputs = {"image": (24, 24)}, {}, 3
-    assert vision_performer_config("softmax", *inputs, head="langevin").iterations == 100
-    assert vision_performer_config("softmax", *inputs, head="langevin", iterations=7).iterations == 7
 
 
 @pytest.mark.parametrize(

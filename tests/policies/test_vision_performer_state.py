@@ -15,6 +15,7 @@ from robopolicy.bundles.outputs import Units
 from robopolicy.bundles.stablehlo import stablehlo
 from robopolicy.costs.flops import count_step
 from robopolicy.costs.memory import state_bytes
+from robopolicy.experiments.default_policies import vision_performer_config
 from robopolicy.policies.base import flatten
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.policies.vision_performer import vision_performer
@@ -162,3 +163,9 @@ def test_a_search_searches_all_actions_of_a_chunk():
 def test_bad_settings_are_refused_by_name(settings, words):
     with pytest.raises(ValueError, match=words):
         replace(SMALL, **settings)
+
+
+def test_langevin_has_a_hundred_steps_by_default():
+    inputs = {"image": (24, 24)}, {}, 3
+    assert vision_performer_config("softmax", *inputs, head="langevin").iterations == 100
+    assert vision_performer_config("softmax", *inputs, head="langevin", iterations=7).iterations == 7

@@ -16,7 +16,7 @@ from robopolicy.training.capacity import check_settings
 from robopolicy.training.rollout import copied
 
 LEVEL = 3  # of gzip: higher ones are slower and save nothing on rendered images
-SEEDS = 2**32
+SEEDS = 2**32  # that generators of random numbers take
 COIN = 5  # of the random numbers that decide who acts
 
 
@@ -56,6 +56,7 @@ class RecordingConfig:
 
     def __post_init__(self) -> None:
         check_settings(self, {"episodes": 1})
+        check_count("episodes", self.episodes, 1, SEEDS)
         check_count("seed", self.seed, 0, SEEDS - self.episodes)
         for name in ("noise", "beta"):
             check_number(name, getattr(self, name), 0.0, 1.0)

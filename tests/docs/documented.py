@@ -31,6 +31,7 @@ PLACEHOLDERS = {
     "COMMAND": "flops",
     "DATASET": "datasets/sweep-v0",
     "ENGINE": "mujoco",
+    "GRID": "runs/table",
     "INTERFACE": "lo",
     "NAME": "oracle",
     "PORT": "8000",

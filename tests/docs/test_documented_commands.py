@@ -218,6 +218,10 @@ def test_a_command_line_is_parsed(accepted, capsys, line):
         assert code == 0, f"{line.where}: {capsys.readouterr().err}"
 
 
+def test_placeholders_of_command_lines_have_values():
+    assert {word for line in LINES for word in line.words if re.fullmatch("[A-Z]{2,}", word)} == set()
+
+
 def test_documented_mechanisms_exist():
     specs = {after for _, words in SAID for word, after in pairwise(words) if word == "--attention"}
     assert specs

@@ -101,7 +101,7 @@ def play(
     arrays = {
         **{f"observations/{n}": np.stack([row[n] for row in observations]) for n in sorted(observation)},
         "actions": np.stack(executed),
-        "rewards": np.array(rewards),
+        "rewards": np.array(rewards) * 1.0,  # readers want real numbers, and a task may return whole ones
         "terminations": np.array(ends),
         "truncations": np.array(cuts),
         **{f"infos/{name}": np.array([row[name] for row in infos]) for name in config.outcomes},

@@ -232,7 +232,7 @@ class OneArray:
 
     def step(self, action):
         self.seen["image"] += 1
-        return self.seen, 0.0, bool(self.seen["image"].max() == 3), False, {"success": True}
+        return self.seen, 1, bool(self.seen["image"].max() == 3), False, {"success": True}
 
     def act(self):
         self.executed += 0.1
@@ -247,5 +247,6 @@ def test_a_task_that_draws_into_one_array_keeps_every_frame():
     with h5py.File(io.BytesIO(content)) as file:
         assert file["observations/image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3]
         np.testing.assert_allclose(file["actions"][:, 0], [0.1, 0.2, 0.3], rtol=1e-6)
+        assert np.issubdtype(file["rewards"].dtype, np.floating)  # the task returns whole numbers
     episode = run_episode(OneArray(), lambda seen: np.zeros(1), 0, watched=("image",))
     np.testing.assert_array_equal(episode.moments["image"].total[0, 0], [3, 3, 3])  # of 0, 1 and 2

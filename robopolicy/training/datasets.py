@@ -116,10 +116,12 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
 
 
 def check_dataset_name(out: Path) -> None:
-    """Raise ValueError unless the name of a Minari dataset ends in a version."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+-v\d+", out.name):
+    """Raise ValueError unless a Minari dataset can have this name: letters, digits, _, - and a version."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+-v[0-9]+", out.name):
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", re.sub(r"-v[0-9]+$", "", out.name)) or "sweep"
         raise ValueError(
-            f"out is {str(out)!r}: Minari wants a name and a version, such as {out.name or 'sweep'}-v0"
+            f"out is {str(out)!r}: Minari wants a name and a version, such as {name}-v0, with letters, digits, "
+            "_ and - only"
         )
 
 

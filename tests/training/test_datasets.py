@@ -188,6 +188,7 @@ def test_an_interrupted_recording_with_damaged_settings_is_refused(tmp_path, con
     ("out", "settings", "error", "words"),
     [
         ("toy", {}, ValueError, "out is .*toy.*: Minari wants a name and a version, such as toy-v0"),
+        ("my.toy-v0", {}, ValueError, "Minari wants a name and a version, such as my-toy-v0, with letters"),
         ("toy-v0", {"workers": 0}, ValueError, "workers is 0"),
         (".", {}, ValueError, "Minari wants a name"),
     ],

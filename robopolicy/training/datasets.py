@@ -85,9 +85,7 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
     """
     where = repr(str(path))
     if not (path / METADATA).is_file() or not (path / CONTENT).is_file():
-        raise FileNotFoundError(
-            f"{where} is no Minari dataset in HDF5: it holds no data/metadata.json, main_data.hdf5"
-        )
+        raise FileNotFoundError(f"{where} is no Minari dataset in HDF5: it must hold {METADATA} and {CONTENT}")
     metadata = read_object(path / METADATA, error=DatasetError)
     about = metadata.get(OURS, {})
     if OURS in metadata:
@@ -241,7 +239,7 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
     """The number of steps of an episode; raises DatasetError if it is incomplete or has other columns."""
     steps, total = len(episode["actions"]), episode.attrs["total_steps"]
     right = int(total) == steps and 1 <= steps <= MOST_STEPS
-    _expect(right, f"{where} has {steps} actions: {total} were expected, at most {MOST_STEPS}")
+    _expect(right, f"{where} has {steps} actions: {total} were expected, from 1 to {MOST_STEPS}")
     names, wanted = set(episode["observations"]), {*columns.images, *columns.vectors}
     _expect(names == wanted, f"{where} has observations {sorted(names)}: {sorted(wanted)} were expected")
     shapes: dict[str, tuple[tuple[int, ...], type]] = {
@@ -262,7 +260,7 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
             largest = np.abs(array[()]).max()
             _expect(np.isfinite(largest), f"{where} has {name} that are not finite: numbers were expected")
             fits = largest <= 1 + ROUNDING or name not in ("actions", INTENDED)
-            _expect(fits, f"{where} has {name} of {largest:.3g}: numbers in [-1, 1] were expected")
+            _expect(fits, f"{where} has {name} of {largest:.7g}: numbers in [-1, 1] were expected")
     ended = episode["terminations"][()] | episode["truncations"][()]
     _expect(ended[-1], f"{where} is cut short: its last step does not end it")
     first = int(np.argmax(ended)) + 1

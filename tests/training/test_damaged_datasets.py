@@ -63,6 +63,12 @@ def with_vast_images(path):
         file.create_dataset("episode_0/observations/image", **vast)  # which nobody has written
 
 
+def emptied(path):
+    without(path, "episode_2/actions", 4)
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        file["episode_2"].attrs["total_steps"] = 0
+
+
 def truncated(path):
     file = path / "data" / "main_data.hdf5"
     file.write_bytes(file.read_bytes()[:5000])
@@ -81,8 +87,8 @@ def truncated(path):
             r"episode 0 has infos/intended_action of 1.5: numbers in \[-1, 1\] were expected",
         ),
         (
-            lambda p: with_value(p, "episode_3/actions", (0, 1), -7),
-            r"episode 3 has actions of 7: numbers in \[-1, 1\] were expected",
+            lambda p: with_value(p, "episode_3/actions", (0, 1), -1.000051),
+            r"episode 3 has actions of 1.000051: numbers in \[-1, 1\] were expected",
         ),
         (
             lambda p: without(p, "episode_1/observations/image", 2),
@@ -90,6 +96,7 @@ def truncated(path):
         ),
         (lambda p: without(p, "episode_3/actions", 1), r"episode 3 has 4 actions: 5 were expected"),
         (cut_short, "episode 2 is cut short"),
+        (emptied, "episode 2 has 0 actions: 0 were expected, from 1 to"),
         (
             lambda p: with_value(p, "episode_0/actions", (2, 3), np.nan),
             "episode 0 has actions that are not finite",

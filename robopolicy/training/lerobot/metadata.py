@@ -123,7 +123,8 @@ def open_lerobot(path: Path) -> LeRobot:
             raise DatasetError(f"{where} has {name} {shown(info.get(name))}: {wanted!r} was expected")
     rate: Any = info.get("fps")
     if not is_finite(rate) or not 0 < float(rate) <= HIGHEST_RATE:
-        raise DatasetError(f"{where} has fps {shown(rate)}: 0 to {HIGHEST_RATE:g} were expected")
+        high = f"a number above 0, at most {HIGHEST_RATE:g}"
+        raise DatasetError(f"{where} has fps {shown(rate)}: {high}, was expected")
     features = _features(where, info.get("features"))
     robot: Any = info.get("robot_type")
     episodes = _episodes(path, where, info, [k for k, f in features.items() if f.dtype == "video"])
@@ -136,7 +137,8 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
 
     Images are the chosen cameras, vectors all features `observation.*` of numbers. A camera has its key, or
     the end of it, as name. Raises DatasetError for several cameras of which none is chosen, for a camera that
-    it lacks, and for a dataset without an action.
+    it lacks, and for a dataset without an action; ValueError for a camera or an observation's name that occurs
+    twice.
     """
     if isinstance(cameras, str) or not isinstance(cameras, Sequence):
         raise DatasetError(f"cameras is {shown(cameras)}: it must be a tuple or a list of names")

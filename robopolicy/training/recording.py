@@ -218,7 +218,7 @@ def _locked_folder(folder: Path, settings: dict[str, Any]) -> Iterator[Path]:
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with the process
-        except OSError as error:
+        except BlockingIOError as error:
             raise ValueError(f"{str(folder)!r} is being recorded by another process") from error
         if not lock.exists() or os.fstat(file.fileno()).st_ino != lock.stat().st_ino:
             raise ValueError(f"{str(folder)!r} was just completed by another process")

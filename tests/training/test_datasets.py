@@ -167,6 +167,15 @@ def test_two_processes_cannot_record_in_one_folder(tmp_path):
     recorded(out)
 
 
+def test_a_disk_without_locks_is_not_taken_for_another_recorder(tmp_path, monkeypatch):
+    def refuse(file, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="No locks available"):
+        recorded(tmp_path / "toy-v0")
+
+
 def test_an_interrupted_recording_refuses_other_settings(tmp_path):
     out = tmp_path / "toy-v0"
     with pytest.raises(EpisodeError):

@@ -35,8 +35,8 @@ def export_policy(
     statistics of observations, if the policy normalises any, the input `normaliser` [2K]. The arrays of a
     state are inputs and outputs, too (`OnnxPolicy`).
 
-    Raises RuntimeError with the converter's last line if it fails,
-    FileNotFoundError if the folder of `path` does not exist.
+    Raises RuntimeError, with the converter's last error, if it fails, ValueError if onnxruntime cannot run the
+    graph, and FileNotFoundError if the folder of `path` does not exist.
     """
     with conversion(config, features, path, parameters, None):
         pass
@@ -82,7 +82,8 @@ def conversion(
                 process.wait()
         if process.returncode:
             errors = re.findall(r"^\w[\w.]*(?:Error|Exception)\b.*", stderr, re.MULTILINE)
-            raise RuntimeError(f"conversion to ONNX failed: {errors[-1] if errors else 'without a message'}")
+            why = errors[-1] if errors else f"the converter ended with exit code {process.returncode}"
+            raise RuntimeError(f"conversion to ONNX failed: {why}")
         try:
             OnnxPolicy(partial, np.zeros(0, np.float32))
         except ValueError as error:

@@ -290,19 +290,18 @@ def _assemble(
     dataset = folder.absolute() / "dataset"  # Minari needs an absolute path for the size of a folder
     shutil.rmtree(dataset, ignore_errors=True)
     dataset.mkdir()
-    env = environment.make()
     with clear_about_full_disks(folder, CONTINUE):
         needed = sum((folder / f"{episode.seed}.hdf5").stat().st_size for episode in episodes)
         if shutil.disk_usage(folder).free < needed + SPARE:
             raise OSError(errno.ENOSPC, "No space left on device")
-        storage = MinariStorage.new(
-            dataset / "data",
-            observation_space=env.observation_space,
-            action_space=env.action_space,
-            env_spec=_json_spec(env.spec),
-            jpeg_encoding=False,
-        )
-        env.close()
+        with closing(environment.make()) as env:
+            storage = MinariStorage.new(
+                dataset / "data",
+                observation_space=env.observation_space,
+                action_space=env.action_space,
+                env_spec=_json_spec(env.spec),
+                jpeg_encoding=False,
+            )
         with h5py.File(dataset / "data" / "main_data.hdf5", "w", track_order=True) as file:
             for number, episode in enumerate(episodes):
                 group = file.create_group(f"episode_{number}")

@@ -33,19 +33,16 @@ def needed(statements: Sequence[Statement], results: Iterable[Buffer]) -> list[S
     return kept[::-1]
 
 
-def arrange(statements: Sequence[Statement], results: Iterable[Buffer]) -> Arena:
-    """Places for all buffers in work memory. The results are needed until the end.
+def arrange(statements: Sequence[Statement]) -> Arena:
+    """Places for all buffers in work memory: the largest first, each at the lowest free place.
 
-    The largest come first, each at the lowest place that no other needs at the same time.
+    A place is free if no buffer there is needed at the same time.
     """
     lives: dict[Buffer, list[int]] = {}
     for number, statement in enumerate(statements):
         for buffer in (*statement.writes, *statement.reads):
             if buffer.is_work:
                 lives.setdefault(buffer, [number, number])[1] = number
-    for buffer in results:
-        if buffer.is_work:
-            lives[buffer][1] = len(statements)
     places: dict[Buffer, int] = {}
     sizes = {FLOAT: 0, INTEGER: 0}
     for buffer in sorted(lives, key=lambda one: (-one.size, lives[one])):

@@ -35,7 +35,7 @@ static inline int32_t to_integer(float x)
     return x == x ? (int32_t)x : 0;
 }
 
-// downward: to_integer
+// downward:
 /* The largest whole number that is not above x. */
 static inline float downward(float x)
 {

@@ -55,7 +55,7 @@ def joined(statements: Sequence[Statement]) -> list[Statement]:
 
 
 def _memory(statements: Sequence[Statement]) -> int:
-    return sum(arrange(statements, ()).sizes.values())
+    return sum(arrange(statements).sizes.values())
 
 
 def _groups(statements: Sequence[Statement]) -> list[list[int]]:

@@ -85,7 +85,7 @@ def c_source(model: bytes) -> Source:
         goals.append(goal)
         program.copy(result, goal.plain.seen_as(goal.plain.view[: result.size].reshape(result.shape)))
     statements = joined(needed(program.statements, goals))
-    arena = arrange(statements, ())
+    arena = arrange(statements)
     used = {buffer for statement in statements for buffer in statement.reads}
     constants = [one for one in program.constants.values() if one in used]
     code = "".join(f"    {line}\n" for one in statements for line in block(one.code).splitlines())

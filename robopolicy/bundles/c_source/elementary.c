@@ -14,20 +14,21 @@ static inline uint32_t bits_of(float x)
 }
 
 // larger:
-/* Not a number if one of the two is none. */
+/* The larger of two numbers; NaN if one of them is NaN. */
 static inline float larger(float a, float b)
 {
     return ((a > b) | (a != a)) ? a : b;
 }
 
 // smaller:
+/* The smaller of two numbers; NaN if one of them is NaN. */
 static inline float smaller(float a, float b)
 {
     return ((a < b) | (a != a)) ? a : b;
 }
 
 // to_integer:
-/* Towards zero, saturated; 0 if x is not a number. */
+/* Rounded towards zero, saturated; 0 if x is NaN. */
 static inline int32_t to_integer(float x)
 {
     x = x < -2147483648.0f ? -2147483648.0f : x;
@@ -117,7 +118,7 @@ static inline float exp_of(float x)
 }
 
 // log_of: bits
-/* The natural logarithm, within 1 unit in the last place; of 0 minus infinity, of a negative number none. */
+/* The natural logarithm, within 1 unit in the last place; minus infinity for 0, NaN below it. */
 static inline float log_of(float x)
 {
     int small = x < 1.17549435e-38f;
@@ -134,7 +135,7 @@ static inline float log_of(float x)
 }
 
 // sqrt_of: bits
-/* The square root, within 1.1 units in the last place; of a negative number none. */
+/* The square root, within 1.1 units in the last place; NaN below 0. */
 static inline float sqrt_of(float x)
 {
     int small = x < 1.17549435e-38f;
@@ -206,7 +207,7 @@ static inline float far_sine(float x, uint32_t quarters)
     return sine((bits >> 31) ? -r : r, quarters);
 }
 
-/* Whether x is beyond +-8192, or not a number. */
+/* Whether x is beyond +-8192, or NaN. */
 static inline uint32_t is_far(float x)
 {
     return (int32_t)(bits_of(x) & 0x7FFFFFFFu) > 0x46000000;

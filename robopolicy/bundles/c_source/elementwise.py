@@ -58,7 +58,7 @@ def divide(program: Program, inputs: Inputs, attributes: Attributes, count: int)
 def extreme(
     function: str, sign: str, program: Program, inputs: Inputs, attributes: Attributes, _: int
 ) -> list[Tensor]:
-    """Max or Min of any number of operands; not a number if one of them is none."""
+    """Max or Min of any number of operands; NaN if one of them is NaN."""
     result, *others = (tensor(program, one) for one in inputs)
     for other in others:
         if result.values is not None:
@@ -67,14 +67,14 @@ def extreme(
         if result.kind == FLOAT and other.values is None:
             program.map([result, other], out, lambda x, y: f"{function}({x}, {y})")
         else:
-            # A limit that is a number comes first: a comparison with none is false, and keeps it.
+            # A constant limit is no NaN, and a comparison with NaN is false, so that NaN is kept.
             program.map([result, other], out, lambda x, y: f"{y} {sign} {x} ? {y} : {x}")
         result = out
     return [result]
 
 
 def clip(program: Program, inputs: Inputs, attributes: Attributes, count: int) -> list[Tensor]:
-    """Clip; a missing limit is none."""
+    """Clip; a missing limit does not clip."""
     result = [tensor(program, inputs[0])]
     for place, function, sign in ((1, "larger", ">"), (2, "smaller", "<")):
         if place < len(inputs) and inputs[place] is not None:

@@ -35,8 +35,8 @@ def export_policy(
     statistics of observations, if the policy normalises any, the input `normaliser` [2K]. The arrays of a
     state are inputs and outputs, too (`OnnxPolicy`).
 
-    Raises RuntimeError, with the converter's last error, if it fails, ValueError if onnxruntime cannot run the
-    graph, and FileNotFoundError if the folder of `path` does not exist.
+    Raises RuntimeError, with the converter's last error, if it fails; ValueError if onnxruntime cannot run
+    the graph; FileNotFoundError if the folder of `path` does not exist.
     """
     with conversion(config, features, path, parameters, None):
         pass

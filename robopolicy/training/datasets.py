@@ -85,7 +85,9 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
     """
     where = repr(str(path))
     if not (path / METADATA).is_file() or not (path / CONTENT).is_file():
-        raise FileNotFoundError(f"{where} is no Minari dataset in HDF5: it must hold {METADATA} and {CONTENT}")
+        raise FileNotFoundError(
+            f"{where} is no Minari dataset in HDF5: it must hold {METADATA} and {CONTENT}"
+        )
     metadata = read_object(path / METADATA, error=DatasetError)
     about = metadata.get(OURS, {})
     if OURS in metadata:
@@ -118,8 +120,8 @@ def check_dataset_name(out: Path) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+-v[0-9]+", out.name):
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", re.sub(r"-v[0-9]+$", "", out.name)) or "sweep"
         raise ValueError(
-            f"out is {str(out)!r}: Minari wants a name and a version, such as {name}-v0, with letters, digits, "
-            "_ and - only"
+            f"out is {str(out)!r}: Minari wants a name and a version, such as {name}-v0, with letters, "
+            "digits, _ and - only"
         )
 
 

@@ -224,7 +224,10 @@ def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
     ("spoil", "said"),
     [
         (lambda f: change(f, lambda i: i.update(codebase_version="v2.1")), "'v2.1': v3.0 was expected"),
-        (lambda f: change(f, lambda i: i.update(fps=0)), "has fps 0: a number above 0, at most 1000, was expected"),
+        (
+            lambda f: change(f, lambda i: i.update(fps=0)),
+            "has fps 0: a number above 0, at most 1000, was expected",
+        ),
         (lambda f: change(f, lambda i: i.update(total_episodes=3)), "describes 2 episodes: 3 were expected"),
         (
             lambda f: change(f, lambda i: i["features"]["observation.state"].update(shape=[3])),

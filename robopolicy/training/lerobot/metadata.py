@@ -137,8 +137,8 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
 
     Images are the chosen cameras, vectors all features `observation.*` of numbers. A camera has its key, or
     the end of it, as name. Raises DatasetError for several cameras of which none is chosen, for a camera that
-    it lacks, and for a dataset without an action; ValueError for a camera or an observation's name that occurs
-    twice.
+    it lacks, and for a dataset without an action; ValueError for a camera or the name of an observation that
+    occurs twice.
     """
     if isinstance(cameras, str) or not isinstance(cameras, Sequence):
         raise DatasetError(f"cameras is {shown(cameras)}: it must be a tuple or a list of names")

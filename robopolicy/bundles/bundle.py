@@ -79,8 +79,9 @@ def write_bundle(
         or if the hash of their outputs is, for want of a compiler.
       about: `name`, `task`, `versions`, and summaries of `training` and `evaluation`, for the manifest.
 
-    Raises ArithmeticError if the graph, or its C source, differs from the JAX policy by more than 1e-5 in a
-    command or action, or 1e-4 in the scores; ValueError if an observation differs from the description.
+    Raises ArithmeticError if the graph, or its C source, differs from the JAX policy by more than 1e-5 in an
+    action, 1e-4 in the scores, or 1e-5 of the largest command (of 1 where commands are smaller) in a command;
+    ValueError if an observation differs from the description; and as `onnx.export_policy`.
     """
     policy, units = source.functions, units_of(description)
     out.parent.mkdir(parents=True, exist_ok=True)

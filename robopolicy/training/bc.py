@@ -197,7 +197,8 @@ def train(
       mirror: the mirror image of the task, for config.mirror.
       parameters: flat [P], to begin with; drawn by default.
       rollout: flat parameters [P] -> results in the simulator.
-      resume: continue after the latest checkpoint, bit for bit as a run without a stop.
+      resume: continue after the latest checkpoint, bit for bit as a run without a stop, or from the beginning
+        without a checkpoint; see `resume.resume_point`.
       on_record: called with every record, after the checkpoint if one is due.
       on_step: called after each step.
       sinks: further logs.
@@ -207,7 +208,8 @@ def train(
     the step in progress; a second one ends it at once.
 
     Raises ValueError for a missing mirror or a batch that is larger than the data; FloatingPointError for a
-    loss that is not finite, as `config.nonfinite` says; CheckpointError for a checkpoint of another policy.
+    loss or a gradient that is not finite, as `config.nonfinite` says; CheckpointError for a checkpoint of
+    another policy, and as `loop.running` does.
     """
     if config.mirror and mirror is None:
         raise ValueError("mirror is True: this task has no mirror")
@@ -323,9 +325,7 @@ class _Cloning:
         message = f"{complaint}; attention is {self._attention}"
         if self._config.nonfinite == "stop":
             raise FloatingPointError(f"{message}; the policy is that of step {step - 1}")
-        if (
-            self._in_a_row == SKIPS
-        ):  # the data are not the cause; the last checkpoint had finite steps after it
+        if self._in_a_row == SKIPS:  # so many batches in a row are not damaged by chance
             raise FloatingPointError(f"{message}; it is the last of {SKIPS} in a row")
         self.progress = self.progress._replace(skipped=self.progress.skipped + 1)
         return complaint

@@ -45,6 +45,8 @@ class RecordingConfig:
       outcomes: numbers of `info` to store for every step; the last value of the first one is the score.
       beta: probability that the demonstrator acts in a step, and not the policy: beta of DAgger (Ross, Gordon
         and Bagnell, AISTATS 2011, Algorithm 3.1). 1 without a policy.
+
+    Raises ValueError for a setting of another type or out of range.
     """
 
     episodes: int

@@ -177,7 +177,9 @@ def train(
     on_first: Callable[[Mapping[str, Any]], None] = lambda info: None,
     sinks: Sequence[Sink] = (),
 ) -> Record | None:
-    """Run generations until `config.generations` and save to `run`; returns the last record.
+    """Run generations until `config.generations` and save to `run`.
+
+    Returns the last record, None if the run was complete.
 
     Args:
       config: settings.
@@ -196,9 +198,10 @@ def train(
     Ctrl-C or SIGTERM ends the run after the generation in progress; a second one ends it at once. The record
     also has `ended_by`, the reason of an early end or "", and `stopped`, whether there was such a request.
 
-    Raises ValueError if `advance_at` does not fit the environments, FloatingPointError if the search
-    diverges, and CheckpointError if a checkpoint is damaged, does not fit this config, or is missing although
-    the log goes beyond it.
+    Raises ValueError if `advance_at` does not fit the environments, FloatingPointError if the search diverges
+    or no return of a generation is finite, EpisodeError if an episode fails in every try, and CheckpointError
+    if a checkpoint is damaged, does not fit this config, or is missing although the log goes beyond it, or if
+    another process trains the run.
     """
     if len(config.advance_at) != len(evaluator.labels) - 1:
         raise ValueError(
@@ -336,7 +339,7 @@ class _Search:
         return self._mean + (mean - self._mean) / np.float32(weights)
 
     def _held_out(self) -> Evaluations:
-        """Evaluate the result on the last environment, with seeds that no generation plays."""
+        """Evaluate the result on the last environment, with the held-out seeds."""
         seeds = range(HELD_OUT_FROM, HELD_OUT_FROM + self._config.held_out)
         return self._evaluator.evaluate(self._mean[None], seeds, -1, None, self._normaliser.vector())
 

@@ -45,9 +45,12 @@ class Recording(NamedTuple):
 
 
 def check_recording(out: Path, workers: int) -> None:
-    """Raise ValueError for a bad number of workers, FileExistsError if `out` exists."""
+    """Raise ValueError for a bad number of workers, FileExistsError if `out` exists.
+
+    Removes what a recorder has left that was killed at its very end.
+    """
     check_workers(workers)
-    shutil.rmtree(_removed_folder(out), ignore_errors=True)  # from a killed recorder
+    shutil.rmtree(_removed_folder(out), ignore_errors=True)
     if out.exists():
         raise FileExistsError(f"{str(out)!r} exists: give another --out")
 
@@ -87,8 +90,9 @@ def record(
         `RecordingConfig.beta`. `about` says which one it is.
       finish: makes of the complete Minari dataset, in a folder beside it, what moves to `out` in its place.
 
-    Raises FileExistsError if `out` exists, ValueError for a bad name of a Minari dataset and for another
-    config than that of an interrupted recording, and EpisodeError if an episode fails three times.
+    Raises FileExistsError if `out` exists; ValueError for a bad name of a Minari dataset, for another config
+    than that of an interrupted recording, and if another process records it; EpisodeError if an episode fails
+    three times, too few succeed, or no seed is left; DiskFullError.
     """
     if finish is None:
         check_dataset_name(out)

@@ -120,8 +120,9 @@ def statistics(
     """Statistics of the data for a policy, by name.
 
     `NAME_shift` and `NAME_scale` [K] belong to each vector: (vector - shift) * scale has mean zero and
-    deviation one. `action_low` and `action_high` [A] are the range of actions, 5% wider on either side than
-    that of the data.
+    deviation one, or less for a number that is nearly constant. `action_low` and `action_high` [A] are the
+    range of actions: that of the data, 5% wider on either side, and at least 0.05 wide. With a `mirror`, all
+    are of the data and its mirror image.
     """
     vectors = {name: array[indices].astype(np.float64) for name, array in frames.vectors.items()}
     actions = frames.action[indices].astype(np.float64)
@@ -142,8 +143,8 @@ def statistics(
 class Batches:
     """The batches of a run by number; each depends on the seed and its number alone.
 
-    Every epoch has a new order. With `mirror`, half of the frames are mirrored. With `jitter`, every channel
-    of an image is multiplied by a number within 1 +- jitter.
+    Every epoch has a new order. With `mirror`, each frame is mirrored with probability 1/2. With `jitter`,
+    every channel of an image is multiplied by a number within 1 +- jitter.
     """
 
     def __init__(

@@ -65,9 +65,9 @@ class Keys(NamedTuple):
 class Descent:
     """Compiled functions of a learner: a training step, the loss of a batch, its layers and its actions.
 
-    A batch is spread over as many local devices as divide it; all of them hold the parameters. On one CPU of
-    several cores, two threads each sum the gradients of half of its parts, if their number is even. `close`
-    ends the threads.
+    Each of the `accumulate` parts of a batch is spread over as many local devices as divide it; all of them
+    hold the parameters. A CPU divides the parts further. On one CPU of several cores, two threads each sum
+    the gradients of half of these parts, if their number is even. `close` ends the threads.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ def _known(options: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class HeldOut:
-    """Validation frames in batches; each batch covers all validation episodes."""
+    """Validation frames in batches, each spread over all validation episodes."""
 
     def __init__(self, frames: Frames, indices: NDArray[np.intp], size: int, reach: Reach = ONE_STEP) -> None:
         """Batches of `size` from the frames of `indices`."""

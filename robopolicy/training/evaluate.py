@@ -26,7 +26,7 @@ class Evaluations(NamedTuple):
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """[N, E]."""
+        """The return of each episode, [N, E]."""
         return np.array([[episode.total for episode in row] for row in self.episodes])
 
     def outcome(self, name: str) -> NDArray[np.float64]:

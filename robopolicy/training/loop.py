@@ -49,7 +49,7 @@ class Loop:
       done: the generation or step after which it continues, 0 at the beginning.
       began: the start of the run, if it had not stopped since (s, of the monotonic clock).
       metrics: its log.
-      stopped: whether there was a request to stop.
+      stopped: returns whether there was a request to stop.
     """
 
     run: RunFolder

@@ -27,7 +27,7 @@ class Normaliser(NamedTuple):
         return Normaliser({name: Moments(0, np.zeros(k), np.zeros(k)) for name, k in sizes.items()})
 
     def after(self, episodes: Iterable[Sequence[Episode]]) -> Normaliser:
-        """With these episodes added, except those with an observation that is not finite."""
+        """With the moments of these episodes added, except those that are not finite."""
         moments = dict(self.moments)
         for episode in (episode for row in episodes for episode in row):
             for name, sums in moments.items():

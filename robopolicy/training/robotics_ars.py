@@ -38,7 +38,8 @@ def orthogonal_directions(key: Array, count: int, size: int) -> Array:
 def robotics_ars(settings: Settings) -> Strategy:
     """mean + learning_rate / (b * std of the kept returns) * sum over the kept of (r+ - r-) direction.
 
-    It keeps the `elite` share of directions with the highest max(r+, r-) (Mania et al., Algorithm 2, V1-t).
+    It keeps the b directions with the highest max(r+, r-), the `elite` share (Mania et al., Algorithm 2,
+    V1-t).
     Its mean squared step does not depend on the scale of returns.
     """
     directions = settings.population // 2

@@ -120,7 +120,7 @@ def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, floa
 
 
 def _ended_by(settings: Mapping[str, Any], records: Sequence[Record]) -> str:
-    """The reason of a search's early end, from the same numbers as in `es.train`; "" if it did not end."""
+    """The reason of a search's early end, by the conditions of `es.train`; "" if it did not end early."""
     for name in Conditions._fields:
         if name not in settings:
             raise CheckpointError(f"es in its config.json lacks {name}")

@@ -128,9 +128,10 @@ def _scaled(actions: NDArray[Any], scale: NDArray[Any]) -> NDArray[Any]:
 
 
 def action_scale(source: LeRobot) -> NDArray[np.float64]:
-    """The largest size of each of the actions, which stands for an action of one, [A]; one if all are zero.
+    """The largest absolute value of each number of the actions, [A]; 1 for a number that is always zero.
 
-    It is one throughout for a dataset that this library has written of a task whose actions are in [-1, 1].
+    It becomes an action of 1 in Minari. It is 1 throughout for a dataset that this library has written of a
+    task whose actions are in [-1, 1].
     """
     if "minari" in source.ours and "scale" not in _about(source).get("lerobot", {}):
         return np.ones(source.features[ACTION].shape[0])

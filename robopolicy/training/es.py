@@ -284,12 +284,13 @@ class _Search:
         self._mean = self._averaged(np.asarray(strategy.mean(self._state), np.float32), generation)
         _check_finite("the search's mean", self._mean, generation)
         self._normaliser = self._normaliser.after(results.episodes)
-        record = {
+        own = {
             "generation": generation,
             "environment": self._evaluator.labels[stage],
             **_record(results, returns, broken, seconds),
-            **exploration(population, centre, returns),
         }
+        # An outcome of the same name, such as seconds, replaces none of them.
+        record = {**own, **results.outcome_means(), **own, **exploration(population, centre, returns)}
         progress = self._progress.played(self._conditions, record["return_mean"], results.returns.size)
         self._progress = progress._replace(seconds=loop.seconds)
         inside = results.seconds
@@ -390,7 +391,6 @@ def _record(results: Evaluations, returns: np.ndarray, broken: int, seconds: flo
         "steps": sum(episode.steps for row in results.episodes for episode in row),
         "seconds": seconds,
         "episodes_per_second": episodes / seconds,
-        **results.outcome_means(),
     }
 
 

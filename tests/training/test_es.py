@@ -203,6 +203,19 @@ def test_an_outcome_of_only_some_episodes_is_not_logged(tmp_path):
     assert all("success" in r and "distance" not in r for r in records[1:])
 
 
+def test_an_outcome_does_not_replace_the_number_of_a_record(tmp_path):
+    class Counting(Quadratic):
+        def evaluate(self, *arguments):
+            evaluations = super().evaluate(*arguments)
+            for episode in (one for row in evaluations.episodes for one in row):
+                episode.info.update(generation=0.5, episodes=0)
+            return evaluations
+
+    records = log(run(tmp_path / "run", Counting(), generations=2))
+    assert [r["generation"] for r in records] == [0, 1, 2]
+    assert records[1]["episodes"] == 8
+
+
 @pytest.mark.slow
 def test_returns_that_are_not_finite_are_counted_and_rank_last(tmp_path):
     folder = run(tmp_path / "run", Quadratic(broken=3), generations=30, learning_rate=0.1)

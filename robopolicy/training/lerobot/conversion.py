@@ -113,13 +113,14 @@ def _vector_keys(names: Sequence[str]) -> dict[str, str]:
 def _extra(episode: h5py.Group) -> dict[str, NDArray[Any]]:
     """The columns of an episode besides observations and the action, [S, ...] by key."""
     steps, infos = len(episode["actions"]), episode.get("infos", {})
-    found = {
+    own = {
         REWARD: episode["rewards"][()],
         DONE: episode["terminations"][()],
         TRUNCATED: episode["truncations"][()],
-        **{NEXT + n: a[1:] for n, a in sorted(infos.items()) if getattr(a, "shape", ()) == (steps + 1,)},
     }
-    return found | ({EXECUTED: episode["actions"][()]} if INTENDED in episode else {})
+    outcomes = {NEXT + n: a[1:] for n, a in sorted(infos.items()) if getattr(a, "shape", ()) == (steps + 1,)}
+    # An outcome that is called reward, done or truncated replaces none of them, and is left out.
+    return {**own, **outcomes, **own} | ({EXECUTED: episode["actions"][()]} if INTENDED in episode else {})
 
 
 def _scaled(actions: NDArray[Any], scale: NDArray[Any]) -> NDArray[Any]:

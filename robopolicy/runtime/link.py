@@ -127,11 +127,13 @@ def accept(
 ) -> Link:
     """Wait for a policy with the bundle of `manifest`, and return the robot's end of the connection.
 
-    Other peers are refused; `on_refused` is called with each reason. Raises ConnectionError after `patience`
-    seconds, or as soon as `alive` returns False.
+    Other peers are refused; `on_refused` is called with each reason. `alive` tells whether a policy may still
+    connect. Raises ConnectionError once it returns False, or after `patience` seconds.
     """
     until = time.monotonic() + patience
-    while alive() and (left := until - time.monotonic()) > 0:
+    while (left := until - time.monotonic()) > 0:
+        if not alive():
+            raise ConnectionError("the policy has ended before it connected")
         server.settimeout(min(left, 0.2))
         try:
             peer, address = server.accept()

@@ -187,6 +187,9 @@ class Robot:
         inertia = np.array(self.inertia)
         if not (np.allclose(inertia, inertia.T) and np.linalg.eigvalsh(inertia).min() > 0):
             raise ValueError(f"{self} has the inertia {self.inertia}: it must be symmetric and positive")
+        legs, down = self.legs, self.foot_radius - np.array(self.hips)[:, 2]
+        lowest, highest = (down + abs(legs.thigh - legs.shank)).max(), (down + self.leg).min()
+        check_number(f"{self}: height of walker", self.walker.height, float(lowest), float(highest))
         standing = self.standing_joints(self.walker.height)
         for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
             if not low <= angle <= high:

@@ -153,6 +153,7 @@ class Robot:
             for angle in camera.fields:
                 check_number(f"{self}: fields of {name}", angle, 1.0, 170.0)
             check_number(f"{self}: reach of {name}", camera.reach, 0.01)
+        check_types(f"{self}: trot:", vars(self.trot), Trot)  # compiled code checks no length
         held = () if isinstance(self.held_torque, int | float) else (("held_torque", (JOINTS,)),)
         for name, shape in (
             *(("joints", (JOINTS,)), ("limits", (JOINTS, 2)), ("torques", (JOINTS,)), *held),

@@ -162,7 +162,7 @@ class Controller:
 
     def lifting(self) -> NDArray[np.bool_]:
         """Which feet lift off in the next control period, [4]."""
-        return self._standing & (not self._has_halted) & ~self._scheduled()
+        return self._standing & (not self._stands) & ~self._scheduled()
 
     def _scheduled(self) -> NDArray[np.bool_]:
         """Which feet the gait schedules to stand now, [4]."""
@@ -173,9 +173,8 @@ class Controller:
         """The commands of the control period that begins now."""
         reading, config = self.reading, self.config
         self._commanded = True
-        # All four feet stood in the last control period, or are scheduled to stand now.
-        if self._halting and not self._has_halted and (self._standing.all() or self._scheduled().all()):
-            self._stand_since = self.time
+        if self._stands:
+            self._stand_since = min(self._stand_since, self.time)
         if self.time - self._stand_since >= config.braking:
             return self._held()
         stands, touched, lifting, changed, height = scheduled(
@@ -220,12 +219,15 @@ class Controller:
         return JointCommands(self._posture, np.zeros(12), np.ones(12, bool))
 
     @property
-    def _has_halted(self) -> bool:
-        return self._stand_since < math.inf
+    def _stands(self) -> bool:
+        """Whether no foot lifts off any more, from the control period that begins now on."""
+        # In a halt, all four feet stood in the last control period, or are scheduled to stand now.
+        is_down = self._halting and (self._standing.all() or self._scheduled().all())
+        return bool(is_down) or self._stand_since < math.inf
 
     def _swing(self) -> float:
         """Duration (s) of a swing."""
-        return 0.0 if self._has_halted else self.config.gait.swing
+        return 0.0 if self._stand_since < math.inf else self.config.gait.swing
 
     def _plan(self, desired: Array) -> Array:
         assert self.mpc is not None

@@ -61,6 +61,7 @@ def test_a_walking_robot_comes_to_a_stand_and_stays(stones, steps):
         env.step(env.oracle_action())
     stands = readings(env.physics).foot_contacts() & ~env.walker.lifting()
     env.halt()
+    assert not env.walker.lifting().any()
     for _ in range(20):
         _, _, ended, _, info = env.step(np.ones(4, np.float32))
         assert not ended, info

@@ -94,6 +94,11 @@ def test_halted_spatulas_stay_in_place(engine):
     env.halt()
     held = env.physics.tools()[0]
     for _ in range(10):
-        env.step(np.zeros(12, np.float32))
+        env.step(np.ones(12, np.float32))
     assert np.abs(env.physics.tools()[0] - held).max() < 0.02
+    env.reset(seed=0)
+    start = env.physics.tools()[0]
+    for _ in range(3):
+        env.step(np.ones(12, np.float32))
+    assert np.abs(env.physics.tools()[0] - start).max() > 0.02
     env.close()

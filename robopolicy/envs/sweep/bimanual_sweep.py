@@ -216,7 +216,7 @@ class BimanualSweep(SimulatedTask):
         balls = (places, config.ball_radius, config.ball_mass * physics.ball_mass)
         world = (config.bowls, config.table, physics.conditions)
         self.physics.reset(Placement(self.bases, self.joint_targets, *balls, *world))
-        self._steps = 0
+        self._steps, self._halted = 0, False
         self._oracle = None
         self.clipped: list[str] = []
         self._read()
@@ -246,7 +246,8 @@ class BimanualSweep(SimulatedTask):
         """Advance by one control period."""
         self.check_running("step")
         config = self.config
-        moves, turns = self.checked(action).astype(float).reshape(2, 2, 3).swapaxes(0, 1)
+        action = self.checked(action) * (not self._halted)
+        moves, turns = action.astype(float).reshape(2, 2, 3).swapaxes(0, 1)
         self._steer(config.largest_move * moves, config.largest_turn * turns)
         self.physics.command(self.joint_targets)
         self.physics.step()
@@ -273,7 +274,8 @@ class BimanualSweep(SimulatedTask):
         self.clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
 
     def halt(self) -> None:
-        """The safe stop: both spatulas stay at their present places."""
+        """The safe stop: both spatulas stay at their present places, whatever the actions."""
+        self._halted = True
         self.target = Target(self.physics.tools()[0], self.target.turns)
         self._steer(np.zeros((2, 3)), np.zeros((2, 3)))
         self.physics.command(self.joint_targets)

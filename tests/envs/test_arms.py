@@ -13,7 +13,7 @@ from installed_engines import INSTALLED, each_engine, needs_bullet
 from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics import make_arms
-from robopolicy.envs.physics.arms import ARM, Bowl, Placement
+from robopolicy.envs.physics.arms import ARM, ArmsConditions, Bowl, Placement
 from robopolicy.envs.sweep import drawn, kinematics, workspace
 
 ID = "robopolicy:robopolicy/BimanualSweep-v0"
@@ -127,6 +127,18 @@ def test_visual_shapes_change_no_bit_of_the_physics():
     np.testing.assert_array_equal(*played)
     assert np.ptp(played[0][:, 14:], axis=0).max() > 0.05  # the spatulas have moved balls
     assert not np.array_equal(*pictures)
+
+
+@each_engine
+def test_late_arms_stay_at_rest_until_the_first_command(engine):
+    physics, joints = make_arms(engine, kinematics.TOOL, visible=False), np.tile(kinematics.REST, (2, 1))
+    late = placement(joints)._replace(conditions=ArmsConditions(latency=0.05))
+    for _ in range(2):
+        physics.reset(late)
+        physics.step()
+        np.testing.assert_allclose(physics.joints(), joints, atol=1e-3)
+        physics.command(joints + 0.2)
+    physics.close()
 
 
 @each_engine

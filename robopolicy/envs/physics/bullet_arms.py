@@ -72,6 +72,7 @@ class BulletArms(BulletWorld):
     def reset(self, placement: Placement) -> None:
         bullet, config, conditions = self.clear(), self.config, placement.conditions
         self._conditions, self._obeyed = conditions, placement.joints
+        self._commanded = placement.joints
         # Bullet multiplies a ball's rolling friction by the friction of the surface below it.
         rolling = config.rolling_friction * conditions.rolling_friction / conditions.friction
         self._build_table(placement)

@@ -141,5 +141,9 @@ def make(
     task_class(name)
     check_settings(name, settings)
     env: gymnasium.Env[Any, Any] = gymnasium.make(gymnasium_id(name), **settings)
-    task_of(env, name)
+    try:
+        task_of(env, name)
+    except ValueError:
+        env.close()
+        raise
     return env

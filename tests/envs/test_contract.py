@@ -251,6 +251,15 @@ def test_an_unknown_task_or_setting_is_refused_in_one_line(name, settings, words
         registry.make(name, **settings)
 
 
+def test_an_environment_that_is_refused_is_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Arm, "close", lambda arm: closed.append(arm))
+    monkeypatch.setattr(Arm, "actions", Arm.actions[:2])
+    with pytest.raises(ValueError, match="it has 2 Quantities"):
+        registry.make(toy_arm.ID)
+    assert len(closed) == 1
+
+
 def test_a_third_task_has_its_id_or_a_short_name(monkeypatch):
     assert registry.with_defaults(toy_arm.ID) == (None, "easy")
     monkeypatch.setitem(registry.TASKS, "arm", toy_arm.ID)

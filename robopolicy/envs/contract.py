@@ -85,10 +85,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "rate": (lambda value: value > 0, "a number of actions a second above 0"),
     "control_period": (lambda value: value > 0, "a number of seconds above 0"),
     "deadline": (lambda value: value > 0, "a number of seconds above 0"),
-    "actions": (_are_sound, "a tuple of Quantities with different names and finite limits"),
+    "actions": (_are_sound, "a tuple of Quantities with different names and finite limits, low first"),
     "vectors": (
         lambda value: all(map(_are_sound, value.values())),
-        "tuples of Quantities with different names and finite limits, by the names of vectors",
+        "tuples of Quantities with different names and finite limits, low first, by the names of vectors",
     ),
     "outcomes": (
         _are_formats,
@@ -96,7 +96,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "cameras": (
         lambda value: all(camera.low < camera.high for camera in value.values()),
-        "Cameras with finite limits, by name",
+        "Cameras with finite limits, low first, by name",
     ),
     "notes": (
         lambda value: all(matches(note.get("clip", (0, 0)), tuple[float, float]) for note in value.values()),

@@ -101,6 +101,7 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("actions", "xyz", "it must be a tuple of Quantities"),
         ("actions", Arm.actions[:1] * 3, "Quantities with different names"),
         ("actions", (Quantity("x", "m", -np.inf, np.inf),) * 3, "and finite limits"),
+        ("actions", (Quantity("x", "m", 1.0, -1.0), *Arm.actions[:2]), "and finite limits, low first"),
         ("actions", (*Arm.actions[:2], Quantity("grip", "m", 0.0, 0.1)), "'grip' must have a high above 0"),
         ("vectors", {}, "it has no 'joints'"),
         ("vectors", {**Arm.vectors, "force": ()}, "'force' is no vector"),

@@ -29,7 +29,7 @@ LATERAL_PROPRIOCEPTION = (
 
 
 def proprioception(controller: Controller, previous: NDArray[np.float32], *, lateral: bool) -> Array:
-    """The vector of the stepping stones, [32] or, with landings to the side, [40].
+    """The vector of the stepping stones, [30] or, with landings to the side, [38].
 
     Base, feet and gait, the `previous` action [4 or 8], and where feet land without an offset; the names of
     its numbers are `PROPRIOCEPTION` and `LATERAL_PROPRIOCEPTION`.

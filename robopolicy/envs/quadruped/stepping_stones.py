@@ -256,7 +256,7 @@ class SteppingStones(SimulatedTask):
         self.sensors.see(reading.position, float(reading.attitude[2]), balls)
 
     def oracle_action(self) -> NDArray[np.float32]:
-        """The action of a policy that reads the places of the stones, [4]."""
+        """The action of a policy that reads the places of the stones, [4] or [8]."""
         largest, aside = self.config.largest_offset, self.config.largest_aside
         rows = shifted(self.terrain.rows(), *self.walker.misplaced[:2])
         offsets = foothold_offsets(self.walker, rows, largest, aside, OracleConfig())

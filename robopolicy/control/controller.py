@@ -36,8 +36,9 @@ class JointCommands(NamedTuple):
 class Controller:
     """Runs the gait of a robot.
 
-    `offsets` [4, 2] (m, ahead and to the left) shift the landing point of each foot. It keeps those of its
-    lift-off until it has landed. `touched` [4]: which feet touched down by schedule in the last command.
+    `offsets` [4, 2] (m, ahead and to the left) shift the landing point of each foot. A foot keeps the offset
+    of its lift-off until it has landed. `touched` [4]: which feet touched down by schedule in the last
+    command.
     """
 
     def __init__(self, robot: Robot, config: WalkerConfig | None = None) -> None:
@@ -57,8 +58,9 @@ class Controller:
     def step(self, state: BodyState, offsets: Array | None = None) -> JointCommands:
         """The commands for one control period, from the `state` at its beginning.
 
-        `offsets` replace those of the controller. Raises RuntimeError before the first `reset`, and
-        ValueError for arrays of another shape or with numbers that are not finite: stop the robot then.
+        `offsets` replace those of the controller. Raises RuntimeError before the first `reset`, ValueError
+        for arrays of another shape or type, for numbers that are not finite and for a rotation whose rows
+        are not orthonormal, and ArithmeticError if the MPC finds no ground forces: stop the robot then.
         """
         if self.mpc is None:
             raise RuntimeError("call reset before step")
@@ -144,7 +146,7 @@ class Controller:
         return self.sway() + np.where(self._standing, 0.0, self._asides)
 
     def sway(self) -> float:
-        """How far to the left of it a foot lands that lifts off now (m)."""
+        """How far to the left of straight ahead of its leg's plane a foot lands that lifts off now (m)."""
         reading = self.reading
         roll, rate = reading.attitude[0], reading.angular_velocity[0]
         return float(self._sway @ np.array([reading.velocity[1], reading.position[1], roll, rate]))
@@ -207,7 +209,7 @@ class Controller:
         return JointCommands(targets, np.clip(torques, -self._most, self._most), held)
 
     def observe(self, state: BodyState) -> None:
-        """The `state` at the end of the control period of the last command."""
+        """Read the `state` at the end of the control period of the last command; it is not checked."""
         self.tick += 1
         self.reading = read(state, self._legs)
 

@@ -88,10 +88,11 @@ class StateEstimator:
         self._is_reset = False
 
     def reset(self, sensed: Sensed, ahead: float | None = None) -> BodyState:
-        """Start at rest, with all feet on level ground. Returns the state; raises ValueError as `update`.
+        """Start at rest, with all feet on level ground, and return the state.
 
         What the accelerometer reads now is gravity, bias included. `ahead` is the yaw (rad) by the IMU that
-        counts as 0: that of now by default.
+        counts as 0: that of now by default. Raises ValueError as `update`, and for an accelerometer that
+        reads another gravity than `RESTING` allows.
         """
         sensed = _checked(sensed)
         gravity = float(np.linalg.norm(sensed.accelerometer))

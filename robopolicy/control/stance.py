@@ -35,7 +35,7 @@ GRAVITY = -9.81  # m/s^2
 class StanceConfig:
     """Weights on (roll, pitch, yaw, x, y, z) and on their rates.
 
-    They are the published ones for this robot, except for larger ones of yaw: with 0.2 and 1 the walker
+    They are the published ones for the Laikago, except for larger ones of yaw: with 0.2 and 1 the walker
     drifted off the stones within 8 m. `friction` is below the simulated coefficient, as a margin.
     """
 
@@ -103,7 +103,10 @@ class ConvexMPC:
         self._high = np.array([0.0] * 4 + [config.force_limits[1] * weight_share])
 
     def forces(self, plan: Plan) -> Array:
-        """Present ground reaction on each foot, [4, 3] (N), yaw frame; zero for swing legs."""
+        """Present ground reaction on each foot, [4, 3] (N), yaw frame; zero for swing legs.
+
+        Raises ArithmeticError if DAQP finds none.
+        """
         solution = self._solve(*self.quadratic(plan))
         forces = np.zeros((4, 3))
         now = int(plan.standing[0].sum())
@@ -163,7 +166,7 @@ def _condensed(
         for a in range(6):
             fall = GRAVITY if a == 5 else 0.0
             errors[0, k, a] = rates[a] + t * fall - desired[a]
-            # The targets of the attitude are zero, of x and y the desired motion, of z the height.
+            # The targets of roll and pitch are zero, of yaw, x and y the desired motion, of z the height.
             target = 0.0 if a < 3 else height if a == 5 else pose[a]
             if 2 <= a < 5:
                 target += t * desired[a]

@@ -42,7 +42,7 @@ class TrotConfig:
 
 @dataclass(frozen=True)
 class SwingConfig:
-    """Heights in metres. `capture` (s) shifts a foothold by the speed error times itself (Raibert)."""
+    """Heights in metres. `capture` (s) times the error of the speed shifts a foothold (Raibert 1986)."""
 
     apex: float = 0.10
     capture: float = 0.03
@@ -75,7 +75,8 @@ def raibert_offset(
     """Landing point relative to the present hip along one axis (m).
 
     It is the sum of the hip's travel until touchdown, half of its travel in a stance, and a correction of the
-    speed. Velocities in m/s, yaw frame; time until touchdown and duration of a stance in seconds.
+    speed (Raibert 1986, "Legged Robots That Balance"). Velocities in m/s, yaw frame; time until touchdown and
+    duration of a stance in seconds.
     """
     return velocity * (swing_left + stance / 2) - capture * (desired - velocity)
 

@@ -19,7 +19,7 @@ class OdometryConfig:
 
     Attributes:
       drift: standard deviation (m) of what each policy step adds along x and along y. Feet that slide add
-        up to 6 cm over 8 m themselves. The default doubles that: a random walk of 4 cm.
+        up to 5 cm over 8 m themselves. The default adds about as much: a random walk of 4 cm.
     """
 
     drift: float = 0.002
@@ -45,8 +45,9 @@ class Odometry:
 def anchors(legs: Legs, reading: Any, arrays: Any = np) -> Any:
     """What does not move over the ground while a foot stands, relative to the base, [4, 2] (m, world's axes).
 
-    A toe is a ball that rolls with its shank. Without this, the odometry falls short by 6 %. `arrays` is
-    NumPy or its counterpart in JAX.
+    A toe is a ball that rolls with its shank. Without this, the odometry falls short by 6 %. It rolls along
+    the world's axes here: the yaw of a robot that walks ahead is small. `arrays` is NumPy or its counterpart
+    in JAX.
     """
     roll, pitch, _ = reading.attitude
     joints = reading.joints

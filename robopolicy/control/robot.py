@@ -45,7 +45,7 @@ class CameraConfig:
 class WalkerConfig:
     """Speeds in m/s, lengths in metres, times in seconds. The defaults are Laikago's."""
 
-    speed: float = 0.6  # commanded; the robot walks at about 0.5
+    speed: float = 0.6  # commanded; the Laikago walks at 0.58
     ramp: float = 0.5  # time to reach it
     height: float = 0.42  # of the base over the stones
     centring: float = 1.0  # lateral speed per metre of lateral error, 1/s

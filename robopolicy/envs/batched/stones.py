@@ -111,7 +111,8 @@ class SteppingStonesBatch:
     ) -> None:
         """`config` replaces the one that `preset` names; `cameras` and `drift` as in `SteppingStones`.
 
-        float64 needs JAX's 64-bit mode.
+        float64 needs JAX's 64-bit mode. Raises ValueError, in one line, for another robot than the Laikago,
+        for episodes of more than `LONGEST`, and for sensors of the body.
         """
         check_robot(robot if config is None else config.robot)
         if config is None:

@@ -167,7 +167,7 @@ def ahead(config: WalkerConfig, reading: Reading, ramp: Array) -> Array:
 
 
 def sway(reading: Reading) -> Array:
-    """As `Walker.sway`."""
+    """As `Controller.sway`."""
     roll, rate = reading.attitude[0], reading.angular_velocity[0]
     return jnp.stack([reading.velocity[1], reading.position[1], roll, rate]) @ SWAY.astype(roll.dtype)
 

@@ -34,7 +34,7 @@ def is_installed(engine: str) -> bool:
 
 
 def default_engine(renderer: str | None = None) -> str:
-    """The engine that `renderer` needs; for any, Bullet if it is installed, otherwise MuJoCo.
+    """The engine that `renderer` needs. If it needs none: Bullet if it is installed, otherwise MuJoCo.
 
     Bullet has wheels for Python 3.11 on Linux and x86_64 alone.
     """

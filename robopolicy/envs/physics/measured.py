@@ -30,8 +30,8 @@ def first_table(
 
     Names, lengths, mass, inertia, limits and torques are those of the model. All else is the Go2's: speed,
     height of a swing and places of the cameras in units of the leg, gains in units of mass times length
-    squared, which an inertia has. Replace what you know better, and the models of the trot once they are
-    fitted.
+    squared, which an inertia has. The robot counts as fallen below 65 % of `height`. Replace what you know
+    better, and the models of the trot once they are fitted.
 
     Args:
       joints: names [12], of the legs FR, FL, RR, RL in this order, each abduction, hip, knee.

@@ -1,1 +1,1 @@
-"""The stepping stones: a Laikago quadruped, its low-level control, terrain and depth cameras."""
+"""The stepping stones: terrain, depth cameras, disturbances, the oracle, and the low level in an engine."""

@@ -80,7 +80,7 @@ class SensorConfig:
 
     noise: float = 0.0  # m, standard deviation at a depth of 1 m; it grows with the square of the depth
     dropout: float = 0.0  # share of missing pixels, which read 0 m
-    latency: float = 0.0  # s from exposure to observation
+    latency: float = 0.0  # s from exposure to observation, rounded to control periods of the low level
     mount_shift: float = 0.0  # m, largest error of a camera's position along each axis; one draw per episode
     mount_tilt: float = 0.0  # deg, largest error of its tilt
     blobs: int = 0  # spots of wrong depth in each image, at random places
@@ -117,9 +117,10 @@ class Sensors:
         self._seen = deque(maxlen=1 + round(config.latency / period))
 
     def see(self, base: Array, yaw: float, balls: Callable[[], Array] | None = None) -> None:
-        """Record the pose of the base, one per period. `balls` returns those [N, 3] (m, world) of the legs.
+        """Record the pose of the base, one per period.
 
-        It is called for the poses alone that an image is made of.
+        `balls` returns the balls [N, 3] (m, world) that cameras see of the legs in this pose. It is called
+        only if an image is made of the pose.
         """
         self._seen.append((base, yaw, balls))
 

@@ -83,8 +83,8 @@ NOMINAL = Look()
 def drawn_look(config: DistractionConfig, rng: np.random.Generator) -> Look:
     """Draw how the scene looks.
 
-    The numbers drawn do not depend on the strengths. So configs with equal numbers of balls and other balls
-    differ in the size of the changes alone.
+    The numbers drawn do not depend on the strengths, unless all are 0: then none is drawn. So configs with
+    equal numbers of balls and other balls differ in the size of the changes alone.
     """
     if config == DistractionConfig(other_balls=config.other_balls, look_steps=config.look_steps):
         return NOMINAL

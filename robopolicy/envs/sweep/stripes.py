@@ -22,12 +22,13 @@ OUTWARD = np.array([-1.0, 1.0])  # y of each arm's own side
 def next_stripe(balls: Array, others: Array, radius: float) -> tuple[float, Array] | None:
     """The x of the next stripe, and how far from the middle line each spatula comes down, [2] (m).
 
-    None if there is nothing to sweep. Of `balls` [N, 3], the one nearest to the camera decides, so that the
-    choice is visible in an image. The stripe with the most balls would save few steps, but images do not show
-    ties between stripes: a policy cloned from such demonstrations swept the same stripes again and again.
+    Of `balls` [N, 3], the one nearest to the camera decides, so that the choice is visible in an image. The
+    stripe with the most balls would save few steps, but images do not show ties between stripes: a policy
+    cloned from such demonstrations swept the same stripes again and again.
 
     Spatulas come down inside of the `others` [M, 3], which have to stay. If there is no room for that, the
-    stripe shifts; if there is none wherever it holds the ball, the next nearest ball decides.
+    stripe shifts; if there is none wherever it holds the ball, the next nearest ball decides. None if there
+    is no room for any ball, or no ball.
     """
     near = balls[np.abs(balls[:, 0]) < FARTHEST + held_within(radius)]
     near = near if len(near) else balls

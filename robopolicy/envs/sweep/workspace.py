@@ -92,7 +92,7 @@ class Workspace:
         return Target(positions, turns)
 
     def _corners(self, turns: Array) -> Array:
-        """The points that touch nothing, relative to the spatulas' origins, [2, C, 3]."""
+        """The points that must clear table and neighbour, relative to the spatulas' origins, [2, C, 3]."""
         return np.stack([rotation.apply(_CORNERS) for rotation in self.rotations(turns)])
 
     def settled(self, target: Target) -> Array:

@@ -21,7 +21,7 @@ COMMANDS = ("verify", "serve")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line. Returns the exit code: 0 done, 1 failed while running, 2 bad input."""
+    """Run a command line. Returns the exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         return _fail(

@@ -65,7 +65,7 @@ class Link:
         return self._ready.popleft()
 
     def newest(self, message: Message) -> Message:
-        """The last message that has arrived, `message` if no other has; or a STOP or BEGIN before it."""
+        """The last of `message` and all that have arrived after it, or the first STOP or BEGIN among them."""
         kept = (Kind.STOP, Kind.BEGIN)
         while message.kind not in kept and (self._ready or (self._read(0.0) and self._ready)):
             message = self._ready.popleft()

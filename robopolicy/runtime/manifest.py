@@ -42,7 +42,8 @@ class Value(NamedTuple):
       low, high: limits of every valid value, [N] for a vector with entries, [] otherwise.
       entries: the names of a vector's numbers; () for an image.
       units: the units of a vector's numbers, or the one unit of an image.
-      steps: how far each number of a vector may go in a control period, [N]; [0] for an image.
+      steps: how far each number of a vector may go in a control period, [N], infinite without a limit; [0]
+        for an image.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Manifest(NamedTuple):
       files: SHA-256 of every other file of the bundle.
       digest: SHA-256 of inputs, outputs and times. Both ends of a connection must have the same digest.
       data: the whole JSON object.
-      state: for each array that the graph hands to its next step, all its numbers at first.
+      state: for each array that the graph hands to its next step, the number that fills it at first.
       begins: the golden vectors at which episodes begin.
       c_outputs: SHA-256 of what policy.c computes from all golden vectors; None where it was never compiled.
     """

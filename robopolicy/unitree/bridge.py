@@ -133,7 +133,11 @@ class UnitreeRobot:
         return self._ended()
 
     def observe(self) -> Mapping[str, NDArray[Any]]:
-        """See `Robot`. Raises ConnectionError if a camera has sent nothing for `BLIND` steps."""
+        """See `Robot`.
+
+        Raises ConnectionError if a camera has sent nothing for more than `BLIND` steps, and ValueError, in
+        one line, for an image that the bundle does not read.
+        """
         self._look()
         for name, steps in self._blind.items():
             if steps > BLIND:

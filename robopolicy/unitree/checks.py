@@ -33,7 +33,7 @@ class Unsafe(RuntimeError):  # noqa: N818 (the state of a robot)
 
 @dataclass(frozen=True)
 class SafetyConfig:
-    """When the low level stops the robot by itself. All but the damping's source are ours.
+    """When the low level stops the robot by itself. All defaults but the damping's are ours.
 
     Attributes:
       lost: s without a valid low state.
@@ -75,9 +75,9 @@ class StateCheck:
         self._jump = round(1e3 * config.lost)  # ms
 
     def __call__(self, state: Record) -> int:
-        """How many ms have passed since the last valid state, of which `state` is the next; 0 for the first.
+        """The time from the last valid state to `state` (ms); 0 for the first state.
 
-        Raises BadMessage and Unsafe, each in one line.
+        Raises BadMessage for a state that does not count, and Unsafe, each in one line.
         """
         if int(state["crc"]) != checksum(state):
             raise BadMessage(

@@ -29,7 +29,11 @@ class Fit(NamedTuple):
 
 
 def fit(manifest: Manifest, robot: Robot) -> Fit:
-    """Raises ValueError, in one line, for a bundle of another robot, or with readings that do not exist."""
+    """What the bridge takes from the bundle of `manifest` for `robot`.
+
+    Raises ValueError, in one line, for a bundle of another robot, with other commands than footholds, with
+    readings that do not exist, or without its low level.
+    """
     described = manifest.data.get("robot")
     name = described.get("name") if isinstance(described, Mapping) else None
     if not isinstance(described, Mapping) or name != robot.title:

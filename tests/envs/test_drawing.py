@@ -339,8 +339,15 @@ def test_threads_do_not_move_the_robots_of_each_other():
         assert list(pool.map(differing, range(2))) == [0, 0]
 
 
-@pytest.mark.parametrize("text", ["<mujoco><worldbody>", "no MJCF"])
-def test_a_file_that_is_no_robot_is_refused_in_one_line(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("<mujoco><worldbody>", "is not read"),
+        ("no MJCF", "is not read"),
+        ("<mujoco><worldbody><body><freejoint/></body></worldbody></mujoco>", "does not compile"),
+    ],
+)
+def test_a_file_that_is_no_robot_is_refused_in_one_line(tmp_path, text, words):
     (tmp_path / "robot.xml").write_text(text)
-    with pytest.raises(ValueError, match=r"^robot [^\n]*robot\.xml is not read: [^\n]*$"):
+    with pytest.raises(ValueError, match=rf"^robot[^\n]*robot\.xml {words}: [^\n]*$"):
         Robot(tmp_path / "robot.xml")

@@ -15,7 +15,8 @@ from robopolicy.envs.physics import loaded
 from robopolicy.envs.physics.base import Array
 from robopolicy.naming import one_line
 
-mujoco = loaded("mujoco", "physics.mujoco").mujoco
+_PHYSICS = loaded("mujoco", "physics.mujoco")
+mujoco = _PHYSICS.mujoco
 _GEOM = mujoco.mjtGeom
 _PRIMITIVES = {
     _GEOM.mjGEOM_BOX: lambda size: box(size),
@@ -40,8 +41,9 @@ class Robot:
     def __init__(self, path: Path) -> None:
         """Read the MJCF file `path`.
 
-        Raises FileNotFoundError or ValueError, in one line, for a file that is no MJCF, for a mesh that is
-        missing or bad, and for a shape of another kind than a mesh, box, sphere, capsule or cylinder.
+        Raises FileNotFoundError or ValueError, in one line, for a file that is no MJCF or does not compile,
+        for a mesh that is missing or bad, and for a shape of another kind than a mesh, box, sphere, capsule
+        or cylinder.
         """
         try:
             spec = mujoco.MjSpec.from_file(str(path))
@@ -60,7 +62,7 @@ class Robot:
             elif geom.type not in _PRIMITIVES:
                 raise ValueError(f"robot {path} has a geom of type {geom.type.name}, which is not drawn")
         self.joints = [joint.name for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_HINGE]
-        self._model = spec.compile()
+        self._model = _PHYSICS.compiled(spec, path, "robot")
         self._threads = threading.local()  # MuJoCo lets other threads run while it computes
         self._shown = np.array([geom.id for geom in visible], int)
         bodies = self._model.geom_bodyid[self._shown]

@@ -13,6 +13,7 @@ from robopolicy.control.proprioception import LATERAL_PROPRIOCEPTION, PROPRIOCEP
 from robopolicy.control.robot import Robot, WalkerConfig
 from robopolicy.runtime.manifest import Manifest, Value
 from robopolicy.settings import check_number, from_json
+from robopolicy.unitree.checks import PERIOD
 
 
 class Fit(NamedTuple):
@@ -32,12 +33,18 @@ def fit(manifest: Manifest, robot: Robot) -> Fit:
     """What the bridge takes from the bundle of `manifest` for `robot`.
 
     Raises ValueError, in one line, for a bundle of another robot, with other commands than footholds, with
-    readings that do not exist, or without its low level.
+    readings that do not exist, without its low level, or with steps between the robot's messages.
     """
     described = manifest.data.get("robot")
     name = described.get("name") if isinstance(described, Mapping) else None
     if not isinstance(described, Mapping) or name != robot.title:
         raise ValueError(f"bundle is for the robot {name!r}: it must be for {robot.title!r}")
+    periods = 1e3 * manifest.control_period / PERIOD
+    if round(periods) < 1 or abs(periods - round(periods)) > 1e-6:
+        raise ValueError(
+            f"bundle has the control_period {manifest.control_period}: it must be a multiple of "
+            f"{1e-3 * PERIOD}"
+        )
     command = manifest.outputs["command"].entries
     axes = "xy" if len(command) > len(LEGS) else "x"
     footholds = tuple(f"foothold_{leg}_{axis}" for axis in axes for leg in LEGS)

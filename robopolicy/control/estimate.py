@@ -91,10 +91,12 @@ class StateEstimator:
         """Start at rest, with all feet on level ground, and return the state.
 
         What the accelerometer reads now is gravity, bias included. `ahead` is the yaw (rad) by the IMU that
-        counts as 0: that of now by default. Raises ValueError as `update`, and for an accelerometer that
-        reads another gravity than `RESTING` allows.
+        counts as 0: that of now by default. Raises ValueError as `update`, for an accelerometer that reads
+        another gravity than `RESTING` allows, and for an `ahead` that is no number.
         """
         sensed = _checked(sensed)
+        if ahead is not None:
+            check_number("ahead", ahead, -1e6, 1e6)
         gravity = float(np.linalg.norm(sensed.accelerometer))
         if abs(gravity + GRAVITY) > RESTING:
             raise ValueError(

@@ -185,6 +185,8 @@ def test_an_estimate_begins_at_rest():
         ValueError, match=r"^accelerometer reads 2 m/s\^2: it must be within 1 of 9.81 at rest"
     ):
         estimator.reset(sensed._replace(accelerometer=np.array([0.0, 0.0, 2.0])))
+    with pytest.raises(ValueError, match=r"^ahead is nan: it must be a number"):
+        estimator.reset(sensed, np.nan)
     with pytest.raises(ValueError, match=r"^slip is -1.0: it must be"):
         EstimatorConfig(slip=-1.0)
     with pytest.raises(ValueError, match=r"^period is 0: it must be"):

@@ -19,7 +19,7 @@ from robopolicy.envs.quadruped.difficulty import (
     Sensors,
     with_blobs,
 )
-from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
+from robopolicy.envs.quadruped.presets import PRESETS, RewardConfig, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, ScatteredTerrain, Terrain, TerrainConfig
 
@@ -222,6 +222,12 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
         (lambda: SteppingStonesConfig(largest_aside=3.0), "largest_aside is 3.0"),
+        (
+            lambda: SteppingStonesConfig(widest_drift=float("nan")),
+            "^widest_drift is nan: it must be a number",
+        ),
+        (lambda: RewardConfig(fall=float("nan")), "^fall is nan: it must be a number"),
+        (lambda: RewardConfig(edge_margin=0.0), "^edge_margin is 0.0: it must be a number"),
         (lambda: ScatteredConfig(breadth=(0.2, 0.1)), r"breadth is \(0.2, 0.1\)"),
         (lambda: ScatteredConfig(painted=True), "painted is True"),
     ],

@@ -33,6 +33,10 @@ class RewardConfig:
     effort: float = 0.08  # lost for each metre of foothold offset, at lift-off
     fall: float = 3.0  # lost once, if the episode ends before the goal by anything but time
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_number(name, value, 1e-6 if name == "edge_margin" else 0.0)
+
 
 @dataclass(frozen=True)
 class SteppingStonesConfig:
@@ -68,6 +72,8 @@ class SteppingStonesConfig:
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
         check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
+        for name in ("lowest_base", "largest_tilt", "deepest_foot", "widest_drift"):
+            check_number(name, getattr(self, name), 0.0)
         named = isinstance(self.cameras, tuple | list) and all(camera in PLACES for camera in self.cameras)
         if not (named and 0 < len(set(self.cameras)) == len(self.cameras)):
             names = ", ".join(PLACES)

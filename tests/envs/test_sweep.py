@@ -8,9 +8,10 @@ import pytest
 from installed_engines import EACH_ENGINE, each_engine
 from scipy.spatial.transform import Rotation
 
+from robopolicy.envs.physics.arms import Bowl
 from robopolicy.envs.sweep import kinematics
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
-from robopolicy.envs.sweep.workspace import LIP
+from robopolicy.envs.sweep.workspace import LIP, WorkspaceConfig
 
 ID = "robopolicy:robopolicy/BimanualSweep-v0"
 STILL = np.zeros(len(ACTION), np.float32)
@@ -234,6 +235,19 @@ def test_bad_settings_are_refused_by_name(settings, words):
 def test_bad_constants_are_refused_by_name(changed):
     with pytest.raises(ValueError, match=f"{next(iter(changed))} is"):
         BimanualSweepConfig(**changed)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: WorkspaceConfig(gap=float("nan")), "^gap is nan: it must be a number from 0 to 0.5$"),
+        (lambda: WorkspaceConfig(height=(0.35, 0.0)), r"^height is \(0.35, 0.0\): it must be two numbers"),
+        (lambda: BimanualSweepConfig(bowls=(Bowl((0.0, 0.0), -0.1),)), "^bowls: radius is -0.1: it must be"),
+    ],
+)
+def test_bad_places_are_refused_by_name(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 def test_a_scatter_that_has_no_room_is_refused():

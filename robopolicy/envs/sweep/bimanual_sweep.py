@@ -78,6 +78,9 @@ class BimanualSweepConfig:
             check_number(name, getattr(self, name), low, high)
         if not self.bowls:
             raise ValueError("bowls is (): there must be one at least")
+        for bowl in self.bowls:
+            for name in ("radius", "height", "wall"):
+                check_number(f"bowls: {name}", getattr(bowl, name), 1e-3, 1.0)
 
 
 _COLOURS = DistractionConfig(colours=0.2, lamp_turn=20.0, ambient=0.1)

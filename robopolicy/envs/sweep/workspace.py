@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.sweep import kinematics
+from robopolicy.settings import check_interval, check_number
 
 LIP, HALF_WIDTH, BACK = 0.06, 0.065, 0.07  # m, of the spatula
 FLANGE_RADIUS, WRIST_RADIUS = 0.06, 0.095  # m, of the arm's last links
@@ -37,6 +38,11 @@ class WorkspaceConfig:
     height: tuple[float, float] = (0.0015, 0.35)  # of a spatula's lowest corner, and of its origin
     turn: float = 0.8  # away from upright, about any axis
     gap: float = 0.002  # between the spatulas, along y
+
+    def __post_init__(self) -> None:
+        for name, high in (("x", 2.0), ("y", 2.0), ("turn", 3.0), ("gap", 0.5)):
+            check_number(name, getattr(self, name), 0.0, high)
+        check_interval("height", self.height, 0.0, 2.0)
 
 
 class Target(NamedTuple):

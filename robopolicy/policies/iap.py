@@ -170,6 +170,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         heads, rankings = attended(parameters, features, observation, state), dict[str, list[Array]]()
         for (reader, view), (q, k) in zip(looks, heads, strict=True):
             ranking = attention(config.attention).rank(features["draws"][reader.name], q[0], k[0])
+            ranking = ranking * (k.shape[1] / q.shape[1])  # `query` has not as many queries as tokens
             rankings.setdefault(view.camera, []).append(ranking.reshape(config.grid(view)))
         return {name: sum(each[1:], each[0]) / len(each) for name, each in rankings.items()}
 

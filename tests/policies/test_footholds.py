@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig, default_policy
 from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.plan.search import EXACT, price, uses_of
+from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import blank_policy, describe, restore
 from robopolicy.policies.footholds import between_pixels
 from robopolicy.policies.policy import Policy
@@ -177,6 +179,14 @@ def test_a_description_and_a_graph_hold_the_policy(read, tmp_path):
     for seed in range(3):
         seen, _, _ = scene(seed)
         np.testing.assert_allclose(graph.run(seen)["action"], policy.act(seen), atol=1e-5)
+
+
+def test_the_mean_rank_is_one_if_there_are_fewer_queries_than_tokens():
+    policy = policy_of(config(attention="softmax", variant="query", patch=1))
+    tree = unflatten(policy.functions)(policy.parameters)
+    ranked = jax.jit(policy.functions.ranked)(tree, policy.features, scene(0)[0], ())
+    for camera in CAMERAS:
+        assert float(ranked[camera].mean()) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_plan_knows_the_price_of_the_legs_queries():

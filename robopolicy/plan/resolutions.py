@@ -30,7 +30,7 @@ def resolutions(config: PolicyConfig) -> Iterator[Resolution]:
                 # Kept tokens cost nothing unless the policy processes them further, as the variant rank does.
                 for keep in (sized.keep, sized.keep / 2) if sized.variant == "rank" else (sized.keep,):
                     walker = replace(sized, patch=patch, keep=keep)
-                    share = None if sized.variant == "trans" else keep
+                    share = keep if sized.variant in ("mask", "rank") else None
                     yield Resolution(walker, patch, walker.tokens, share, dim)
         else:
             sides = [side for image in sized.images for side in (image.rows, image.columns)]

@@ -107,6 +107,9 @@ def test_resolutions_are_those_that_a_policy_allows():
     assert {r.keep for r in found} == {0.5}
     ranked = resolutions(policy_config(stones.attention, "stepping-stones", variant="rank"))
     assert {r.keep for r in ranked} == {0.5, 0.25}  # tokens that are not kept cost nothing there
+    for variant in ("query", "trans"):
+        whole = resolutions(policy_config(stones.attention, "stepping-stones", variant=variant))
+        assert {r.keep for r in whole} == {None}
     sweep = policy_config("softmax", "bimanual-sweep")
     assert head_dims(sweep) == [16, 8]
     assert {(r.patch, r.tokens) for r in resolutions(sweep)} == {(25, 400), (20, 625), (10, 2500)}

@@ -82,7 +82,10 @@ def predicted(name: str, windows: Sequence[Window]) -> Prediction:
 
 
 def measured(spec: str, windows: Sequence[Window], seed: int = 0) -> float:
-    """The error of reads of a memory with the mechanism `spec`, clipped to [-1, 1] as a policy does."""
+    """The error of reads of a memory with the mechanism `spec`; reads are clipped to [-1, 1] as in a policy.
+
+    All windows have the same decay.
+    """
     mechanism, squares = attention(spec), []
 
     @jax.jit
@@ -100,8 +103,8 @@ def measured(spec: str, windows: Sequence[Window], seed: int = 0) -> float:
     draws = [mechanism.init(key, windows[0].q.shape[1]) for key in keys]
     for window in windows:
         arrays = [jnp.asarray(part, jnp.float32) for part in (window.q, window.k, window.v, window.least)]
-        found = [np.asarray(read(draw, *arrays), np.float64) for draw in draws]
-        squares += [np.mean((reads - _exact(window)) ** 2) for reads in found]
+        exact = _exact(window)
+        squares += [np.mean((np.asarray(read(draw, *arrays), np.float64) - exact) ** 2) for draw in draws]
     return float(np.sqrt(np.mean(squares)))
 
 

@@ -50,7 +50,7 @@ class Errors:
         self._crosses: dict[tuple[Base, int, str], Doubles] = {}
 
     def of(self, shape: Shape, coupling: str) -> float:
-        """The error of a mechanism; infinite if the prediction is not a finite number."""
+        """The error of a mechanism; infinite if the predicted square is negative or not a finite number."""
         error = float(np.mean(self._mse(shape, coupling) / self._kernel**2))
         return math.sqrt(error) if 0 <= error < math.inf else math.inf
 

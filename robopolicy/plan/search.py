@@ -101,7 +101,7 @@ class Use(NamedTuple):
 
 
 def uses_of(config: PolicyConfig) -> tuple[Use, ...]:
-    """The uses of attention in a policy, one for each number of tokens."""
+    """The uses of attention in a policy, each with how often it occurs in a step."""
     if isinstance(config, IAPConfig):
         counts = Counter(
             _use(config, reader, view) for reader in config.readers for view in config.views_of(reader)
@@ -252,9 +252,9 @@ def _estimated_price(shape: Shape, coupling: str, few: tuple[Use, ...]) -> float
 def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple[Front, Choice]:
     """The choice among all fronts, and its front.
 
-    Within the budget, it has the most tokens, then the most kept tokens, then heads as wide as the policy's
-    own, at which some mechanism has an error of `most` or less; and there the least error. If no mechanism
-    has, it has the least error of all. Of equal errors, the cheapest is taken.
+    Among choices within the budget whose error is `most` or less, it has the most tokens, then the largest
+    share of kept tokens, then heads as wide as the policy's own, then the least error. If no choice has such
+    an error, it has the least error within the budget. Of equal errors, the cheapest is taken.
 
     Args:
       fronts: one per resolution.

@@ -25,7 +25,7 @@ def default_iap(
     """A policy for any task: one reader, which reads all images and vectors for all actions.
 
     Args:
-      attention: spec of the mechanism, or `none`.
+      attention: spec of the mechanism, or a control: `none` or `all`, as in `IAPConfig`.
       shapes: of the observations by name: [N] for a vector, [rows, columns] for depths (m),
         [rows, columns, 3] for colours.
       actions: names of an action's entries, in order.
@@ -33,7 +33,8 @@ def default_iap(
       settings: of `IAPConfig`, in place of its defaults; here `head` is `tanh` by default, and `patch` the
         largest of 4, 2 and 1 that divides all images.
 
-    Raises ValueError for an observation of another shape and an unknown setting, and as `IAPConfig` does.
+    Raises ValueError for an observation of another shape, for entries of anything but a vector and for an
+    unknown setting, and as `IAPConfig` does.
     """
     check_settings(settings, SETTINGS)
     entries = entries or {}
@@ -62,7 +63,7 @@ def default_iap(
                     "[rows, columns, 3]"
                 )
     for name in entries:
-        one_of("entries", name, shapes)
+        one_of("entries", name, [vector.name for vector in vectors])
     fitting = divisors(side for camera in cameras for side in (camera.rows, camera.columns))
     patch = max({1, 2, 4}.intersection(fitting), default=4)
     settings = {"head": "tanh", "patch": patch, **settings}

@@ -310,6 +310,7 @@ def test_an_error_inside_a_description_names_its_place(changed, words):
         ({"shapes": {"eye": None}}, "observation 'eye' has shape None"),
         ({"actions": "turn"}, "actions is 'turn': it must be a sequence of names"),
         ({"entries": {"joints": 2}}, "entries of 'joints' is 2: it must be a sequence of names"),
+        ({"entries": {"camera": ("red",)}}, "entries is 'camera': it must be one of joints"),
         ({"variant": "trans", "patch": 0}, "patch is 0: it must be a whole number from 1 to 2048"),
         ({"attention": None}, "IAPConfig attention is None: it must be of type str"),
     ],

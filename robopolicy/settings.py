@@ -24,7 +24,8 @@ def from_json(where: str, declared: Any, settings: Any) -> Any:
     known = {field.name for field in fields(declared)}
     if settings.keys() != known:
         missing, unknown = sorted(known - settings.keys()), sorted(settings.keys() - known)
-        raise ValueError(f"{where} lacks the settings {missing} and has unknown ones {unknown}")
+        wrong = [("lacks the settings", missing), ("has the unknown settings", unknown)]
+        raise ValueError(f"{where} " + " and ".join(f"{what} {names}" for what, names in wrong if names))
     types = _types(declared)
     values = {name: _built(f"{where} {name}", types.get(name), value) for name, value in settings.items()}
     check_types(where, values, declared)

@@ -76,7 +76,7 @@ def test_old_settings_become_those_of_the_quadruped_and_of_the_sweep():
     [
         ("iap", {"patch": "two"}, "policy, of kind iap, patch is 'two': it must be of type int"),
         ("iap", {"leg_inputs": ["nothing"]}, "an input of reader 'front' is 'nothing'"),
-        ("iap", {"colour": 1}, r"lacks the settings \[\] and has unknown ones \['colour'\]"),
+        ("iap", {"colour": 1}, r"policy, of kind iap, has the unknown settings \['colour'\]$"),
         ("vision-performer", {"image": [96]}, r"image is \[96\]|image is \(96,\)"),
         ("vision-performer", {"image": 0}, "rows of image 'image' is 0"),
         ("vision-performer", {"poses": 0}, "size of vector 'poses' is 0"),

@@ -14,6 +14,8 @@ def one_of(argument: str, value: Any, allowed: Iterable[str]) -> str:
     """Return `value` if it is allowed. Otherwise raise ValueError with `argument` and the closest name."""
     names = list(allowed)
     if not isinstance(value, str) or value not in names:
+        if not names:
+            raise ValueError(f"{argument} is {shown(value)}: there is nothing to choose from")
         hint = closest(str(value), names)
         raise ValueError(f"{argument} is {shown(value)}: it must be one of {', '.join(names)}{hint}")
     return value
@@ -28,7 +30,7 @@ def closest(name: str, names: Iterable[str]) -> str:
 def check_name(what: str, name: Any) -> None:
     """Raise ValueError unless `name` can be part of the path of a parameter and of a file's content."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        allowed = "1 to 100 characters, no braces, and no _ in front"
+        allowed = "1 to 100 characters, no braces or control characters, and no _ in front"
         raise ValueError(f"the name of {what} is {shown(name)}: it must be {allowed}")
 
 

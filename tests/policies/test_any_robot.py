@@ -263,6 +263,8 @@ def reader(*outputs, **settings):
         (lambda: {"cameras": (Camera("eye", 8, 8, 2),)}, "channels of camera 'eye' is 2: it must be 1 or 3"),
         (lambda: {"cameras": (Camera("eye", 8, 8, 3, 1.0, True),)}, "reference of camera 'eye' is True"),
         (lambda: {"cameras": (Camera("_eye", 8, 8),)}, "the name of a camera is '_eye'"),
+        (lambda: {"cameras": (Camera("e\nye", 8, 8),)}, r"is 'e\\nye': it must .* no .*control characters"),
+        (lambda: {"cameras": ()}, "camera is '.*': there is nothing to choose from"),
         (lambda: {"cameras": (CAMERA, CAMERA)}, "cameras and vectors have the name 'eye' twice"),
         (lambda: {"cameras": (Camera("eye", -8, 8),)}, "rows of camera 'eye' is -8: it must be a whole"),
         (lambda: {"cameras": (Camera(None, 8, 8),)}, "Camera name is None: it must be of type str"),

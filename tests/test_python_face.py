@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from made_datasets import black_frames
 
@@ -141,6 +142,7 @@ def test_evolution_refuses(tmp_path, monkeypatch, policy, changed, text):
         (robopolicy.new_policy, (TASK,), {"seed": "x"}, "seed is 'x'"),
         (robopolicy.flops, (3,), {}, "policy is 3: it must be a Policy"),
         (robopolicy.flops, (SHIPPED,), {}, f"policy is '{SHIPPED}': it must be a Policy"),
+        (robopolicy.flops, (np.eye(2),), {}, "policy is array([[1., 0.], [0., 1.]]): it must be a Policy"),
         (robopolicy.evaluate, ("blind", TASK), {"seeds": 5}, "seeds is 5"),
         (robopolicy.evaluate, ("blind", TASK), {"seeds": [1.5]}, "seeds has 1.5: each must be"),
         (robopolicy.evaluate, ("blind", TASK), {"seeds": []}, "seeds is []"),

@@ -2,10 +2,10 @@
 
 Every primitive belongs to a class with a fixed weight. A multiply-add counts 2. An elementwise operation, a
 transcendental function, a comparison and an addition of a reduction count 1 for each element. A convolution
-does not count padding. A power of a whole number counts the multiplications of repeated squaring. A sort or
-top-k of n elements counts n * ceil(log2 n) comparisons. Moving data counts 0 but is listed. A loop counts as
-often as it runs, a conditional as its most expensive branch. Operations that no result depends on count
-nothing. A primitive without a class is an error, so that nothing counts as zero by mistake.
+does not count padding. A power with an integer exponent counts the multiplications of repeated squaring. A
+sort or top-k of n elements counts n * ceil(log2 n) comparisons. Moving data counts 0 but is listed. A loop
+counts as often as it runs, a conditional as its most expensive branch. Operations that no result depends on
+count nothing. A primitive without a class is an error, so that nothing counts as zero by mistake.
 
 Memory traffic and peak memory are counted too, see memory.py.
 """
@@ -23,6 +23,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from robopolicy.costs.memory import bodies, peak_bytes, traffic
+from robopolicy.naming import shown
 from robopolicy.policies.base import KEY, PolicyFunctions, state_shape
 from robopolicy.policies.policy import Policy
 
@@ -121,9 +122,12 @@ def count(function: Callable[..., Any], *arguments: Any) -> FlopCount:
 
 
 def flops(policy: Policy) -> FlopCount:
-    """The cost of a step of a policy. It does not depend on the parameters."""
+    """The cost of a step of a policy, which does not depend on the parameters.
+
+    Raises ValueError for anything but a Policy, and as `count`.
+    """
     if not isinstance(policy, Policy):
-        raise ValueError(f"policy is {policy!r}: it must be a Policy, such as robopolicy.load returns")
+        raise ValueError(f"policy is {shown(policy)}: it must be a Policy, such as robopolicy.load returns")
     return count_step(policy.functions)
 
 
@@ -144,9 +148,13 @@ def check_summary(summary: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {value!r}: it must hold whole numbers of 0 or more")
         if name in names and not (isinstance(value, dict) and value.keys() <= names[name]):
             raise ValueError(f"{name} is {value!r}: its parts must be among {', '.join(sorted(names[name]))}")
-    total = summary["total"]
-    if summary["by_class"].keys() != names["by_class"] or sum(summary["by_component"].values()) != total:
+    total, by_class = summary["total"], summary["by_class"]
+    sums = sum(summary["by_component"].values()), sum(by_class.get(name, 0) for name in ARITHMETIC)
+    if by_class.keys() != names["by_class"] or sums != (total, total):
         raise ValueError(f"total is {total}: components and classes must add up to it")
+    moved = summary["traffic_bytes"]
+    if sum(summary["traffic_by_component"].values()) != moved:
+        raise ValueError(f"traffic_bytes is {moved}: the traffic of components must add up to it")
 
 
 def _counted(jaxpr: Any, times: int, outer: str) -> Counter[tuple[str, str]]:

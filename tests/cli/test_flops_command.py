@@ -10,7 +10,7 @@ import pytest
 
 from robopolicy import load
 from robopolicy.cli import main
-from robopolicy.costs.flops import count_step
+from robopolicy.costs.flops import ARITHMETIC, count_step
 from robopolicy.envs.registry import TASKS, task_class
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.catalogue import blank_policy, describe
@@ -81,6 +81,7 @@ def test_a_bundle_has_the_flops_of_its_export(capsys, tmp_path):
     config = policy_config("positive(m=8)", "stepping-stones", patch=4)
     price = json.loads(flops_of(config))
     price["by_component"]["head"] += 1
+    price["by_class"]["multiply-add"] += 1
     price["total"] += 1
     bundle = bundle_of(tmp_path / "bundle", config, "stepping-stones", flops=price)
     assert rows_of(capsys, bundle)[0]["total"] == price["total"]
@@ -223,7 +224,9 @@ def test_a_damaged_bundle_is_refused(refused, tmp_path, changes, said):
         ("by_component", {"head": 1.5}, "by_component is"),
         ("by_component", {"tail": 1}, "tail"),
         ("by_class", {"memory": 1}, "add up"),
+        ("by_class", dict.fromkeys([*ARITHMETIC, "memory"], 1), "add up"),
         ("peak_bytes", -1, "peak_bytes is -1"),
+        ("traffic_bytes", 1, "traffic_bytes is 1"),
     ],
 )
 def test_flops_that_do_not_add_up_are_refused(refused, tmp_path, name, value, said):

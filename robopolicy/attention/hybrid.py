@@ -38,6 +38,7 @@ from robopolicy.attention.projections import (
 )
 from robopolicy.attention.trigonometric import trigonometric_estimator
 
+LEAST_PRODUCT = 1e-3  # of sigma and radius: with less, rounding in float32 dominates the error
 RAMP = 3e-4  # of tau.x, for tokens of about unit length: a thousand times its rounding error
 
 
@@ -208,14 +209,17 @@ def gaussian_hybrid(
     unbiased at any length. Trigonometric features estimate lambda, so the variance is zero at angle 0, but
     not at pi. There are 4m(2n + 1) features with a two-sided base.
 
-    Raises ValueError for a sigma or radius that is not positive and finite.
+    Raises ValueError for a sigma or radius that is not positive and finite, and for a product below
+    LEAST_PRODUCT.
 
     Source: HRF Eq. 67 to 70, Appendix F.
     """
     check_positive(sigma=sigma, radius=radius)
+    if sigma * radius < LEAST_PRODUCT:
+        raise ValueError(
+            f"sigma is {sigma!r} and radius {radius!r}: their product must be {LEAST_PRODUCT:g} or more"
+        )
     rho = -expm1(-2 * (sigma * radius) * (sigma * radius))
-    if not rho:
-        raise ValueError(f"sigma is {sigma!r} and radius {radius!r}: their product is too near zero")
     away = Coefficient(1 / rho, scale(-1 / rho, warp(waves(n, coupling), sigma, sigma)))
     return hybrid([away], shared([base, trigonometric_estimator], m, coupling))
 

@@ -223,6 +223,7 @@ def test_gaussian_coefficients_are_one_at_opposite_vectors(tokens) -> None:
         (lambda: gaussian_hybrid(8, 8, radius=float("nan")), "radius is nan"),
         (lambda: gaussian_hybrid(8, 8, sigma="1"), "sigma is '1'"),
         (lambda: gaussian_hybrid(8, 8, sigma=True), "sigma is True"),
+        (lambda: gaussian_hybrid(8, 8, sigma=1e-2, radius=1e-2), "their product must be 0.001 or more"),
         (lambda: gaussian_coefficient(4, 1.0, 0.0), "c is 0.0"),
         (lambda: complex_exponential(8, 0), "A is 0j: it must be finite and invertible"),
         (lambda: complex_exponential(8, np.ones((4, 4))), r"A is a matrix of shape \(4, 4\)"),

@@ -28,7 +28,7 @@ from robopolicy.attention.projections import Coupling, halton, iid, orthogonal, 
 from robopolicy.attention.softmax import softmax
 from robopolicy.attention.structured import fast_simplex, hadamard
 from robopolicy.attention.trigonometric import trigonometric, trigonometric_phase
-from robopolicy.naming import closest
+from robopolicy.naming import closest, shown
 
 
 class Choice(NamedTuple):
@@ -201,7 +201,7 @@ def _parse(spec: str) -> tuple[str, dict[str, Any]]:
     """The name, and all arguments in the mechanism's order, checked, with their defaults."""
     example = MECHANISMS["angular_hybrid"].example
     if not isinstance(spec, str):
-        raise ValueError(f"spec is {spec!r}: it must be a string such as {example!r}")
+        raise ValueError(f"spec is {shown(spec)}: it must be a string such as {example!r}")
     call = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", spec)
     if call is None:
         raise ValueError(f"attention is {spec!r}: it must be a spec such as {example!r}")

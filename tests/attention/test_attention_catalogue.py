@@ -82,6 +82,7 @@ def test_every_example_is_a_spec_of_its_own_mechanism(name: str) -> None:
         (3, ["spec is 3: it must be a string"]),
         (b"softmax", ["spec is b'softmax': it must be a string"]),
         (["softmax"], ["spec is ['softmax']: it must be a string"]),
+        (np.eye(2), ["spec is array([[1., 0.], [0., 1.]]): it must be a string"]),
     ],
 )
 def test_wrong_specs_are_refused_in_one_line(spec: str, says: list[str]) -> None:

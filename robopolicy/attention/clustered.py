@@ -122,7 +122,8 @@ def clustered_hybrid(
     All pairs share omega, since one pair has all the weight for any query and key. There are m features per
     pair with REAL matrices, 2m with COMPLEX ones. The choice of a cluster has no derivative.
 
-    `fit` finds the centres by k-means, and raises ValueError for fewer tokens than clusters.
+    `fit` finds the centres by k-means, and raises ValueError for fewer tokens than clusters, or tokens that
+    are not finite.
     """
     check_counts(m=m, query_clusters=query_clusters, key_clusters=key_clusters)
     pairs = [(i, j) for i in range(query_clusters) for j in range(key_clusters)]
@@ -162,8 +163,8 @@ def gaussian_mixture_hybrid(
     estimators share omega, all coefficients tau. Coefficients consist of n vectors of trigonometric features.
     These are exact at the centres, where a coefficient is one. Source: HRF Definition H.1.
 
-    Raises ValueError for a width that is not positive and finite, and from `fit` for fewer tokens than
-    clusters.
+    Raises ValueError for a width that is not positive and finite. `fit` raises it for fewer tokens than
+    clusters, or tokens that are not finite.
     """
     check_counts(m=m, n=n, query_clusters=query_clusters, key_clusters=key_clusters)
     check_positive(width=width)

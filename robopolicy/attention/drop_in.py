@@ -121,8 +121,8 @@ def attention_fn(
       is_causal: whether every call is causal; linen has no such option for a call.
 
     Raises ValueError for anything but a spec. The function raises it for dropout while training, for
-    `module` (to sow attention weights, which linear mechanisms never compute), and like
-    `dot_product_attention`.
+    `module` (to sow attention weights, which linear mechanisms never compute), for a pair of precisions,
+    and like `dot_product_attention`.
     """
     spec, always_causal = canonical(spec), is_causal
 
@@ -240,7 +240,10 @@ def _flat(array: Array | None, lead: tuple[int, ...]) -> Array | None:
 
 
 def _precision(precision: Any) -> Any:
-    """JAX's context for a precision in any of flax's forms."""
+    """JAX's context for a precision: a name, a `jax.lax.Precision` or None.
+
+    Raises ValueError for flax's pairs of precisions, which the context cannot hold.
+    """
     if precision is None:
         return nullcontext()
     name = precision.name.lower() if isinstance(precision, jax.lax.Precision) else precision

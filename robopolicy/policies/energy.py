@@ -6,8 +6,8 @@ candidates; InfoNCE raises the demonstrated action above uniform ones. A score h
 higher is better.
 
 Actions are scaled to [-1, 1] here. The random numbers of a search are drawn once, as features, so the same
-observation gives the same action. Rounding, which differs between machines, changes the result of
-a search by sampling; it does not change that of `autoregressive`.
+observation gives the same action on one machine. Rounding, which differs between machines, can change the
+result of a search by sampling; it hardly changes that of `autoregressive`.
 """
 
 from __future__ import annotations

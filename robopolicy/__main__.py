@@ -58,7 +58,7 @@ def _interrupted() -> int:
 
 
 class _Pending:
-    """A part of an interrupt that repeats it, should it be dropped before the command has ended.
+    """A part of an interrupt, which repeats the interrupt if it is dropped before the command has ended.
 
     Libraries drop interrupts by `except: pass`, as JAX does while it traces. Python drops them in `__del__`
     and in callbacks of the garbage collector.

@@ -24,7 +24,7 @@ class Heads(NamedTuple):
 
 
 def nothing(*arguments: Any) -> dict[str, Array]:
-    """No arrays, of a policy without what is asked for."""
+    """No arrays: the answer of a policy that lacks what the caller asks for."""
     return {}
 
 
@@ -45,8 +45,8 @@ class PolicyFunctions(NamedTuple):
       init_features: key -> features, a pytree of constants and random projections that stay the same.
       act: (parameters, features, observation, state) -> action [A] in [-1, 1], and the next state.
       inspect: (parameters, features, observation, state) -> results by name, and the next state. The results
-        are `action`, the `scores` that determine it, and `kept/CAMERA`, the pixels [H, W] of each camera that
-        the attention keeps.
+        are `action`, the `scores` that determine it, and, of an Implicit Attention Policy, `kept/CAMERA`, the
+        pixels [H, W] of each camera that the attention keeps.
       attended: (parameters, features, observation, state) -> queries and keys of all heads, in order of
         computation; () for a policy without attention.
       ranked: (parameters, features, observation, state) -> for each image, how much its tokens are attended

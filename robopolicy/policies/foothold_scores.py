@@ -95,13 +95,16 @@ def asked(
 
 
 def scored(config: IAPConfig, reader: Reader, choice: Footholds, weights: Scores, grids: Array) -> Array:
-    """Scores of the footholds of each output by what was read around them, [outputs * R * S, C]."""
+    """Scores [outputs, F] of the footholds of each output, by what was read around them in `grids`.
+
+    grids: [outputs * R * S, C].
+    """
     shape = [count + 2 * config.border for count in choice.counts]
     return jnp.stack([weights(grid) for grid in grids.reshape(len(reader.outputs), *shape, -1)])
 
 
 def entry(config: IAPConfig, observation: Observation, name: str) -> Array:
-    """The number of an entry of a vector."""
+    """The value [] of the entry `name` of a vector."""
     (vector,) = (vector for vector in config.vectors if name in vector.entries)
     return observation[vector.name][vector.entries.index(name)]
 

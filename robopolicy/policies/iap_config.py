@@ -83,7 +83,7 @@ class IAPConfig(Looking):
       memory_for: the readers of `recall`: `blind`, those without a view, or `all`, which then read no image.
         Without a memory, as in most controls, readers with a view read the image in both cases.
 
-    Raises ValueError in one line for a setting of another type, out of its range, or that fits no other.
+    Raises ValueError in one line for a setting of another type, out of its range, or at odds with another.
     """
 
     attention: str

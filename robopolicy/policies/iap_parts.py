@@ -24,8 +24,8 @@ class Camera:
       channels: 1 for depths [rows, columns] (m, float32), 3 for colours [rows, columns, 3] (uint8).
       scale: the depth (m) that the policy reads as 1; without effect on colours, which lie in [-1, 1].
       reference: whether depths are relative to an image in the features, such as level ground.
-      lowest: what a policy reads of a depth at least, in units of scale. At 0, all that is nearer than the
-        reference looks like it, so that a wrong pixel cannot make up for a gap.
+      lowest: the least value that a policy reads of a depth, in units of scale. At 0, all that is nearer than
+        the reference looks like the reference, so that a wrong pixel cannot make up for a gap.
     """
 
     name: str

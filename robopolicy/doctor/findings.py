@@ -228,7 +228,8 @@ def as_text(findings: Iterable[Finding]) -> str:
         lines.append(f" ! {first.area}, {first.name}: {first.detail}")
         if others:
             lines.append(f"   also: {', '.join(f'{one.area} {one.name}' for one in others)}")
-        lines.append(f"   fix: {fix}")
+        if fix:
+            lines.append(f"   fix: {fix}")
     return "\n".join(lines)
 
 

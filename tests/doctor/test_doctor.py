@@ -121,6 +121,7 @@ def test_a_fix_for_several_findings_is_printed_once():
     assert text.count("pip install jax") == 1
     assert "packages flax" in text
     assert "pip install 'ray>=2.50'" in text
+    assert "fix:" not in as_text([Finding("bullet", "pictures", "wrong", "it was ended by SIGABRT")])
     report = json.loads(as_json(found))
     assert report["sound"] is False
     assert report["findings"][0]["told"] == missing

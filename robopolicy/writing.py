@@ -66,6 +66,7 @@ def whole(path: Path) -> Iterator[Path]:
         except OSError as error:
             if str(error.filename).startswith(str(hidden)):
                 error.filename = str(path)  # users do not know the hidden path
+                del error.filename2  # the destination of a move, which is `path` again
             raise
 
 

@@ -144,6 +144,9 @@ def test_errors_name_the_destination_and_not_the_hidden_path(tmp_path):
     with pytest.raises(FileNotFoundError) as caught, whole(tmp_path / "a.txt") as partial:
         partial.read_text()
     assert caught.value.filename == str(tmp_path / "a.txt")
+    with pytest.raises(IsADirectoryError) as moved, whole(tmp_path) as partial:
+        partial.touch()
+    assert str(moved.value) == f"[Errno {errno.EISDIR}] Is a directory: '{tmp_path}'"
 
 
 def test_the_error_names_the_full_one_of_two_disks(tmp_path, monkeypatch):

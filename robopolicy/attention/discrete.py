@@ -75,12 +75,18 @@ def geometric(m: int, p: float | None = None) -> FeatureMap:
 
 
 def poisson_positive(m: int, rate: float | None = None) -> FeatureMap:
-    """PoisRF+ (CRT 3.2.3): `poisson` on tokens shifted to positive coordinates; m positive features."""
+    """PoisRF+ (CRT 3.2.3): `poisson` on tokens shifted to positive coordinates; m positive features.
+
+    Raises ValueError as `poisson`.
+    """
     return _shifted(m, POISSON, rate)
 
 
 def geometric_positive(m: int, p: float | None = None) -> FeatureMap:
-    """GeomRF+ (CRT 3.2.3): `geometric` on tokens shifted to positive coordinates; m positive features."""
+    """GeomRF+ (CRT 3.2.3): `geometric` on tokens shifted to positive coordinates; m positive features.
+
+    Raises ValueError as `geometric`.
+    """
     return _shifted(m, GEOMETRIC, p)
 
 

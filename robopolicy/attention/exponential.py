@@ -46,7 +46,8 @@ def generalized_exponential(
     L-BFGS finds A and s of least variance for unit tokens at right angles, or for the data of `fit`. Source:
     CRT Eq. 4, 5.
 
-    Raises ValueError for one of A and s without the other, Re(1 - 8A) <= 0, or s other than 1 and -1.
+    Raises ValueError for one of A and s without the other, for an A that is no finite number with Re(1 - 8A)
+    above 0 and a size of at most 1e9, and for s other than 1 and -1.
     """
     if A is None and s is None:
         estimator = Estimator(_queries, _keys, _unit_constants, fit=_fitted)
@@ -164,7 +165,9 @@ def complex_exponential(m: int, A: ArrayLike, coupling: Coupling = orthogonal) -
     2m features of m vectors. The variance is zero where A x = -inverse(A)^T y. A is a matrix [D, D], or a
     complex number for that multiple of the identity: 1 gives `positive`, 1j `trigonometric`.
 
-    Raises ValueError for an A that is no number or square matrix, not finite, or singular.
+    Raises ValueError for an A that is no number or square matrix, is not finite, or has a condition number of
+    1e6 or more, and for a number whose size is below 1e-9 or above 1e9. `init` raises it for tokens of
+    another width than D.
     """
     check_counts(m=m)
     if np.asarray(A).dtype.kind not in "iufc":

@@ -78,7 +78,10 @@ def check_counts(**counts: int) -> None:
 
 
 def check_positive(below: float = inf, **numbers: float) -> None:
-    """Raise ValueError naming the first of `numbers` that is not a number above 0 and below the limit."""
+    """Raise ValueError naming the first of `numbers` that is not a number above 0 and below the limit.
+
+    A number must also be 1/LARGEST or more, and at most LARGEST.
+    """
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, Real) or not 0 < number < below:
             allowed = "a finite number above 0" if below == inf else f"a number above 0 and below {below:g}"

@@ -55,7 +55,8 @@ class MultiHeadAttention(nnx.Module):
           norm_fn: normalises queries and keys [heads, tokens, head_dim], such as `unit` or `tempered`.
           dtype: of projections; parameters and the mechanism itself are float32.
 
-        Raises ValueError for counts that are not positive, and for a width that heads do not divide.
+        Raises ValueError for anything but a spec, for counts that are not positive, and, without head_dim,
+        for a width that heads do not divide.
         """
         check_counts(width=width, heads=heads, head_dim=1 if head_dim is None else head_dim)
         if head_dim is None and width % heads:

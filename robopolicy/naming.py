@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 LONGEST_WORD, LONGEST_MESSAGE = 200, 1000  # characters
-_EXTRAS = {"pyarrow": "lerobot"}  # of packages that commands need, but few users
+_EXTRAS = {"pyarrow": "lerobot"}  # of packages that only some commands need
 NAME = re.compile(r"[^_{}\x00-\x1f\x7f][^{}\x00-\x1f\x7f]{0,99}")
 
 

@@ -75,9 +75,9 @@ class IAPConfig(Looking):
         means: `linear` scores a foothold by the 3 x 3 places around it, `relu` by four functions of each,
         and `cnn` by four functions of the 3 x 3 places around each. With the head `tanh`, the action is the
         mean of the footholds weighted by a softmax.
-      recall: the readers that choose by a memory of a camera: with the variant `memory` that of attention;
-        without attention that of the encoder `map`, by hand, or `gru`, a recurrent unit. Each reader has a
-        memory of its own.
+      recall: the readers that choose by a memory of a camera. With the variant `memory`, attention is the
+        memory; without attention, the encoder is: `map`, a map by hand, or `gru`, a recurrent unit. Each
+        reader has a memory of its own.
       memory_decay: factor, at each step, of all that attention or the map has written.
       memory_steps: how many steps exact softmax keeps.
       memory_for: the readers of `recall`: `blind`, those without a view, or `all`, which then read no image.

@@ -51,7 +51,8 @@ def grey_picture(image: NDArray[np.float32], mask: NDArray[np.bool_] | None, sca
 def heat_picture(rank: NDArray[np.float32], below: Picture) -> Picture:
     """The attention `rank` [rows, columns] to the tokens of the image `below` [H, W, 3], drawn over it.
 
-    The mean of `rank` is 1. Dark blue is half of it or less, yellow twice or more.
+    The mean of `rank` is 1. Dark blue is half of it or less, yellow twice or more. H and W are multiples of
+    rows and columns.
     """
     level = (np.log2(np.maximum(rank, 2.0**HALF)) - HALF) / (TWICE - HALF)
     shades = np.clip(255 * level, 0, 255).astype(np.uint8)

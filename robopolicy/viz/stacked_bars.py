@@ -31,7 +31,7 @@ def stacked_bars(
     Args:
       path: the file; its suffix is the format.
       bars: from top to bottom, below their labels of any length.
-      parts: all possible parts in order, so that a part has the same style in every picture.
+      parts: all possible parts in order, at most 11, so that a part has the same style in every picture.
       title: title of the picture, or None.
       unit: label of the axis.
       width: width of the picture, inches.

@@ -131,7 +131,7 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
         old = state.log_scale + faded
         scale = _largest(old, scales, mask)
         shapes = head(features, k.shape[1])
-        _check_values(v, len(state.sums[0]) // shapes.narrow[0] - 1)
+        _check_width("v", v, "values", len(state.sums[0]) // shapes.narrow[0] - 1)
         blocks, _ = shapes.keys(k, mask, scale)
         with jax.named_scope("contraction"):
             added = sums(blocks, jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1))
@@ -166,7 +166,7 @@ def _replaced(feature_map: FeatureMap, faded: float) -> Memory:
 
     def update(features: Features, state: Table, k: Array, v: Array, mask: Array | None = None) -> Table:
         check_inputs(k, k, v, mask)
-        _check_values(v, state.values.shape[1])
+        _check_width("v", v, "values", state.values.shape[1])
         k, v = _written(k, mask), _written(v, mask)
         with jax.named_scope("key map"):
             written, asked = feature_map.apply_k(features, k), feature_map.apply_q(features, k)
@@ -210,8 +210,8 @@ def _exact(faded: float, updates: int) -> Memory:
         check_inputs(k, k, v, mask)
         if len(state.k) != updates * len(k):
             raise ValueError(f"k has {len(k)} tokens: the memory keeps updates of {len(state.k) // updates}")
-        check_inputs(k, state.k, None, None)
-        _check_values(v, state.v.shape[1])
+        _check_width("k", k, "keys", state.k.shape[1])
+        _check_width("v", v, "values", state.v.shape[1])
         weights = jnp.zeros(len(k)) if mask is None else jnp.where(mask, 0.0, NOTHING)
         new = (_written(k, mask), _written(v, mask), weights)
         old = (state.k, state.v, state.weights + faded)
@@ -237,9 +237,9 @@ def _largest(old: Array, scales: Array, mask: Array | None) -> Array:
     return lax.stop_gradient(jnp.maximum(old, jnp.max(new))).astype(old.dtype)
 
 
-def _check_values(v: Array, width: int) -> None:
-    if v.shape[1] != width:
-        raise ValueError(f"v has width {v.shape[1]}: the memory was made for values of {width}")
+def _check_width(name: str, tokens: Array, kind: str, width: int) -> None:
+    if tokens.shape[1] != width:
+        raise ValueError(f"{name} has width {tokens.shape[1]}: the memory was made for {kind} of {width}")
 
 
 def _check_queries(q: Array) -> None:

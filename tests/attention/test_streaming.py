@@ -190,6 +190,8 @@ def test_tokens_of_another_shape_are_refused():
     state = memory.init((), D, V, TOKENS)
     with pytest.raises(ValueError, match="k has 2 tokens: the memory keeps updates of 3"):
         memory.update((), state, jnp.zeros((2, D)), jnp.zeros((2, V)))
+    with pytest.raises(ValueError, match=f"k has width 1: the memory was made for keys of {D}"):
+        memory.update((), state, jnp.zeros((TOKENS, 1)), jnp.zeros((TOKENS, V)))
     memory = streaming("trigonometric(m=4)")
     draw = attention("trigonometric(m=4)").init(jax.random.key(0), D)
     with pytest.raises(ValueError, match="v has 2 tokens and k has 3"):

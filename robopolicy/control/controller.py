@@ -146,7 +146,7 @@ class Controller:
         return self.sway() + np.where(self._standing, 0.0, self._asides)
 
     def sway(self) -> float:
-        """How far to the left of straight ahead of its leg's plane a foot lands that lifts off now (m)."""
+        """How far to the left of its leg's plane a foot lands that lifts off now (m)."""
         reading = self.reading
         roll, rate = reading.attitude[0], reading.angular_velocity[0]
         return float(self._sway @ np.array([reading.velocity[1], reading.position[1], roll, rate]))

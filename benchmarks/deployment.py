@@ -108,9 +108,11 @@ def compared(name: str, count: int) -> dict:
         for row in differences:
             if done:
                 observation, _ = env.reset(seed=seed)
-                seed += 1
+                seed, state = seed + 1, policy.init_state()
+                graph.reset()
             read = {key: observation[key] for key in policy.functions.observation}
-            wanted, given = jax.device_get(compute(tree, policy.features, read)), graph.run(read)
+            found, state = compute(tree, policy.features, read, state)
+            wanted, given = jax.device_get(found), graph.run(read)
             row[:] = [np.abs(wanted[key].astype(float) - given[key]).max() for key in OUTPUTS]
             observation, _, ended, cut, _ = env.step(wanted["action"])
             done = ended or cut

@@ -68,6 +68,17 @@ def test_batched_stones_times_a_step_and_its_parts():
 
 
 @pytest.mark.slow
+def test_deployment_compares_onnx_with_jax_on_other_observations():
+    program = "from deployment import *; print(json.dumps(compared('stepping-stones-planned', 3)))"
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["seeds"] == [100_000, 100_000]
+    assert found["command"]["max"] <= 1e-5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "message"),
     [

@@ -16,6 +16,7 @@ every reading, and on the sweep for the maps alone.
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from robopolicy.writing import write_atomically
@@ -45,9 +46,10 @@ SIZES = {
 def measure(task: str) -> dict:
     """What `robopolicy plan` works with, for the policy of a task at its own resolution."""
     from robopolicy.envs.physics import default_engine
+    from robopolicy.experiments.environments import Environment
     from robopolicy.experiments.planning import SHIPPED
     from robopolicy.experiments.recorded_heads import recorded_heads
-    from robopolicy.experiments.runs import load, shipped_policy
+    from robopolicy.experiments.runs import load, shipped_policy, trained_on
     from robopolicy.plan.families import shapes
     from robopolicy.plan.measure import measured_error
     from robopolicy.plan.pairs import sample_pairs
@@ -56,9 +58,9 @@ def measure(task: str) -> dict:
 
     name = shipped_policy(task, SHIPPED)
     trained = load(name)
-    engine = default_engine()
-    heads = recorded_heads(trained, task, frames=FRAMES, seed=FIRST, engine=engine)
-    others = recorded_heads(trained, task, frames=HELD_OUT, seed=FIRST + 1000, engine=engine)
+    environment = Environment.of(replace(trained_on(trained), engine=default_engine()))
+    heads = recorded_heads(trained, environment, frames=FRAMES, seed=FIRST)
+    others = recorded_heads(trained, environment, frames=HELD_OUT, seed=FIRST + 1000)
     pairs, own = sample_pairs(heads), head_dim_of(trained.config)
     search = Search(pairs, (own,))
     (resolution,) = [
@@ -94,8 +96,6 @@ def measure(task: str) -> dict:
 
 def readings(config) -> dict[str, dict[str, int]]:
     """FLOPs by mechanism: of the maps, of what they serve, and of a whole step."""
-    from dataclasses import replace
-
     from robopolicy.costs.flops import count_step
     from robopolicy.plan.search import REFERENCE
     from robopolicy.policies.catalogue import blank_policy

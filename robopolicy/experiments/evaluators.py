@@ -63,7 +63,8 @@ class EvaluatorConfig:
       device: platform of `device`: cpu, gpu or tpu. Default: the one that JAX prefers.
       policy_runtime: what runs the policy in the processes of `local` and `ray` with another engine than jax:
         onnx, or c, which needs a C compiler on every machine. The two round differently. Default: c where
-        this machine's compiler compiles the policy, else onnx, and onnx on a cluster at an `address`.
+        this machine's compiler compiles the policy, else onnx, and onnx on a cluster at an `address`. Refused
+        for `vector` and `device`, where JAX runs the policy.
 
     Raises ValueError for a value of the wrong type.
     """
@@ -110,9 +111,10 @@ class EvaluatorConfig:
     def _check_runtime(self) -> None:
         if self.policy_runtime is not None:
             one_of("policy_runtime", self.policy_runtime, RUNTIMES)
-        if self.policy_runtime == C:
             if self.evaluator not in IN_PROCESSES:
-                raise ValueError(f"policy_runtime is 'c': evaluator {self.evaluator} runs policies with JAX")
+                runtime, kind = self.policy_runtime, self.evaluator
+                raise ValueError(f"policy_runtime is {runtime!r}: evaluator {kind} runs policies with JAX")
+        if self.policy_runtime == C:
             try:
                 compiler()
             except CompilerError as error:
@@ -129,11 +131,11 @@ class EvaluatorConfig:
     def continuing(self, config: Mapping[str, Any]) -> EvaluatorConfig:
         """The evaluator with the `policy_runtime` of a run or grid, by its settings, unless it has one.
 
-        Raises ValueError, in one line, for c without a compiler.
+        Raises ValueError, in one line, for c without a compiler, or without processes that could run it.
         """
-        if self.policy_runtime is not None:
-            return self
         runtime = config.get("evaluator", {}).get("policy_runtime", ONNX)  # which older ones do not name
+        if self.policy_runtime is not None or (runtime == ONNX and self.evaluator not in IN_PROCESSES):
+            return self
         continued = replace(self, policy_runtime=runtime)
         continued._check_runtime()
         return continued

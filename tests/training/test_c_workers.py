@@ -48,6 +48,10 @@ def test_a_training_does_not_depend_on_the_number_of_its_workers(tmp_path):
     [
         ({"evaluator": "vector"}, "evaluator vector runs policies with JAX"),
         ({"evaluator": "device"}, "evaluator device runs policies with JAX"),
+        (
+            {"evaluator": "vector", "policy_runtime": "onnx"},
+            "policy_runtime is 'onnx': evaluator vector runs",
+        ),
         ({"policy_runtime": "fortran"}, "policy_runtime is 'fortran': it must be one of onnx, c"),
     ],
 )
@@ -118,6 +122,8 @@ def test_the_default_is_onnx_for_a_graph_without_c_source(monkeypatch):
 def test_a_run_or_grid_goes_on_with_what_it_has_recorded(recorded, runtime):
     assert EvaluatorConfig().continuing(recorded).policy_runtime == runtime
     assert EvaluatorConfig(policy_runtime="onnx").continuing(recorded).policy_runtime == "onnx"
+    if runtime == "onnx":
+        assert EvaluatorConfig("vector").continuing(recorded).policy_runtime is None
 
 
 @needs_compiler

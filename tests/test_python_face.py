@@ -52,6 +52,7 @@ def name(value):
         ({"data": "nowhere"}, "'nowhere' is no Minari dataset"),
         ({"config": 3}, "config is 3: it must be of type BCConfig"),
         ({"config": robopolicy.ESConfig()}, "it must be of type BCConfig"),
+        ({"config": robopolicy.BCConfig(rollout_every=5)}, "rollout_every is 5: it needs rollouts"),
         ({"settings": {"nonsense": 1}}, "settings has 'nonsense'"),
         ({"settings": {"images": ()}}, "settings has 'images'"),
         ({"settings": 3}, "settings is 3: it must be settings by name"),

@@ -92,6 +92,8 @@ def train_bc(
     FileNotFoundError or CheckpointError, in one line, before it makes a folder.
     """
     config = of_type("config", config, BCConfig)
+    if config.rollout_every and not config.rollouts and not resume:  # older runs may have it
+        raise ValueError(f"rollout_every is {config.rollout_every}: it needs rollouts, the episodes of each")
     for name, value in (("settings", settings), ("command", command)):
         if not isinstance(value, Mapping | None):
             raise ValueError(f"{name} is {value!r}: it must be settings by name")

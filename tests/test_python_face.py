@@ -66,7 +66,10 @@ def name(value):
         ({"settings": {"chunk": 5}}, "chunk is 5: it must be at most 4, the steps of the longest episode"),
         ({"init": 3}, "run is 3: it must be"),
         ({"init": "nowhere"}, "run is 'nowhere': it must be"),
-        ({"init": SHIPPED}, f"kind is 'vision-performer': the policy of init {SHIPPED!r} has 'iap'"),
+        (
+            {"init": SHIPPED},
+            f"init is {SHIPPED!r}: its policy is of the kind 'iap', and not 'vision-performer'",
+        ),
         ({"init": SWEEP_SHIPPED}, "attention is 'softmax': the policy of init"),
         ({"command": 3}, "command is 3: it must be settings by name"),
         ({"preset": 3}, "preset is 3: it must be one of"),

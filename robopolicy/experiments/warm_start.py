@@ -23,8 +23,8 @@ def first_policy(init: str | Path | None, config: PolicyConfig, start: Start) ->
 
     A run that is resumed from a checkpoint needs no `init` any more: its checkpoint holds the features.
 
-    Raises ValueError that names the first setting of `config` which the policy does not have, for another
-    `init` than the run to resume began with, and what `load` raises.
+    Raises ValueError for a policy of another kind than `config`, or that names the first setting of `config`
+    which it does not have, for another `init` than the run to resume began with, and what `load` raises.
     """
     stored = start.folder.config().get("init") if start.resume else None
     stored = stored if isinstance(stored, dict) else {}
@@ -37,9 +37,10 @@ def first_policy(init: str | Path | None, config: PolicyConfig, start: Start) ->
         return First(load(start.folder.path, start.resume_from), stored)
     policy = load(init)
     theirs, ours = describe(policy.config), describe(config)
-    whose = f"the policy of init {name!r}"
-    check_same(whose, ("kind",), theirs, ours)
-    check_same(whose, ("policy",), {"policy": theirs}, {"policy": ours})
+    if theirs["kind"] != ours["kind"]:
+        kinds = f"{theirs['kind']!r}, and not {ours['kind']!r}"
+        raise ValueError(f"init is {name!r}: its policy is of the kind {kinds}")
+    check_same(f"the policy of init {name!r}", ("policy",), {"policy": theirs}, {"policy": ours})
     origin = identity(policy, str(init))
     if start.resume and origin != stored:
         raise ValueError(f"init is {name!r}: it has changed since the run began")

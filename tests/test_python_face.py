@@ -1,6 +1,7 @@
 """Bad input to the functions of the library's face: one line that names the argument, and nothing written."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,10 +153,12 @@ def test_evolution_refuses(tmp_path, monkeypatch, policy, changed, text):
         (robopolicy.evaluate, ("blind", TASK), {"seeds": []}, "seeds is []"),
         (robopolicy.evaluate, ("blind", TASK), {"seeds": "9000"}, "seeds has '9': each must be"),
         (robopolicy.evaluate, (3, TASK), {}, "player is 3"),
+        (robopolicy.evaluate, (Path("nowhere"), TASK), {}, "run is 'nowhere': it must be a run folder"),
         (robopolicy.evaluate, ("blind", None), {}, "env is None"),
         (robopolicy.film, ([], TASK, "a.mp4"), {}, "players is 0 players"),
         (robopolicy.film, (None, TASK, "a.mp4"), {}, "players is None"),
         (robopolicy.film, ([3], TASK, "a.mp4"), {}, "player is 3"),
+        (robopolicy.film, (Path("nowhere"), TASK, "a.mp4"), {}, "run is 'nowhere': it must be a run folder"),
         (robopolicy.film, ("blind", TASK), {}, "video is None"),
         (robopolicy.film, ("blind", TASK, 3), {}, "video is 3: it must be a path"),
         (robopolicy.film, ("blind", TASK, "a.mp4"), {"size": (1, 2, 3)}, "size is (1, 2, 3)"),

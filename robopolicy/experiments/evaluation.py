@@ -118,8 +118,8 @@ def evaluate(
     """Play an episode for each seed. The same player and seeds give the same bits.
 
     Args:
-      who: a policy; the name of a run, a shipped policy or a baseline (`oracle`, `blind`, `random`); or a
-        function from observation to action.
+      who: a policy; the folder of a run; the name of a shipped policy or a baseline (`oracle`, `blind`,
+        `random`); or a function from observation to action.
       env: an environment, or the name of a task.
       seeds: seeds of the episodes, one or more.
       workers: processes that play the episodes of a policy, unless `env` is an environment. Results do not

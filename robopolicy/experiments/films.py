@@ -66,8 +66,9 @@ def film(
     """Film an episode of each player, side by side, all from the same seed.
 
     Args:
-      players: a player, or two to nine of them: a policy, the name of a run, a shipped policy or a baseline,
-        or a function from observation to action. A player whose episode ends early keeps its last picture.
+      players: a player, or two to nine of them: a policy, the folder of a run, the name of a shipped policy
+        or a baseline, or a function from observation to action. A player whose episode ends early keeps its
+        last picture.
       env: the task. Each player has its own environment with the same settings.
       video: the .mp4 to write.
       seed: seed of the episodes.
@@ -83,7 +84,7 @@ def film(
     FLOPs. Raises ValueError or FileNotFoundError, in one line, for bad input, and ModuleNotFoundError without
     the package that a file needs.
     """
-    if isinstance(players, str | Policy) or callable(players):
+    if isinstance(players, str | Path | Policy) or callable(players):
         players = [players]
     if not isinstance(players, tuple | list):
         raise ValueError(f"players is {players!r}: it must be a player or a list of players")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -19,7 +20,7 @@ from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.training.rollout import Act
 from robopolicy.writing import scratch
 
-PlayerLike = str | Policy | Act
+PlayerLike = str | Path | Policy | Act
 
 
 class Player(NamedTuple):
@@ -64,6 +65,8 @@ def player(who: PlayerLike, task: str) -> Player:
     A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or
     FileNotFoundError, in one line, for other values.
     """
+    if isinstance(who, Path):
+        return player(str(who), task)
     if isinstance(who, str):
         privileged = task_class(task).players
         if who in (*BLIND, *privileged):

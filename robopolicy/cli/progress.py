@@ -107,6 +107,7 @@ class RunProgress(Barred):
 
     def _resumed(self, number: int) -> None:
         self.say(f"resuming at {self._counter} {number} of {self._limit}")
+        self._bar.reset(self._task, completed=number - 1)  # no sample of its speed
 
     def record(self, record: Record) -> None:
         """Show a record of the log."""
@@ -225,7 +226,7 @@ class CloningProgress(RunProgress):
 
     def _resumed(self, number: int) -> None:
         super()._resumed(number)
-        self._step = number
+        self._step = number - 1
 
     def step(self) -> None:
         """See `RunProgress`. Without a bar, a line shows that a long stretch between records goes on."""

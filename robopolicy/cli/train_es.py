@@ -177,7 +177,8 @@ class TrainES(ESOptions):
         saved = RunFolder(self.out).generations() if self.resume else []
         if saved and self.resume_from in (None, *saved):
             begun = self.stored_command()
-            if all(getattr(begun, name) == getattr(self, name) for name in ("attention", "encoder", *POLICY)):
+            names = ("attention", "encoder", "cameras", *POLICY)
+            if all(getattr(begun, name) == getattr(self, name) for name in names):
                 policy = load(self.out, self.resume_from)  # as it began, also if Python began the run
         goal = f"{self.presets[-1]} terrain" if self.presets else self.task
         title = f"{label(self.attention, self.encoder)} on {self.task}"

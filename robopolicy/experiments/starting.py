@@ -137,17 +137,28 @@ def check_same(
         if not isinstance(old, dict) or not isinstance(new, dict):
             old, new = {part: old}, {part: new}
         old = {**_later(part, new), **old}
-        for name in sorted(old.keys() | new.keys()):
-            if name not in may_change and old.get(name) != new.get(name):
-                where, had, has = _difference(name, old.get(name), new.get(name))
-                raise ValueError(f"{where} is {has!r}: {whose} has {had!r}")
+        differ = [n for n in {**new, **old} if n not in may_change and old.get(n) != new.get(n)]
+        if differ:
+            name = min(differ, key=lambda n: _has_parts(old.get(n)) or _has_parts(new.get(n)))
+            where, had, has = _difference(name, old.get(name), new.get(name))
+            raise ValueError(f"{where} is {has!r}: {whose} has {had!r}")
+
+
+def _has_parts(value: Any) -> bool:
+    """Whether a setting is a list of parts, such as cameras, which follow from plain settings."""
+    return isinstance(value, list) and any(isinstance(part, dict) for part in value)
 
 
 def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
     """The first setting that differs in two unequal values of the setting `name`, and what each has.
 
     Where only one of them is an object with a `name`, such as the table of a robot, that name is returned.
+    Other objects, such as further settings by name, are compared with an empty one where there is none.
     """
+    if old is None and isinstance(new, dict) and "name" not in new:
+        old = {}
+    if new is None and isinstance(old, dict) and "name" not in old:
+        new = {}
     if isinstance(old, dict) and isinstance(new, dict):
         first = min(part for part in old.keys() | new.keys() if old.get(part) != new.get(part))
         return _difference(f"{name} {first}", old.get(first), new.get(first))

@@ -287,7 +287,7 @@ def clone(capsys, tmp_path, data):
     assert (record["step"], record["rollout/return"]) == (4, 0.0)
     assert record["waiting_share"] >= 0
     assert "exists" in refused()
-    assert "depth is 2: the run to resume has 1" in refused("--steps", "4", "--preset", "small", "--resume")
+    assert "width is 48: the run to resume has 32" in refused("--steps", "4", "--preset", "small", "--resume")
     assert "steps is 8: the run to resume has 4" in refused("--steps", "8", "--resume")
     assert main(["train", "bc", "--out", run, "--resume"]) == 0
     assert "nothing left to do" in capsys.readouterr().err

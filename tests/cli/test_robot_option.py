@@ -164,3 +164,26 @@ def test_a_resume_with_another_table_names_what_differs(robot, words):
     others = {"robot": mine | robot if isinstance(robot, dict) else robot}
     with pytest.raises(ValueError, match=f"^{words}$"):
         check_same("the run to resume", ("environment",), before, {"environment": {"others": others}})
+
+
+@pytest.mark.parametrize(
+    ("part", "had", "has", "words"),
+    [
+        (
+            "environment",
+            {},
+            {"others": {"robot": "go2"}},
+            "others robot is 'go2': the run to resume has None",
+        ),
+        ("environment", {"others": {"drift": 0.1}}, {}, "others drift is None: the run to resume has 0.1"),
+        (
+            "policy",
+            {"cameras": [{"lowest": 0.0}], "variant": "mask", "fade": 0.5},
+            {"cameras": [{"lowest": -1.0}], "variant": "rank", "fade": 0.05},
+            "variant is 'rank': the run to resume has 'mask'",
+        ),
+    ],
+)
+def test_a_resume_names_the_setting_that_was_given(part, had, has, words):
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        check_same("the run to resume", (part,), {part: had}, {part: has})

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import new_folder
-from robopolicy.experiments.runs import load
+from robopolicy.experiments.runs import load, policy_in
 from robopolicy.experiments.trainings import LATER
 from robopolicy.naming import shown
-from robopolicy.policies.catalogue import describe, newer, restore
+from robopolicy.policies.catalogue import describe, newer
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import RunFolder, check_features
@@ -98,7 +98,7 @@ class Start(NamedTuple):
             return
         before = self.folder.config()
         if isinstance(before.get("policy"), dict):
-            before["policy"] = plain("policy", describe(restore(before["policy"])))
+            before["policy"] = plain("policy", describe(policy_in(self.folder.path, before)))
         check_same("the run to resume", parts, before, settings, may_change)
         saved = self.folder.generations()
         if features is not None and saved and self.resume_from in (None, *saved):

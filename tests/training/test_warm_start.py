@@ -118,6 +118,9 @@ def test_a_run_of_an_older_version_resumes_to_the_same_bits(folder):
     other = replace(CONFIG, least_action=0.1)
     with pytest.raises(ValueError, match=r"least_action is 0.1: the run to resume has 0.0"):
         cloned("round-1-v0", "source", other, resume=True)
+    path.write_text(json.dumps({**config, "policy": {**config["policy"], "kind": "mlp"}}))
+    with pytest.raises(ValueError, match=r"^'source/config.json': policy kind is 'mlp'"):
+        cloned("round-1-v0", "source", resume=True)
 
 
 def test_too_few_frames_with_large_actions_are_refused_before_a_run_exists(folder):

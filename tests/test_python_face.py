@@ -143,6 +143,7 @@ def test_evolution_refuses(tmp_path, monkeypatch, policy, changed, text):
         (robopolicy.new_policy, (TASK,), {"attention": 3}, "attention is 3: it must be"),
         (robopolicy.new_policy, (TASK,), {"nonsense": 1}, "settings has 'nonsense'"),
         (robopolicy.new_policy, (TASK,), {"patch": "x"}, "patch is 'x'"),
+        (robopolicy.new_policy, (TASK,), {"variant": "memory"}, "needs the stepping stones with the front"),
         (robopolicy.new_policy, (TASK,), {"seed": -1}, "seed is -1"),
         (robopolicy.new_policy, (TASK,), {"seed": "x"}, "seed is 'x'"),
         (robopolicy.flops, (3,), {}, "policy is 3: it must be a Policy"),

@@ -19,6 +19,7 @@ from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import KINDS, PolicyConfig
 from robopolicy.policies.controls import (
     CONTROLS,
+    MEMORY_ENCODERS,
     NAMED_ENCODERS,
     NO_ATTENTION,
     NO_VISION,
@@ -108,6 +109,7 @@ def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
     if "proprioception" in task.policy_settings:
         _check_sizes(task)
         return _quadruped(attention, task.policy_settings, settings)
+    _check_memory(task.policy_settings, settings)
     _check_settings(settings, IAPConfig, ())
     entries = {name: [q.name for q in quantities] for name, quantities in task.vectors.items()}
     names = [*task.images(), *entries]
@@ -115,6 +117,16 @@ def iap_config(attention: str, task: Task, **settings: Any) -> IAPConfig:
     shapes = {n: s.shape for n, s in task.observation_space.spaces.items() if n in names}  # type: ignore[attr-defined]
     actions = [quantity.name for quantity in task.actions]
     return default_iap(canonical_spec(attention), shapes, actions, entries, **settings)
+
+
+def _check_memory(declared: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for a policy with a memory if the task has declared no odometry."""
+    for name, memories in (("variant", ("memory",)), ("encoder", MEMORY_ENCODERS)):
+        if settings.get(name) in memories and "odometry" not in declared:
+            raise ValueError(
+                f"{name} is {settings[name]!r}: a memory needs the stepping stones with the front camera "
+                "alone, as on the preset front"
+            )
 
 
 def _check_images(attention: str, task: Task, read: Sequence[str]) -> None:
@@ -137,6 +149,7 @@ def _check_sizes(task: Task) -> None:
 
 
 def _quadruped(attention: str, declared: Mapping[str, Any], settings: Mapping[str, Any]) -> IAPConfig:
+    _check_memory(declared, settings)
     own = {name: value for name, value in declared.items() if name != "kind"}
     more = [name for name in [*signature(quadruped).parameters][1:-1] if name not in own]
     _check_settings(settings, IAPConfig, more)

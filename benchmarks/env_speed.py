@@ -56,10 +56,10 @@ def _measure(settings: argparse.Namespace) -> Json:
         raise ValueError(f"seconds is {settings.seconds}: it must be a finite number above 0")
     if settings.seed < 0:
         raise ValueError(f"seed is {settings.seed}: it must be 0 or more")
+    _use_one_core()
     environment = Environment.of(Environment(TASK, settings.engine, settings.preset))
     policy = new_policy(environment, settings.attention, patch=settings.patch)
     env = environment.make()
-    _use_one_core()
     act = player(policy, TASK).act_in(env, settings.seed)
     simulated, whole, bare = 0.0, 0.0, 0.0
     shares = dict.fromkeys(PARTS, 0.0)

@@ -56,7 +56,7 @@ def times(name: str, rate: int, seconds: float) -> np.ndarray:
         physics.command(positions - sensors.offsets, torques, held)
         physics.step()
     if physics.state().position[2] < robot.lowest_base:
-        raise RuntimeError(f"{robot} fell")
+        raise RuntimeError(f"{name} fell")
     physics.close()
     return np.array(spent[round(WARM_UP * rate) :])
 

@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from robopolicy.viz.pictures import save, styled
+from robopolicy.writing import write_atomically
 
 Result = dict[str, Any]
 
@@ -59,7 +60,7 @@ def run(
     else:
         result = compute()
         out.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
+        write_atomically(kept, json.dumps(result, indent=1, allow_nan=False) + "\n")
     with styled():
         figure = draw(result)
         save(figure, out / f"{name}.png")

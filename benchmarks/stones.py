@@ -53,8 +53,8 @@ The best policy is the one of three seeds or more that has the highest mean retu
 the end of its trainings: not on the test courses, which would choose it by chance results, too.
 
 Expected, as means of three seeds or more of the best policy, on both engines: at least 95 % of the courses on
-`hard` and `dust`, 80 % on `sparse`, 60 % on `extreme`, 90 % on `front`, there at least 30 points above the
-control without a memory; and at most 5 % without an image.
+`paper`, `hard` and `dust`, 80 % on `sparse`, 60 % on `extreme`, 90 % with the Go2 and on `front`, there at
+least 30 points above the control without a memory; and at most 5 % without an image.
 
 The script ends with code 1 if one is missed. At present, the best policies on `dust` with both cameras cross
 fewer, at 24 x 32 and at 48 x 64 pixels, and the Go2 has a policy of one seed.

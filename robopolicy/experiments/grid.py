@@ -154,8 +154,8 @@ def train_grid(
       showing: for each training, a context that yields the functions to call during it.
       settings: settings of the policy, as of `new_policy`.
 
-    Raises ValueError, in one line, for bad input and for a grid that was changed, before it trains anything.
-    Raises DiskFullError if the disk is full.
+    Raises ValueError, in one line, for bad input and for a grid that was changed, and FileExistsError for a
+    folder with something else, before it trains anything. Raises DiskFullError if the disk is full.
     """
     folder = new_folder("folder", folder)
     grid.check_not_empty()

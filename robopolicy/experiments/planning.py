@@ -26,7 +26,7 @@ SHIPPED = "angular_hybrid(m=8, n=8)"  # mechanism of the shipped policy that a p
 FRAMES, MOST_FRAMES = 16, 256
 WINDOWS = 2  # frames of a memory's plan, with all that was written before each
 UNSEEN = FIRST_SEED + 1000  # first seed of the frames that verify a prediction
-# Length of tokens: with shorter ones every kernel is close to 1, with longer ones it exceeds e^100.
+# Length of queries and keys: with shorter ones every kernel is close to 1, with longer ones it exceeds e^100.
 SHORTEST, LONGEST = 0.1, 10.0
 Row = dict[str, Any]
 

@@ -48,7 +48,7 @@ def curriculum_of(task: str) -> Curriculum:
 def with_curriculum(config: ESConfig, task: str, presets: Sequence[str]) -> ESConfig:
     """`config` with `advance_at` and `episodes` of the task's curriculum where they are empty.
 
-    Raises ValueError for a preset that occurs twice, and unless `advance_at` fits `presets`.
+    Raises ValueError for a preset that occurs twice, and unless `advance_at` and `episodes` fit `presets`.
     """
     presets, curriculum = tuple(presets), curriculum_of(task)
     if len(set(presets)) < len(presets):

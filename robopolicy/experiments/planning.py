@@ -58,7 +58,7 @@ def plan(
       tokens: number of tokens of all images together; default: any.
       error: largest error of the choice; default: that of `angular_hybrid(m=8, n=8)` in the policy.
       verify: frames of other episodes on which errors of the front are measured.
-      engine: physics engine that records frames.
+      engine: physics engine that records frames; refused with `norm`.
       on_begin: called with the number of steps once the input is checked.
       on_step: called after each step.
 
@@ -78,6 +78,8 @@ def plan(
             raise ValueError(f"verify is {verify}: with norm there are no recorded frames, so leave one out")
     if engine is not None:
         one_of("engine", engine, ENGINES)
+        if norm is not None:
+            raise ValueError(f"engine is {engine!r}: with norm no frames are recorded, so leave one out")
     if task is not None:
         check_name(task)
     name = policy or shipped_policy(task or next(iter(TASKS)), SHIPPED)

@@ -80,6 +80,7 @@ def test_the_table_shows_where_softmax_wins(capsys):
         ),
         (("--budget", "5", "--norm", "0.05"), "norm is 0.05: it must be a number from 0.1 to 10"),
         (("--budget", "5", "--norm", "1", "--engine", "ode"), "engine is 'ode'"),
+        (("--budget", "5", "--norm", "1", "--engine", "mujoco"), "engine is 'mujoco': with norm no frames"),
         (("--budget", "5", "--verify", "1000"), "verify is 1000: it must be a whole number from 0 to 256"),
         (("--budget", "5", "--norm", "nan"), "norm is nan"),
         (("--budget", "5", "--error", "-1"), "error is -1"),

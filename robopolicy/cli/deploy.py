@@ -43,7 +43,8 @@ class Deploy:
     A drive of a real Go2 was never tried: read docs/guides/unitree.md first. Others are driven from Python:
     examples/own_robot.py."""
     seconds: float | None = None
-    """Wall-clock time. An episode that ends is followed by the next. Default: 60."""
+    """Wall-clock time, with go2-sim time of the robot. An episode that ends is followed by the next. Default:
+    60."""
     episodes: int | None = None
     """Whole episodes instead of --seconds."""
     seed: Seed = FIRST_SEED

@@ -198,11 +198,12 @@ class FilmedEpisode:
 
 
 def _looking(trained: Policy | None) -> Callable[[], Callable[[Any], Shown]]:
-    """Begins an episode of observation -> pixels that attention keeps, `kept/CAMERA` [H, W], and ranks.
+    """A function that begins an episode and returns another one, from an observation to arrays by name.
 
-    Ranks are those of tokens by image. For a policy with a memory of places there are also what it remembers,
-    `remembered/CAMERA`, and where the legs that read it would land, `landings` [N, 2], as in `top_view`. The
-    state of a policy goes from call to call as it does in the player.
+    These are the pixels that attention keeps, `kept/CAMERA` [H, W], and the ranks of tokens, by image. For a
+    policy with a memory of places there are also what it remembers, `remembered/CAMERA`, and where the legs
+    that read it would land, `landings` [N, 2], as in `top_view`. The state of a policy goes from call to call
+    as it does in the player.
     """
     if trained is None:
         return lambda: lambda observation: {}

@@ -161,7 +161,7 @@ class SimulatedGo2:
         return self._played
 
     def end(self) -> tuple[Played, Rest]:
-        """Ends the episode; how it went, and how the robot is now."""
+        """End the episode. Returns how it went, and how the robot rests."""
         self._connection.send(None)
         played = self._played or self._expect(PLAYED)
         return played, self._expect(RESTS)

@@ -92,6 +92,7 @@ def verdict(
     smaller tail. Means that differ in the other direction than interquartile means show no difference.
 
     `p` is that of the test, corrected for other pairs of the same table; by default that of this pair alone.
+    Raises ValueError for different numbers of courses, and as `interval`.
     """
     mine, theirs = _checked(name, scores), _checked(other, other_scores)
     if mine.shape[1] != theirs.shape[1]:

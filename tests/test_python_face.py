@@ -8,6 +8,8 @@ import pytest
 from made_datasets import black_frames
 
 import robopolicy
+from robopolicy.experiments.demonstrations import record_demonstrations
+from robopolicy.experiments.deployment import deploy
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 
@@ -156,6 +158,9 @@ def test_evolution_refuses(tmp_path, monkeypatch, policy, changed, text):
         (robopolicy.evaluate, (3, TASK), {}, "player is 3"),
         (robopolicy.evaluate, (Path("nowhere"), TASK), {}, "run is 'nowhere': it must be a run folder"),
         (robopolicy.evaluate, ("blind", None), {}, "env is None"),
+        (robopolicy.evaluate, ("blind", Environment(TASK, others=3)), {}, "others is 3: it must be settings"),
+        (record_demonstrations, (SWEEP, "sweep-v0"), {"settings": 3}, "settings is 3: it must be settings"),
+        (deploy, ("bundle",), {"seconds": "x"}, "seconds is x: it must be a number above 0"),
         (robopolicy.film, ([], TASK, "a.mp4"), {}, "players is 0 players"),
         (robopolicy.film, (None, TASK, "a.mp4"), {}, "players is None"),
         (robopolicy.film, ([3], TASK, "a.mp4"), {}, "player is 3"),

@@ -80,6 +80,8 @@ def record_demonstrations(
     if not out.name:
         raise ValueError(f"out is {str(out)!r}: it must be the name of a new folder")
     one_of("format", format, FORMATS)
+    if not isinstance(settings, Mapping | None):
+        raise ValueError(f"settings is {settings!r}: it must be settings by name")
     contract = task_class(task)
     if contract.demonstrator is None:
         able = ", ".join(name for name in TASKS if task_class(name).demonstrator)

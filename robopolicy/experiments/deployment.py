@@ -24,7 +24,7 @@ from robopolicy.runtime.policy import ONNX, BundlePolicy, C
 from robopolicy.runtime.process import policy_process, remote_policy
 from robopolicy.runtime.proof import prove
 from robopolicy.runtime.robot import INTERRUPTED, MISSES, Driver, Record, Robot
-from robopolicy.settings import check_count
+from robopolicy.settings import check_count, is_finite
 
 LONGEST_WAIT = 3600.0  # s
 USUAL_DRIVE, LONGEST_DRIVE = 60.0, 1e6  # s
@@ -56,7 +56,7 @@ def time_of_drive(seconds: float | None, episodes: int | None = None) -> float:
         return math.inf
     if seconds is None:
         return USUAL_DRIVE
-    if not 0 < seconds <= LONGEST_DRIVE:
+    if not (is_finite(seconds) and 0 < seconds <= LONGEST_DRIVE):
         raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
     return seconds
 

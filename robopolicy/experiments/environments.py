@@ -76,6 +76,8 @@ class Environment:
             wrappers = tuple(wrapper.name for wrapper in env.spec.additional_wrappers)
             result = cls(names.get(env.spec.id, own), **common, others=settings, wrappers=wrappers)
             engine = None
+        if not isinstance(result.others, Mapping):
+            raise ValueError(f"others is {result.others!r}: it must be settings by name")
         robot = result.others.get("robot")
         if result.task == STONES and isinstance(robot, str):  # a run outlives the file of a table
             result = replace(result, others={**result.others, "robot": table_of(robot)})

@@ -153,7 +153,10 @@ class Robot:
             for angle in camera.fields:
                 check_number(f"{self}: fields of {name}", angle, 1.0, 170.0)
             check_number(f"{self}: reach of {name}", camera.reach, 0.01)
-        check_types(f"{self}: trot:", vars(self.trot), Trot)  # compiled code checks no length
+        for name, count in (("progress", 4), ("speed", 5), ("sway", 4)):  # compiled code checks no length
+            value = getattr(self.trot, name)
+            if np.shape(value) != (count,):
+                raise ValueError(f"{self}: trot: {name} is {value}: it must be {count} numbers")
         held = () if isinstance(self.held_torque, int | float) else (("held_torque", (JOINTS,)),)
         for name, shape in (
             *(("joints", (JOINTS,)), ("limits", (JOINTS, 2)), ("torques", (JOINTS,)), *held),

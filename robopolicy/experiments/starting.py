@@ -153,15 +153,13 @@ def _difference(name: str, old: Any, new: Any) -> tuple[str, Any, Any]:
     """The first setting that differs in two unequal values of the setting `name`, and what each has.
 
     Where only one of them is an object with a `name`, such as the table of a robot, that name is returned.
-    Other objects, such as further settings by name, are compared with an empty one where there is none.
     """
-    if old is None and isinstance(new, dict) and "name" not in new:
-        old = {}
-    if new is None and isinstance(old, dict) and "name" not in old:
-        new = {}
+    if name == "others":  # a run has none where no further setting was given
+        old, new = old or {}, new or {}
     if isinstance(old, dict) and isinstance(new, dict):
-        first = min(part for part in old.keys() | new.keys() if old.get(part) != new.get(part))
-        return _difference(f"{name} {first}", old.get(first), new.get(first))
+        differ = [part for part in sorted(old.keys() | new.keys()) if old.get(part) != new.get(part)]
+        for first in differ[:1]:
+            return _difference(f"{name} {first}", old.get(first), new.get(first))
     had, has = (value.get("name", value) if isinstance(value, dict) else value for value in (old, new))
     return name, had, has
 

@@ -144,7 +144,9 @@ class Rollouts(NamedTuple):
 
     def record(self) -> Record:
         """The entries of the log."""
-        return {ROLLOUT_RETURN: self.returns} | {f"rollout/{n}": value for n, value in self.outcomes.items()}
+        own = {ROLLOUT_RETURN: self.returns}
+        outcomes = {f"rollout/{name}": value for name, value in self.outcomes.items()}
+        return {**own, **outcomes, **own}  # no outcome replaces the return
 
 
 class Progress(NamedTuple):

@@ -395,4 +395,5 @@ def _record(results: Evaluations, returns: np.ndarray, broken: int, seconds: flo
 
 
 def _held_out_record(results: Evaluations) -> Record:
-    return {HELD_OUT_RETURN: float(results.returns.mean()), **results.outcome_means("held_out/")}
+    own = {HELD_OUT_RETURN: float(results.returns.mean())}
+    return {**own, **results.outcome_means("held_out/"), **own}  # no outcome replaces the return

@@ -35,7 +35,7 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check_number(name, value, 1e-6 if name == "edge_margin" else 0.0)
+            check_number(name, value, 1e-6 if name == "edge_margin" else -1e6, 1e6)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class SteppingStonesConfig:
         check_number("largest_aside", self.largest_aside, 0.01 if self.largest_aside else 0.0, 0.3)
         check_number("episode_seconds", self.episode_seconds, self.policy_period, LONGEST_EPISODE)
         for name in ("lowest_base", "largest_tilt", "deepest_foot", "widest_drift"):
-            check_number(name, getattr(self, name), 0.0)
+            if getattr(self, name) != getattr(self, name):  # infinity switches an end off
+                raise ValueError(f"{name} is nan: it must be a number")
         named = isinstance(self.cameras, tuple | list) and all(camera in PLACES for camera in self.cameras)
         if not (named and 0 < len(set(self.cameras)) == len(self.cameras)):
             names = ", ".join(PLACES)

@@ -31,7 +31,10 @@ _CORNERS = np.array(
 
 @dataclass(frozen=True)
 class WorkspaceConfig:
-    """Bounds of the spatulas' places, in metres; angles in radians."""
+    """Bounds of the spatulas' places, in metres; angles in radians.
+
+    Raises ValueError for numbers below 0, `x`, `y` or `height` above 2, `turn` above 3 and `gap` above 0.5.
+    """
 
     x: float = 0.45  # either way from the table's middle
     y: float = 0.45

@@ -190,7 +190,7 @@ def draw(kept: Kept) -> None:
     """
     colours: dict[str, str] = {}
     shown = {name: run for name, run in kept.items() if run["policy"]["attention"] != NO_IMAGE}
-    with picture(FIGURE, (11, 3.8)) as figure:
+    with picture(FIGURE, (11, 4.4)) as figure:
         for axes, engine in zip(figure.subplots(1, 2, sharey=True), ENGINES, strict=True):
             for budget in by_budget(shown):
                 if ALL in dict(named_rows(budget, engine)):

@@ -56,13 +56,18 @@ def test_env_speed_compares_the_stack_with_its_engine(engine):
     assert min(timed["shares"].values()) > 0
 
 
-@pytest.mark.slow
-def test_batched_stones_times_a_step_and_its_parts():
-    program = "import json; from batched_stones import by_batch; print('', json.dumps(by_batch([1], 0.01)))"
+def computed(program):
+    """The JSON that a program prints last, beside the benchmarks."""
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    (row,) = json.loads(result.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_batched_stones_times_a_step_and_its_parts():
+    program = "import json; from batched_stones import by_batch; print('', json.dumps(by_batch([1], 0.01)))"
+    (row,) = computed(program)
     assert min(row["milliseconds"], *row["parts_milliseconds"].values()) > 0
     assert row["steps_per_second"] == pytest.approx(1e3 / row["milliseconds"])
 
@@ -70,10 +75,7 @@ def test_batched_stones_times_a_step_and_its_parts():
 @pytest.mark.slow
 def test_deployment_compares_onnx_with_jax_on_other_observations():
     program = "from deployment import *; print(json.dumps(compared('stepping-stones-planned', 3)))"
-    command = [sys.executable, "-c", program]
-    result = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
+    found = computed(program)
     assert found["seeds"] == [100_000, 100_000]
     assert found["command"]["max"] <= 1e-5
 

@@ -79,6 +79,8 @@ class BimanualSweepConfig:
         if not self.bowls:
             raise ValueError("bowls is (): there must be one at least")
         for bowl in self.bowls:
+            if np.shape(bowl.center) != (2,):
+                raise ValueError(f"bowls: center is {bowl.center!r}: it must be two numbers")
             for axis, place in zip("xy", bowl.center, strict=True):
                 check_number(f"bowls: center {axis}", place, -2.0, 2.0)
             for name in ("radius", "height", "wall"):

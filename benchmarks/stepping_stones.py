@@ -54,6 +54,13 @@ NAMES = {
 COLOURS = dict(zip(NAMES.values(), ("C0", "C1", "C2", "C4", "C7", "C3", "C5", "C8"), strict=True))
 
 
+def name_of(attention: str) -> str:
+    """The name of a row. Exits, in one line, if the comparison has no such row."""
+    if attention not in NAMES:
+        raise SystemExit(f"the attention is {attention!r}: it must be {', '.join(map(repr, NAMES))}")
+    return NAMES[attention]
+
+
 def evaluations(policy: str) -> dict[str, dict]:
     """How a policy does on every engine, each played in a process of its own."""
     commands = {
@@ -74,7 +81,7 @@ def keep(run: Path) -> None:
     """Evaluate a run and keep its curve, its config and its evaluations as one JSON."""
     config = json.loads((run / "config.json").read_text())
     attention = restore(config["policy"]).label
-    name = f"{NAMES[attention]}-seed-{config['es']['seed']}"
+    name = f"{name_of(attention)}-seed-{config['es']['seed']}"
     curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     kept = {
         "attention": attention,
@@ -91,7 +98,7 @@ def keep(run: Path) -> None:
 def ship(run: Path) -> None:
     """Copy config, log and last checkpoint of a kept run to the package, with its evaluations."""
     config = json.loads((run / "config.json").read_text())
-    name = NAMES[restore(config["policy"]).label]
+    name = name_of(restore(config["policy"]).label)
     kept = json.loads((KEPT / f"{name}-seed-{config['es']['seed']}.json").read_text())
     out = SHIPPED / f"stepping-stones-{name}"
     shutil.rmtree(out, ignore_errors=True)

@@ -57,7 +57,7 @@ def _check_port(address: str) -> None:
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise ValueError(f"address is {address!r}: it must be 'auto', host:port or ray://host:port")
     try:
         socket.create_connection((host, int(port)), TIMEOUT).close()

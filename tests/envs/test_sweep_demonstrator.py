@@ -73,6 +73,8 @@ def test_the_demonstrator_is_deterministic_and_separates_noise_from_intent():
     assert not np.array_equal(noisy, actions(2, 0.1))
     with pytest.raises(ValueError, match=r"noise is 1\.5"):
         env.demonstrator(0, 1.5)
+    with pytest.raises(ValueError, match=r"seed is 'a'"):
+        env.demonstrator("a")
 
 
 def strayed(env, seed, steps):

@@ -363,6 +363,7 @@ def test_a_ray_pool_ends_a_cluster_that_it_started(ray_without_cluster):
     [
         ("127.0.0.1:1", "no Ray cluster answers there"),
         ("somewhere", "must be 'auto', host:port"),
+        ("127.0.0.1:1²", "must be 'auto', host:port"),
         ("127.0.0.1:99999", "no Ray cluster answers there"),
     ],
 )

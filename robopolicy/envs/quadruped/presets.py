@@ -61,6 +61,7 @@ class SteppingStonesConfig:
     body_sensors: BodySensorConfig | None = None  # None for a low level that knows the true state
 
     def __post_init__(self) -> None:
+        check_fields(self)
         period = self.walker.control_period
         check_number("policy_period", self.policy_period, period, 1.0)
         if abs(self.policy_period / period - round(self.policy_period / period)) > 1e-9:
@@ -75,11 +76,10 @@ class SteppingStonesConfig:
         for name in ("lowest_base", "largest_tilt", "deepest_foot", "widest_drift"):
             if getattr(self, name) != getattr(self, name):  # infinity switches an end off
                 raise ValueError(f"{name} is nan: it must be a number")
-        named = isinstance(self.cameras, tuple | list) and all(camera in PLACES for camera in self.cameras)
+        named = all(camera in PLACES for camera in self.cameras)
         if not (named and 0 < len(set(self.cameras)) == len(self.cameras)):
             names = ", ".join(PLACES)
             raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {names}, each once")
-        check_fields(self)
 
     @property
     def images(self) -> dict[str, CameraConfig]:

@@ -330,7 +330,10 @@ class BimanualSweep(SimulatedTask):
         return out
 
     def demonstrator(self, seed: int = 0, noise: float = 0.0) -> Demonstrator:
-        """A player of the episode that `reset` has begun, which reads the places of the balls."""
+        """A player of the episode that `reset` has begun, which reads the places of the balls.
+
+        Raises ValueError for a seed that is not from 0 to 2^32 - 1, or a noise that is not from 0 to 1.
+        """
         self.check_running("demonstrator")
         return Demonstrator(self, seed, noise)
 

@@ -17,6 +17,7 @@ from scipy.spatial.transform import Rotation
 from robopolicy.envs.physics.base import Array
 from robopolicy.envs.sweep.stripes import CLEAR, FARTHEST, OUTWARD, REACH, held_within, next_stripe
 from robopolicy.envs.sweep.workspace import HALF_WIDTH, LIP, Target
+from robopolicy.settings import check_count, check_number
 
 if TYPE_CHECKING:
     from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep
@@ -98,8 +99,8 @@ class Demonstrator:
     """
 
     def __init__(self, env: BimanualSweep, seed: int = 0, noise: float = 0.0) -> None:
-        if not 0.0 <= noise <= 1.0:
-            raise ValueError(f"noise is {noise!r}: it must be a number from 0 to 1")
+        check_count("seed", seed, 0, 2**32 - 1)
+        check_number("noise", noise, 0.0, 1.0)
         self._env = env
         self._noise = noise
         self._random = np.random.default_rng(seed)

@@ -193,14 +193,16 @@ class Robot:
             raise ValueError(f"{self} has the inertia {self.inertia}: it must be symmetric and positive")
         legs, down = self.legs, self.foot_radius - np.array(self.hips)[:, 2]
         lowest, highest = (down + abs(legs.thigh - legs.shank)).max(), (down + self.leg).min()
-        check_number(f"{self}: height of walker", self.walker.height, float(lowest), float(highest))
-        standing = self.standing_joints(self.walker.height)
-        for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
-            if not low <= angle <= high:
-                raise ValueError(
-                    f"{self} stands with {joint!r} at {angle:.3f}, at a height of {self.walker.height}: its "
-                    f"limits are {low} and {high}"
-                )
+        for name in ("walker", "rugged"):
+            height = getattr(self, name).height
+            check_number(f"{self}: height of {name}", height, float(lowest), float(highest))
+            standing = self.standing_joints(height)
+            for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
+                if not low <= angle <= high:
+                    raise ValueError(
+                        f"{self} stands with {joint!r} at {angle:.3f}, at a height of {height}: its limits "
+                        f"are {low} and {high}"
+                    )
 
     def __str__(self) -> str:
         return f"robot {self.name!r}"

@@ -181,6 +181,7 @@ def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
             {"walker": replace(GO2.walker, height=0.5)},
             "robot 'go2': height of walker is 0.5: it must be a number from 0.0220094 to 0.448009",
         ),
+        ({"rugged": replace(GO2.rugged, height=0.5)}, "robot 'go2': height of rugged is 0.5: it must be"),
         (
             {"trot": replace(GO2.trot, speed=(0.2,) * 4)},
             "robot 'go2': trot: speed is (0.2, 0.2, 0.2, 0.2): it",

@@ -225,8 +225,10 @@ def test_courses_are_in_units_of_the_leg():
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_every_preset_is_one_for_small_and_large_legs(scale):
-    sized = {name: tuple(scale * part for part in getattr(GO2, name)) for name in ("thigh", "shank")}
-    table = replace(GO2, **sized, walker=replace(GO2.walker, height=scale * GO2.walker.height))
+    legs = {name: tuple(scale * part for part in getattr(GO2, name)) for name in ("thigh", "shank")}
+    walkers = {"walker": GO2.walker, "rugged": GO2.rugged}
+    walkers = {name: replace(walker, height=scale * walker.height) for name, walker in walkers.items()}
+    table = replace(GO2, **legs, **walkers)
     assert presets_of(table).keys() == presets_of(GO2).keys()
 
 

@@ -57,6 +57,7 @@ def first_table(
         center=(0.0, 0.0, 0.0),
         lowest_base=0.65 * height,
         walker=replace(GO2.walker, height=height),
+        rugged=replace(GO2.rugged, height=height),
     )
     leg, mass = begun.leg / GO2.leg, begun.mass / GO2.mass
     inertia = mass * leg**2

@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from robopolicy.viz.pictures import COLOURS
 from robopolicy.writing import write_atomically
 
 ENGINES = ("mujoco", "bullet")
-PARTS = ("policy", "environment", "es", "bc", "precision", "data")  # of a config.json
+PARTS = ("policy", "environment", "es", "bc", "precision", "data", "init")  # of a config.json
 SEEDS = 3  # the fewest of a claim
 # Settings of a policy by which tables differ, with the values of runs that lack them.
 SIZES = {"patch": None, "history": 1, "chunk": 1}
@@ -50,8 +51,13 @@ def shipped_folder(name: str) -> Path:
 
 
 def kept_run(name: str, run: Path, evaluations: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a run: settings, evaluations by engine under this name, and its log as `curve`."""
+    """What is kept of a run: settings, evaluations by engine under this name, and its log as `curve`.
+
+    `init` becomes the name of the run whose weights it began with.
+    """
     stored = json.loads((run / "config.json").read_text())
+    if "init" in stored:
+        stored["init"] = Path(stored["init"]["run"]).name
     return {
         **{part: stored[part] for part in (*PARTS, "flops", "versions") if part in stored},
         "curve": [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],
@@ -75,6 +81,7 @@ def config(run: dict[str, Any]) -> dict[str, Any]:
 def by_budget(kept: Kept) -> list[Kept]:
     """The trainings of each budget: they differ in seed, rollouts and policy, not in `SIZES` or its variant.
 
+    Those that began with the weights of other runs, such as weak-0 and weak-1, differ in its seed, too.
     Controls have no variant; they stand beside each variant of their budget.
     """
     budgets: dict[str, Kept] = {}
@@ -97,7 +104,15 @@ def variants(kept: Kept) -> list[str]:
 def _budget(run: dict[str, Any]) -> str:
     """What trainings of one budget share, as text."""
     sizes = [run["policy"].get(name, usual) for name, usual in SIZES.items()]
-    return json.dumps([sizes, search_settings(_without_rollouts(run))], sort_keys=True)
+    parts = _without_rollouts(run)
+    if "init" in parts:
+        parts["init"] = first_weights(run)
+    return json.dumps([sizes, search_settings(parts)], sort_keys=True)
+
+
+def first_weights(run: dict[str, Any]) -> str | None:
+    """The run whose weights a kept training began with, without its seed; None for random weights."""
+    return re.sub(r"-\d+$", "", run["init"]) if "init" in run else None
 
 
 def _without_rollouts(run: dict[str, Any]) -> dict[str, Any]:

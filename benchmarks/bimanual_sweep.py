@@ -16,8 +16,9 @@ docs/vision-performer.md,
 
 Trainings of one budget, which differ in seed, rollouts and policy but not in its patch, share a table. A
 training with `--init` shares one with those that began with the weights of the same run of another seed,
-`NAME-0` and `NAME-1`. The table on 240 demonstrations (`robopolicy demos --episodes 240 --noise 0.1`, on Bullet) is older: the
-mechanisms that HRF, Appendix K.2, compares, exact softmax and a regression, with one training each.
+`NAME-0` and `NAME-1`. The table on 240 demonstrations (`robopolicy demos --episodes 240 --noise 0.1`, on
+Bullet) is older: the mechanisms that HRF, Appendix K.2, compares, exact softmax and a regression, with one
+training each.
 
 The best policy is the one of three seeds or more that has the highest mean return in the rollouts at the end
 of its trainings, which are on other seeds. Expected of it, as means: at least 99 % of the balls in bowls on

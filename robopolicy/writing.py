@@ -13,14 +13,17 @@ import glob
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 AGAIN = "free some space and run the command again"
 ELSEWHERE = "free some space there, or set TMPDIR to another folder"
 FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some shared file systems of clusters
 LOCK, SUFFIX = "lock", ".partial"
 DIGITS = 8  # of the random part of a hidden folder's name
 
@@ -137,6 +140,28 @@ def _hidden_folder(path: Path) -> Iterator[Path]:
             if os.fstat(lock.fileno()).st_nlink:  # 0 if another process removed it before the lock
                 break
         yield folder
+
+
+def lock_now(file: IO[str], kind: int) -> bool:
+    """Lock a file, open for writing if the `kind` is LOCK_EX, without waiting; whether that succeeded.
+
+    The lock ends with the process. Without support for locks, the file counts as free, and a line on stderr
+    says so if the lock is exclusive.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        if kind == fcntl.LOCK_EX:
+            where = os.path.dirname(file.name) or os.curdir
+            print(
+                f"the file system of {where!r} has no locks: write to this folder from one process at a time",
+                file=sys.stderr,
+            )
+    return True
 
 
 def cache_folder(name: str) -> Path:

@@ -20,13 +20,13 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.reading_json import read_object
-from robopolicy.writing import clear_about_full_disks, scratch, write_atomically, write_new
+from robopolicy.writing import clear_about_full_disks, lock_now, scratch, write_atomically, write_new
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -118,12 +118,11 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the run for this process. Raises CheckpointError if another process trains it."""
-        with self.config_path.open() as file:
-            # The lock ends with the process. `is_locked` holds it for a moment, too.
-            free = _lock(file, fcntl.LOCK_EX)
-            if not free:
+        with self.config_path.open("r+") as file:  # NFS locks a file exclusively only for writing
+            free = lock_now(file, fcntl.LOCK_EX)
+            if not free:  # perhaps by `is_locked`, for a moment
                 time.sleep(PAUSE)
-                free = _lock(file, fcntl.LOCK_EX)
+                free = lock_now(file, fcntl.LOCK_EX)
             if not free:
                 raise CheckpointError(
                     f"{str(self.path)!r} is being trained by another process: wait for its end, or stop it"
@@ -133,7 +132,7 @@ class RunFolder:
     def is_locked(self) -> bool:
         """Whether a process trains the run."""
         with self.config_path.open() as file:
-            return not _lock(file, fcntl.LOCK_SH)
+            return not lock_now(file, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
     def failure_saved(self) -> Iterator[None]:
@@ -263,15 +262,6 @@ class RunFolder:
             if then.get("crc32", now["crc32"]) != now["crc32"]:
                 raise CheckpointError(f"{where} is damaged: {name} is not what was saved")
         return arrays
-
-
-def _lock(file: IO[str], kind: int) -> bool:
-    """Lock a file without waiting; whether that succeeded."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _checksum(index: list[dict[str, Any]]) -> int:

@@ -30,7 +30,7 @@ from robopolicy.training.demonstration import SEEDS, Recorded, RecordingConfig, 
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError
 from robopolicy.training.pool import Processes
 from robopolicy.training.worker import EnvironmentSpec, answer_all
-from robopolicy.writing import clear_about_full_disks, whole, write_atomically
+from robopolicy.writing import clear_about_full_disks, lock_now, whole, write_atomically
 
 CONTINUE = "complete episodes are kept: free some space, and the same command goes on"
 SPARE = 20_000_000  # bytes of a dataset besides its episodes
@@ -220,10 +220,8 @@ def _locked_folder(folder: Path, settings: dict[str, Any]) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     path, lock = folder / "settings.json", folder / ".lock"
     with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with the process
-        except BlockingIOError as error:
-            raise ValueError(f"{str(folder)!r} is being recorded by another process") from error
+        if not lock_now(file, fcntl.LOCK_EX):
+            raise ValueError(f"{str(folder)!r} is being recorded by another process")
         if not lock.exists() or os.fstat(file.fileno()).st_ino != lock.stat().st_ino:
             raise ValueError(f"{str(folder)!r} was just completed by another process")
         if not path.exists():

@@ -1,6 +1,7 @@
 """Run folders: no partial, foreign or lost files."""
 
 import errno
+import fcntl
 import json
 import logging
 import shutil
@@ -50,6 +51,28 @@ def test_arrays_are_restored_bit_for_bit_with_their_dtypes(run):
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_a_run_is_locked_on_nfs_and_trains_without_support_for_locks(run, monkeypatch, capsys):
+    flock = fcntl.flock
+
+    def nfs(file, kind):
+        if kind & fcntl.LOCK_EX and not file.writable():
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(file, kind)
+
+    def without_locks(file, kind):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", nfs)
+    with run.locked():
+        assert run.is_locked()
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with run.locked():
+        assert not run.is_locked()
+    said = capsys.readouterr().err
+    assert said.startswith(f"the file system of '{run.path}' has no locks")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["lr[0.1]", r"a\b", "a**b"])

@@ -14,11 +14,10 @@ docs/vision-performer.md,
         --rollouts 20 --validate-every 1000 --seed 0 --out runs/recipe-0 \\
         --data datasets/bullet-v0 datasets/mujoco-v0 datasets/bullet-5-v0 datasets/mujoco-5-v0
 
-Trainings of one budget, which differ in seed, rollouts and policy but not in its patch, share a table. A
-training with `--init` shares one with those that began with the weights of the same run of another seed,
-`NAME-0` and `NAME-1`. The table on 240 demonstrations (`robopolicy demos --episodes 240 --noise 0.1`, on
-Bullet) is older: the mechanisms that HRF, Appendix K.2, compares, exact softmax and a regression, with one
-training each.
+Trainings of one budget, which differ in seed, rollouts and policy but not in its patch, share a table. With
+`--init`, this holds for the trainings that they began with, too. The table on 240 demonstrations (`robopolicy
+demos --episodes 240 --noise 0.1`, on Bullet) is older: the mechanisms that HRF, Appendix K.2, compares, exact
+softmax and a regression, with one training each.
 
 The best policy is the one of three seeds or more that has the highest mean return in the rollouts at the end
 of its trainings, which are on other seeds. Expected of it, as means: at least 99 % of the balls in bowls on
@@ -41,7 +40,6 @@ from kept_trainings import (
     Place,
     add,
     by_budget,
-    first_weights,
     kept_run,
     named_rows,
     plot_trainings,
@@ -144,9 +142,8 @@ def tables(preset: str, kept: Kept) -> bool:
     held_out: dict[Place, float] = {}
     for budget in by_budget(kept):
         one = next(iter(budget.values()))
-        first = first_weights(one)
-        begun = f" from the weights of {first}" if first else ""
-        about = f"{one['bc']['steps']} steps{begun} on demonstrations: {data_of(one)}"
+        stages = [one["init"], one] if "init" in one else [one]
+        about = ", then ".join(f"{s['bc']['steps']} steps on demonstrations: {data_of(s)}" for s in stages)
         for engine in ENGINES:
             named = named_rows(budget, engine)
             if not named:

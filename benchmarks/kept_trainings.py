@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from robopolicy.experiments.comparison import Row, rows_of, titles
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.catalogue import restore
+from robopolicy.training.checkpoint import RunFolder
 from robopolicy.viz.pictures import COLOURS
 from robopolicy.writing import write_atomically
 
@@ -53,11 +53,13 @@ def shipped_folder(name: str) -> Path:
 def kept_run(name: str, run: Path, evaluations: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a run: settings, evaluations by engine under this name, and its log as `curve`.
 
-    `init` becomes the name of the run whose weights it began with.
+    `init` has the name of the run whose weights it began with, and the settings of that training. Raises
+    FileNotFoundError if that run is gone.
     """
     stored = json.loads((run / "config.json").read_text())
     if "init" in stored:
-        stored["init"] = Path(stored["init"]["run"]).name
+        first = RunFolder(Path(stored["init"]["run"]))
+        stored["init"] = {"name": first.path.name} | {part: first.config()[part] for part in ("bc", "data")}
     return {
         **{part: stored[part] for part in (*PARTS, "flops", "versions") if part in stored},
         "curve": [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],
@@ -81,7 +83,7 @@ def config(run: dict[str, Any]) -> dict[str, Any]:
 def by_budget(kept: Kept) -> list[Kept]:
     """The trainings of each budget: they differ in seed, rollouts and policy, not in `SIZES` or its variant.
 
-    Those that began with the weights of other runs, such as weak-0 and weak-1, differ in its seed, too.
+    Those that began with the weights of other runs may differ in the seed and the policy of these, too.
     Controls have no variant; they stand beside each variant of their budget.
     """
     budgets: dict[str, Kept] = {}
@@ -106,13 +108,8 @@ def _budget(run: dict[str, Any]) -> str:
     sizes = [run["policy"].get(name, usual) for name, usual in SIZES.items()]
     parts = _without_rollouts(run)
     if "init" in parts:
-        parts["init"] = first_weights(run)
+        parts["init"] = search_settings(_without_rollouts(run["init"]))
     return json.dumps([sizes, search_settings(parts)], sort_keys=True)
-
-
-def first_weights(run: dict[str, Any]) -> str | None:
-    """The run whose weights a kept training began with, without its seed; None for random weights."""
-    return re.sub(r"-\d+$", "", run["init"]) if "init" in run else None
 
 
 def _without_rollouts(run: dict[str, Any]) -> dict[str, Any]:

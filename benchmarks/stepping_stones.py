@@ -57,7 +57,7 @@ COLOURS = dict(zip(NAMES.values(), ("C0", "C1", "C2", "C4", "C7", "C3", "C5", "C
 def name_of(attention: str) -> str:
     """The name of a row. Exits, in one line, if the comparison has no such row."""
     if attention not in NAMES:
-        raise SystemExit(f"the attention is {attention!r}: it must be {', '.join(map(repr, NAMES))}")
+        raise SystemExit(f"the attention is {attention!r}: it must be one of {', '.join(map(repr, NAMES))}")
     return NAMES[attention]
 
 

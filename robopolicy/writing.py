@@ -17,13 +17,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 AGAIN = "free some space and run the command again"
 ELSEWHERE = "free some space there, or set TMPDIR to another folder"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # some shared file systems of clusters
+# Errors of file systems without locks, such as some that clusters share.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 LOCK, SUFFIX = "lock", ".partial"
 DIGITS = 8  # of the random part of a hidden folder's name
 
@@ -156,12 +158,17 @@ def lock_now(file: IO[str], kind: int) -> bool:
         if error.errno not in NO_LOCKS:
             raise
         if kind == fcntl.LOCK_EX:
-            where = os.path.dirname(file.name) or os.curdir
-            print(
-                f"the file system of {where!r} has no locks: write to this folder from one process at a time",
-                file=sys.stderr,
-            )
+            _say_no_locks(os.path.dirname(file.name) or os.curdir)
     return True
+
+
+@cache
+def _say_no_locks(folder: str) -> None:
+    """Print a line on stderr, once for each folder."""
+    print(
+        f"the file system of {folder!r} has no locks: write to this folder from one process at a time",
+        file=sys.stderr,
+    )
 
 
 def cache_folder(name: str) -> Path:

@@ -200,8 +200,8 @@ class Robot:
             for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
                 if not low <= angle <= high:
                     raise ValueError(
-                        f"{self} stands with {joint!r} at {angle:.3f}, at a height of {height}: its limits "
-                        f"are {low} and {high}"
+                        f"{self} stands with {joint!r} at {angle:.3f}, at the height of {name}, {height}: "
+                        f"its limits are {low} and {high}"
                     )
 
     def __str__(self) -> str:

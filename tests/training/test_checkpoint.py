@@ -68,8 +68,9 @@ def test_a_run_is_locked_on_nfs_and_trains_without_support_for_locks(run, monkey
     with run.locked():
         assert run.is_locked()
     monkeypatch.setattr(fcntl, "flock", without_locks)
-    with run.locked():
-        assert not run.is_locked()
+    for _ in range(2):
+        with run.locked():
+            assert not run.is_locked()
     said = capsys.readouterr().err
     assert said.startswith(f"the file system of '{run.path}' has no locks")
     assert said.count("\n") == 1

@@ -20,7 +20,7 @@ from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, Disturbances
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig, drawn_terrain
 from robopolicy.envs.simulated import LONGEST_EPISODE
 from robopolicy.naming import one_of
-from robopolicy.settings import check_fields, check_number
+from robopolicy.settings import check_fields, check_number, check_types
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class SteppingStonesConfig:
     body_sensors: BodySensorConfig | None = None  # None for a low level that knows the true state
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        read = {name: getattr(self, name) for name in ("walker", "body_sensors")}  # before `check_fields`
+        check_types("SteppingStonesConfig", read, SteppingStonesConfig)
         period = self.walker.control_period
         check_number("policy_period", self.policy_period, period, 1.0)
         if abs(self.policy_period / period - round(self.policy_period / period)) > 1e-9:
@@ -76,10 +77,11 @@ class SteppingStonesConfig:
         for name in ("lowest_base", "largest_tilt", "deepest_foot", "widest_drift"):
             if getattr(self, name) != getattr(self, name):  # infinity switches an end off
                 raise ValueError(f"{name} is nan: it must be a number")
-        named = all(camera in PLACES for camera in self.cameras)
+        named = isinstance(self.cameras, tuple | list) and all(camera in PLACES for camera in self.cameras)
         if not (named and 0 < len(set(self.cameras)) == len(self.cameras)):
             names = ", ".join(PLACES)
             raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {names}, each once")
+        check_fields(self)
 
     @property
     def images(self) -> dict[str, CameraConfig]:

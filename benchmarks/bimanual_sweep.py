@@ -85,6 +85,7 @@ def keep(run: Path, preset: str, workers: int) -> None:
     done = max(RunFolder(run).generations(), default=0)
     if not log or done < LATE * config["bc"]["steps"] or "validation/loss" not in log[-1]:
         raise ValueError(f"RUN is {str(run)!r}: its training is not complete, or has no episodes set aside")
+    kept_run(run.name, run, {})  # raises what it would raise after the run has played
     evaluations, swept = {}, {}
     for engine in ENGINES:
         environment = Environment.of(Environment(TASK, engine, preset))

@@ -143,7 +143,7 @@ def tables(preset: str, kept: Kept) -> bool:
     held_out: dict[Place, float] = {}
     for budget in by_budget(kept):
         one = next(iter(budget.values()))
-        stages = [one["init"], one] if "init" in one else [one]
+        stages = [one["init"]["trained"], one] if "init" in one else [one]
         about = ", then ".join(f"{s['bc']['steps']} steps on demonstrations: {data_of(s)}" for s in stages)
         for engine in ENGINES:
             named = named_rows(budget, engine)

@@ -10,9 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from robopolicy.experiments.comparison import Row, rows_of, titles
-from robopolicy.experiments.trainings import apart, search_settings, training
+from robopolicy.experiments.trainings import TRAINED, apart, search_settings, training
 from robopolicy.policies.catalogue import restore
-from robopolicy.training.checkpoint import RunFolder
 from robopolicy.viz.pictures import COLOURS
 from robopolicy.writing import write_atomically
 
@@ -53,13 +52,11 @@ def shipped_folder(name: str) -> Path:
 def kept_run(name: str, run: Path, evaluations: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a run: settings, evaluations by engine under this name, and its log as `curve`.
 
-    `init` has the name of the run whose weights it began with, and the settings of that training. Raises
-    FileNotFoundError if that run is gone.
+    `init` has the name of the run whose weights it began with, in place of its path.
     """
     stored = json.loads((run / "config.json").read_text())
     if "init" in stored:
-        first = RunFolder(Path(stored["init"]["run"]))
-        stored["init"] = {"name": first.path.name} | {part: first.config()[part] for part in ("bc", "data")}
+        stored["init"]["name"] = Path(stored["init"].pop("run")).name
     return {
         **{part: stored[part] for part in (*PARTS, "flops", "versions") if part in stored},
         "curve": [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],
@@ -83,7 +80,7 @@ def config(run: dict[str, Any]) -> dict[str, Any]:
 def by_budget(kept: Kept) -> list[Kept]:
     """The trainings of each budget: they differ in seed, rollouts and policy, not in `SIZES` or its variant.
 
-    Those that began with the weights of other runs may differ in the seed and the policy of these, too.
+    Those that began with the weights of other runs may differ in the seeds of these, too.
     Controls have no variant; they stand beside each variant of their budget.
     """
     budgets: dict[str, Kept] = {}
@@ -106,17 +103,19 @@ def variants(kept: Kept) -> list[str]:
 def _budget(run: dict[str, Any]) -> str:
     """What trainings of one budget share, as text."""
     sizes = [run["policy"].get(name, usual) for name, usual in SIZES.items()]
-    parts = _without_rollouts(run)
-    if "init" in parts:
-        parts["init"] = search_settings(_without_rollouts(run["init"]))
-    return json.dumps([sizes, search_settings(parts)], sort_keys=True)
+    return json.dumps([sizes, search_settings(_without_rollouts(run))], sort_keys=True)
 
 
 def _without_rollouts(run: dict[str, Any]) -> dict[str, Any]:
-    """The config of a kept training without its number of rollouts, which only play its policy."""
+    """The config of a kept training without its number of rollouts, which only play its policy.
+
+    That of the training whose weights it began with is left out, too.
+    """
     parts = config(run)
     if "bc" in parts:
         parts["bc"] = {setting: value for setting, value in parts["bc"].items() if setting != "rollouts"}
+    if "init" in parts:
+        parts["init"] = parts["init"] | {TRAINED: _without_rollouts(parts["init"][TRAINED])}
     return parts
 
 

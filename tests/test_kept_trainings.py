@@ -14,8 +14,12 @@ def test_trainings_from_other_weights_share_a_table_of_their_own(monkeypatch):
     kept = json.loads(path.read_text())
     names = ("strong-from-weak-0", "strong-all-from-weak-0", "strong-hybrid-0")
     first, *others = (kept[name] for name in names)
-    again = first | {"bc": first["bc"] | {"seed": 1}}
-    again["init"] = first["init"] | {"name": "weak-hybrid-1", "bc": first["init"]["bc"] | {"seed": 1}}
-    longer = first | {"init": first["init"] | {"bc": first["init"]["bc"] | {"steps": 48000}}}
+
+    def begun(name, **of_the_first):
+        trained = first["init"]["trained"]
+        return {"init": {"name": name, "trained": trained | {"bc": trained["bc"] | of_the_first}}}
+
+    again = first | {"bc": first["bc"] | {"seed": 1}} | begun("weak-hybrid-1", seed=1, rollouts=20)
+    longer = first | begun("weak-hybrid-0", steps=48000)
     runs = {"hybrid": first, "again": again, "all": others[0], "random": others[1], "longer": longer}
     assert [set(table) for table in by_budget(runs)] == [{"hybrid", "again", "all"}, {"random"}, {"longer"}]

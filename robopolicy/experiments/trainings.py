@@ -14,13 +14,31 @@ NOT_SETTINGS = ("versions", "git", "command", "flops")  # parts of a config.json
 MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
 LATER = {"es": {"average": 0.0}, "bc": {"least_action": 0.0}}  # that older runs lack, with their defaults
 NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
+TRAINED = "trained"  # in `init`: the settings of the training whose weights a training began with
+
+
+def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a config.json that describe a training, without its policy."""
+    return {name: value for name, value in config.items() if name not in MAY_DIFFER}
 
 
 def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of a training's config.json that trainings of one policy share, as text by path."""
-    own = {name: value for name, value in config.items() if name not in MAY_DIFFER}
+    """The settings of a training's config.json that trainings of one policy share, as text by path.
+
+    Trainings that began with the weights of others share the settings of these, too, but not their seeds.
+    """
+    own = own_settings(config)
+    first = _first(config)
+    if isinstance(first.get(TRAINED), dict):
+        own["init"] = {"checkpoint": first.get("checkpoint"), **search_settings(first[TRAINED])}
     defaults = {leaf for name, settings in LATER.items() for leaf in leaves(settings, name)}
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
+
+
+def _first(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says of the weights that its training began with; empty for random ones."""
+    first = config.get("init")
+    return first if isinstance(first, dict) else {}
 
 
 def difference(configs: Mapping[str, Mapping[str, Any]]) -> str:
@@ -72,7 +90,9 @@ def training(name: str, config: Mapping[str, Any]) -> str:
     kind = trainer_of(config)
     if kind is None or config[kind].get("seed") is None:
         return name
-    return json.dumps([config["policy"], search_settings(config), config[kind]["seed"]], sort_keys=True)
+    weights = _first(config).get("parameters_sha256")
+    parts = [config["policy"], search_settings(config), config[kind]["seed"], weights]
+    return json.dumps(parts, sort_keys=True)
 
 
 def apart(names: Sequence[str], trainings: Sequence[str]) -> list[int]:

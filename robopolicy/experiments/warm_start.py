@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robopolicy.experiments.runs import identity, load
+from robopolicy.experiments.runs import config_of, find_run, identity, load
 from robopolicy.experiments.starting import Start, check_same
+from robopolicy.experiments.trainings import TRAINED, own_settings
 from robopolicy.policies.catalogue import PolicyConfig, describe
 from robopolicy.policies.policy import Policy
 
 
 class First(NamedTuple):
-    """A policy to begin with, and what identifies it in the run's config.json."""
+    """A policy to begin with, and what the run's config.json says of it: its identity and its training."""
 
     policy: Policy
     origin: dict[str, Any]
@@ -42,6 +43,9 @@ def first_policy(init: str | Path | None, config: PolicyConfig, start: Start) ->
         raise ValueError(f"init is {name!r}: its policy is of the kind {kinds}")
     check_same(f"the policy of init {name!r}", ("policy",), {"policy": theirs}, {"policy": ours})
     origin = identity(policy, str(init))
-    if start.resume and origin != stored:
-        raise ValueError(f"init is {name!r}: it has changed since the run began")
-    return First(policy, origin)
+    if start.resume:
+        if origin != {part: stored.get(part) for part in origin}:
+            raise ValueError(f"init is {name!r}: it has changed since the run began")
+        return First(policy, stored)
+    trained = own_settings(config_of(find_run(str(init))[0]))
+    return First(policy, {**origin, TRAINED: trained})

@@ -9,6 +9,7 @@ import pytest
 from made_datasets import black_frames
 
 import robopolicy
+from robopolicy.experiments.comparison import policies
 from robopolicy.policies.catalogue import by_path
 from robopolicy.training.checkpoint import RunFolder
 
@@ -64,6 +65,16 @@ def test_other_data_and_seeds_leave_features_and_statistics(folder):
         np.testing.assert_array_equal(array, kept[path])
     assert np.abs(warm.parameters - source.parameters).max() > 1e-5
     assert RunFolder(run.folder).config()["init"]["checkpoint"] == "2"
+
+
+def test_seeds_from_weights_of_several_seeds_are_one_policy(folder, capsys):
+    cloned("round-1-v0", "other", replace(CONFIG, seed=1))
+    cloned("round-2-v0", "longer", replace(CONFIG, steps=6))
+    for name, first, seed in (("a", "source", 0), ("b", "other", 1), ("c", "other", 0), ("d", "longer", 2)):
+        cloned("round-2-v0", name, replace(CONFIG, seed=seed), init=first)
+    cloned("round-2-v0", "e", replace(CONFIG, seed=3))
+    assert [group for _, group in policies(["a", "b", "c", "d", "e"])] == [["a", "b", "c"], ["d"], ["e"]]
+    assert "stays apart" not in capsys.readouterr().err
 
 
 def test_it_resumes_without_the_first_run_to_the_same_bits(folder):

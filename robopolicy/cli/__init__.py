@@ -26,6 +26,7 @@ from robopolicy import __version__
 from robopolicy.cli.config_file import expanded
 from robopolicy.cli.words import check_words
 from robopolicy.naming import extra_with, one_line
+from robopolicy.training.allocator import keep_freed_memory
 from robopolicy.writing import AGAIN, FULL
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -126,6 +127,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         near = difflib.get_close_matches(words[0], [*COMMANDS, *PAIRS], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return _complain(f"{words[0]!r} is no command{hint} (see --help)", BAD_INPUT)
+    if words[0] == "train bc":
+        keep_freed_memory()
     try:
         words = [words[0], *expanded(words[1:], command(words[0]))]
         check_words(words[0], words[1:], command(words[0]))

@@ -1,0 +1,20 @@
+"""The C library's allocator, which by default returns large buffers to the system."""
+
+import ctypes
+
+# Parameters of glibc's mallopt, from its malloc.h.
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
+LARGEST = 2**31 - 1  # bytes at the end of the heap that stay
+
+
+def keep_freed_memory() -> None:
+    """From now on, glibc keeps freed memory for later allocations; without glibc, nothing changes.
+
+    XLA allocates the temporaries of a step anew. By default, glibc maps buffers above 32 MiB, so the system
+    clears all of their pages in each step. Call this before JAX starts its threads: a thread that has
+    allocated before keeps a heap of its own, which holds no such buffer.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "gnu_get_libc_version"):
+        for parameter, value in ((M_TRIM_THRESHOLD, LARGEST), (M_MMAP_MAX, 0), (M_ARENA_MAX, 1)):
+            library.mallopt(parameter, value)

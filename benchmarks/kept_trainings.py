@@ -52,11 +52,15 @@ def shipped_folder(name: str) -> Path:
 def kept_run(name: str, run: Path, evaluations: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a run: settings, evaluations by engine under this name, and its log as `curve`.
 
-    `init` has the name of the run whose weights it began with, in place of its path.
+    `init` has the name of the run whose weights it began with, in place of its path. Raises ValueError if
+    config.json does not say how these were trained.
     """
     stored = json.loads((run / "config.json").read_text())
     if "init" in stored:
-        stored["init"]["name"] = Path(stored["init"].pop("run")).name
+        first = stored["init"]
+        if TRAINED not in first:
+            raise ValueError(f"RUN is {str(run)!r}: config.json lacks the training of its first weights")
+        first["name"], first[TRAINED] = Path(first.pop("run")).name, config(first[TRAINED])
     return {
         **{part: stored[part] for part in (*PARTS, "flops", "versions") if part in stored},
         "curve": [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],

@@ -5,21 +5,36 @@ import json
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+KEPT = BENCHMARKS / "bimanual_sweep" / "trained"
 
 
-def test_trainings_from_other_weights_share_a_table_of_their_own(monkeypatch):
+def test_trainings_from_other_weights_share_a_table_of_their_own(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    by_budget = importlib.import_module("kept_trainings").by_budget
-    path = BENCHMARKS / "bimanual_sweep" / "trained" / "distracted-strong.json"
-    kept = json.loads(path.read_text())
-    names = ("strong-from-weak-0", "strong-all-from-weak-0", "strong-hybrid-0")
-    first, *others = (kept[name] for name in names)
+    trainings = importlib.import_module("kept_trainings")
+    weak = json.loads((KEPT / "distracted-weak.json").read_text())["weak-hybrid-0"]
+    strong = json.loads((KEPT / "distracted-strong.json").read_text())
+    runs = {
+        name: strong[name] for name in ("strong-from-weak-0", "strong-all-from-weak-0", "strong-hybrid-0")
+    }
+    parts = ("policy", "environment", "bc", "precision", "data")
 
-    def begun(name, **of_the_first):
-        trained = first["init"]["trained"]
-        return {"init": {"name": name, "trained": trained | {"bc": trained["bc"] | of_the_first}}}
+    def keep(name, seed, **of_the_first):
+        """A new run's folder, kept."""
+        config = {part: strong["strong-from-weak-0"][part] for part in parts}
+        trained = {part: weak[part] for part in parts[1:]} | {"task": "bimanual-sweep"}
+        trained["bc"] = trained["bc"] | {"seed": seed} | of_the_first
+        first = {"run": f"runs/weak-{seed}", "checkpoint": 24000, "parameters_sha256": f"{seed}"}
+        (tmp_path / "config.json").write_text(
+            json.dumps(config | {"bc": config["bc"] | {"seed": seed}, "init": first | {"trained": trained}})
+        )
+        (tmp_path / "metrics.jsonl").write_text("")
+        runs[name] = trainings.kept_run(name, tmp_path, {})
 
-    again = first | {"bc": first["bc"] | {"seed": 1}} | begun("weak-hybrid-1", seed=1, rollouts=20)
-    longer = first | begun("weak-hybrid-0", steps=48000)
-    runs = {"hybrid": first, "again": again, "all": others[0], "random": others[1], "longer": longer}
-    assert [set(table) for table in by_budget(runs)] == [{"hybrid", "again", "all"}, {"random"}, {"longer"}]
+    keep("strong-from-weak-1", 1, rollouts=20)
+    keep("longer", 2, steps=48000)
+    tables = [set(table) for table in trainings.by_budget(runs)]
+    assert tables == [
+        {"strong-from-weak-0", "strong-all-from-weak-0", "strong-from-weak-1"},
+        {"strong-hybrid-0"},
+        {"longer"},
+    ]

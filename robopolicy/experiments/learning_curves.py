@@ -14,7 +14,14 @@ import numpy as np
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.experiments.run_table import flops_of
 from robopolicy.experiments.runs import find_run, policy_in, task_of
-from robopolicy.experiments.trainings import apart, leaves, search_settings, trainer_of, training
+from robopolicy.experiments.trainings import (
+    apart,
+    leaves,
+    search_settings,
+    setting_name,
+    trainer_of,
+    training,
+)
 from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import describe
 from robopolicy.policies.controls import label
@@ -233,7 +240,7 @@ def _difference(own: dict[str, str], alike: Sequence[dict[str, str]], run: Run) 
         return f" ({run.name})"
     if len(differ) > 2:
         return f" ({Path(run.name).name})"
-    texts = (f"{path.split('/')[-1]} {own.get(path, 'not set')}" for path in differ)
+    texts = (f"{setting_name(path)} {own.get(path, 'not set')}" for path in differ)
     return f" ({', '.join(texts)})"
 
 

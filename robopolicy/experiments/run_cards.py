@@ -16,6 +16,7 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
     name, task, policy = folder.resolve().name, str(config["task"]), config["policy"]
     versions = config.get("versions", {})
     first = config.get("init")
+    origin = first.get("run") if isinstance(first, dict) else None
     lines = [
         front_matter(name, task, config, {}),
         f"# {name}",
@@ -23,7 +24,7 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
         f"the attention `{policy['attention']}`, for the task {task}. `config.json` has all settings, and "
         "`metrics.jsonl` the log."
         + reach(policy)
-        + (f" It began with the weights of `{first['run']}`." if first else ""),
+        + (f" It began with the weights of `{origin}`." if origin else ""),
         f'```python\nimport robopolicy\n\npolicy = robopolicy.load("{name}")  # the path of this folder\n```',
         "    robopolicy evaluate RUN               # plays unseen episodes\n"
         "    robopolicy export RUN --out bundle    # writes what a robot runs",

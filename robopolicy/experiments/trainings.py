@@ -28,8 +28,8 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     Trainings that began with the weights of others share the settings of these, too, but not their seeds.
     """
     own = own_settings(config)
-    first = _first(config)
-    if isinstance(first.get(TRAINED), dict):
+    if _described(config):
+        first = config["init"]
         own["init"] = {"checkpoint": first.get("checkpoint"), **search_settings(first[TRAINED])}
     defaults = {leaf for name, settings in LATER.items() for leaf in leaves(settings, name)}
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
@@ -47,23 +47,40 @@ def difference(configs: Mapping[str, Mapping[str, Any]]) -> str:
     `configs` has the config.json of each run by its name.
     """
     (first, config), *others = configs.items()
-    wanted = search_settings(config)
     for name, other in others:
-        found = search_settings(other)
+        wanted, found = search_settings(config), search_settings(other)
+        if _described(config) != _described(other):  # one of them has no settings of its first weights
+            wanted, found = _with_run(wanted, config), _with_run(found, other)
         differ = [path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)]
         if trainer_of(config) != trainer_of(other):
             return f"{name!r} and {first!r} have different trainers"
         if differ:
             most, *rest = sorted(differ, key=lambda path: (not path.startswith("environment/presets"), path))
             here, there = (settings.get(most, "not set") for settings in (found, wanted))
-            words = f"{_last(most)} is {here} in the training of {name!r} and {there} in that of {first!r}"
-            more = dict.fromkeys(map(_last, rest))
+            what = setting_name(most)
+            words = f"{what} is {here} in the training of {name!r} and {there} in that of {first!r}"
+            more = dict.fromkeys(map(setting_name, rest))
             return f"{words} (others: {', '.join(more)})" if more else words
     return ""
 
 
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
+def _described(config: Mapping[str, Any]) -> bool | None:
+    """Whether a config.json has the settings of the training of its first weights; None for random ones."""
+    first = _first(config)
+    return isinstance(first.get(TRAINED), dict) if first else None
+
+
+def _with_run(settings: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+    """`settings` with the name of the run of the first weights in place of all else about these."""
+    others = {path: value for path, value in settings.items() if not path.startswith("init/")}
+    first = _first(config)
+    return {**others, "init": str(first.get("run"))} if first else others
+
+
+def setting_name(path: str) -> str:
+    """The name of a setting for messages and labels, from its path."""
+    name = path.rpartition("/")[2]
+    return f"{name} of init" if path.startswith("init/") else name
 
 
 def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robopolicy.experiments.runs import config_of, find_run, identity, load
+from robopolicy.experiments.runs import identity, load
 from robopolicy.experiments.starting import Start, check_same
 from robopolicy.experiments.trainings import TRAINED, own_settings
 from robopolicy.policies.catalogue import PolicyConfig, describe
@@ -47,5 +47,4 @@ def first_policy(init: str | Path | None, config: PolicyConfig, start: Start) ->
         if origin != {part: stored.get(part) for part in origin}:
             raise ValueError(f"init is {name!r}: it has changed since the run began")
         return First(policy, stored)
-    trained = own_settings(config_of(find_run(str(init))[0]))
-    return First(policy, {**origin, TRAINED: trained})
+    return First(policy, {**origin, TRAINED: own_settings(policy.run)})

@@ -10,6 +10,7 @@ from made_datasets import black_frames
 
 import robopolicy
 from robopolicy.experiments.comparison import policies
+from robopolicy.experiments.trainings import difference
 from robopolicy.policies.catalogue import by_path
 from robopolicy.training.checkpoint import RunFolder
 
@@ -73,12 +74,24 @@ def test_seeds_from_weights_of_several_seeds_are_one_policy(folder, capsys):
     for name, first, seed in (("a", "source", 0), ("b", "other", 1), ("c", "other", 0), ("d", "longer", 2)):
         cloned("round-2-v0", name, replace(CONFIG, seed=seed), init=first)
     cloned("round-2-v0", "e", replace(CONFIG, seed=3))
-    assert [group for _, group in policies(["a", "b", "c", "d", "e"])] == [["a", "b", "c"], ["d"], ["e"]]
+    names = ["a", "b", "c", "d", "e"]
+    assert [group for _, group in policies(names)] == [["a", "b", "c"], ["d"], ["e"]]
     assert "stays apart" not in capsys.readouterr().err
+    configs = {name: RunFolder(folder / name).config() for name in names}
+    longer, random = (difference({name: configs[name] for name in pair}) for pair in ("ad", "ae"))
+    assert longer.startswith("steps of init is 6 in the training of 'd' and 4 in that of 'a'")
+    assert random == "init is not set in the training of 'e' and source in that of 'a'"
 
 
 def test_it_resumes_without_the_first_run_to_the_same_bits(folder):
     whole = cloned("round-2-v0", "warm", init="source").policy()
+    path = folder / "warm" / "config.json"
+    config = json.loads(path.read_text())
+    del config["init"]["trained"]  # as older versions wrote it
+    for stored in (path.read_text(), json.dumps(config)):
+        path.write_text(stored)
+        cloned("round-2-v0", "warm", init="source", resume=True, resume_from=0)
+        np.testing.assert_array_equal(robopolicy.load("warm").parameters, whole.parameters)
     shutil.rmtree(folder / "source")
     cloned("round-2-v0", "warm", init="source", resume=True, resume_from=2)
     np.testing.assert_array_equal(robopolicy.load("warm").parameters, whole.parameters)

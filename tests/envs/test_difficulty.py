@@ -219,6 +219,7 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         ),
         (lambda: SteppingStonesConfig(robot="go2"), "robot is 'go2'"),
         (lambda: SteppingStonesConfig(walker=3), "walker is 3: it must be of type WalkerConfig"),
+        (lambda: SteppingStonesConfig(cameras=("top",)), "it must name one or more of front, belly"),
         (lambda: SteppingStonesConfig(cameras=5), "cameras is 5: it must name one or more of front, belly"),
         (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),

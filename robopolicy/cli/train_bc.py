@@ -99,7 +99,8 @@ class TrainBC:
     chunk: int = 1
     """Actions that are chosen at once, and executed in as many steps."""
     init: Annotated[str | None, arg(metavar="RUN")] = None
-    """Run or shipped policy, of the same settings, whose weights the training begins with."""
+    """Run or shipped policy, of the same settings, whose weights the training begins with. If its head is
+    another one, the encoder's weights are taken, and the head's are drawn."""
     precision: str = "auto"
     """Precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator)."""
     engine: str | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from robopolicy.bundles.model_card import front_matter, reach
+from robopolicy.experiments.trainings import FORMER_HEAD
 from robopolicy.writing import write_atomically
 
 CARD = "README.md"
@@ -16,7 +17,8 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
     name, task, policy = folder.resolve().name, str(config["task"]), config["policy"]
     versions = config.get("versions", {})
     first = config.get("init")
-    origin = first.get("run") if isinstance(first, dict) else None
+    first = first if isinstance(first, dict) else {}
+    origin, taken = first.get("run"), "the encoder's weights" if FORMER_HEAD in first else "the weights"
     lines = [
         front_matter(name, task, config, {}),
         f"# {name}",
@@ -24,7 +26,7 @@ def write_card(folder: Path, config: dict[str, Any]) -> None:
         f"the attention `{policy['attention']}`, for the task {task}. `config.json` has all settings, and "
         "`metrics.jsonl` the log."
         + reach(policy)
-        + (f" It began with the weights of `{origin}`." if origin else ""),
+        + (f" It began with {taken} of `{origin}`." if origin else ""),
         f'```python\nimport robopolicy\n\npolicy = robopolicy.load("{name}")  # the path of this folder\n```',
         "    robopolicy evaluate RUN               # plays unseen episodes\n"
         "    robopolicy export RUN --out bundle    # writes what a robot runs",

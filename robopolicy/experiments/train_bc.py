@@ -79,7 +79,8 @@ def train_bc(
       preset: size of the policy: tiny, small or base.
       settings: further settings of the Vision-Performer, by name, if `policy` is a spec.
       init: run or shipped policy, of the same settings, whose weights the training begins with. Its random
-        features and its statistics of data stay, too. May end in @best or @40. Default: drawn weights.
+        features and its statistics of data stay, too. If its head is another one, the encoder's weights are
+        taken, and the head's are drawn. May end in @best or @40. Default: drawn weights.
       precision: precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator).
       workers: number of processes that play rollouts.
       resume: continue the run in `out`, to the same bits as without the interruption.
@@ -127,7 +128,7 @@ def train_bc(
             )
         _check_columns(policy, dataset)
         _check_reach(policy, datasets, config.batch)
-        first = None if init is None and not resume else first_policy(init, policy, start)
+        first = None if init is None and not resume else first_policy(init, policy, start, config.seed)
         environment = rollout_environment(dataset, env)
         if (
             config.rollouts
@@ -175,6 +176,7 @@ def train_bc(
             hooks.on_begin(
                 f"{parameter_count(learner.policy)} parameters, {policy.tokens} tokens; "
                 f"{len(split.train)} frames, and {len(split.validation)} set aside"
+                + ("" if first is None else first.words)
             )
             with _rollouts(config, policy, learner, features, environment, evaluator) as rollout:
                 record = train(

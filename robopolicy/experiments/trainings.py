@@ -14,7 +14,9 @@ NOT_SETTINGS = ("versions", "git", "command", "flops")  # parts of a config.json
 MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
 LATER = {"es": {"average": 0.0}, "bc": {"least_action": 0.0}}  # that older runs lack, with their defaults
 NO_MATTER = {f"{name}/{part}" for name in TRAINERS for part in ("seed", "checkpoint_every", "keep_every")}
-TRAINED = "trained"  # in `init`: the settings of the training whose weights a training began with
+# In `init`: the settings of the training whose weights a training began with, and the head of these if the
+# training has another one.
+TRAINED, FORMER_HEAD = "trained", "head"
 
 
 def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +32,8 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     own = own_settings(config)
     if _described(config):
         first = config["init"]
-        own["init"] = {"checkpoint": first.get("checkpoint"), **search_settings(first[TRAINED])}
+        named = {name: first[name] for name in ("checkpoint", FORMER_HEAD) if name in first}
+        own["init"] = {**named, **search_settings(first[TRAINED])}
     defaults = {leaf for name, settings in LATER.items() for leaf in leaves(settings, name)}
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
 

@@ -11,6 +11,7 @@ from made_datasets import black_frames
 import robopolicy
 from robopolicy.experiments.comparison import policies
 from robopolicy.experiments.trainings import difference
+from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import by_path
 from robopolicy.training.checkpoint import RunFolder
 
@@ -100,6 +101,45 @@ def test_it_resumes_without_the_first_run_to_the_same_bits(folder):
     shutil.copytree(folder / "warm", folder / "source")
     with pytest.raises(ValueError, match="init is 'source': it has changed since the run began"):
         cloned("round-2-v0", "warm", init="source", resume=True, resume_from=0)
+
+
+def test_another_head_is_drawn_and_the_encoder_stays(folder):
+    scores = {"head": "derivative_free", "hidden": 16, "samples": 8}
+    random = cloned("round-1-v0", "random", STILL, settings=scores).policy()
+    lines = []
+    hooks = robopolicy.Hooks(on_begin=lines.append)
+    warm = cloned("round-2-v0", "warm", STILL, settings=scores, init="source", hooks=hooks).policy()
+    assert lines[0].endswith("; without the head of init, squared_error")
+    source = robopolicy.load("source")
+    trained, drawn, begun = (by_path(unflatten(p.functions)(p.parameters)) for p in (source, random, warm))
+    of_head = [path for path in begun if path.startswith("head/")]
+    assert drawn.keys() == begun.keys()
+    assert len(of_head) == 6
+    for path, array in begun.items():
+        np.testing.assert_allclose(array, (drawn if path in of_head else trained)[path], atol=1e-9)
+    kept, searches = by_path(source.features), by_path(random.features)
+    for path, array in by_path(warm.features).items():
+        np.testing.assert_array_equal(array, (searches if path.startswith("search/") else kept)[path])
+    assert "It began with the encoder's weights of `source`." in (folder / "warm/README.md").read_text()
+    cloned("round-2-v0", "warm", STILL, settings=scores, init="source", resume=True, resume_from=0)
+    np.testing.assert_array_equal(robopolicy.load("warm").parameters, warm.parameters)
+
+
+def test_encoders_of_other_heads_are_other_trainings(folder):
+    scores = {"head": "autoregressive", "samples": 8}
+    cloned("round-1-v0", "scores", settings=scores)
+    cloned("round-2-v0", "a", settings=scores, init="source")
+    cloned("round-2-v0", "b", settings=scores, init="scores")
+    configs = {name: RunFolder(folder / name).config() for name in "ab"}
+    assert difference(configs) == (
+        "head of init is not set in the training of 'b' and squared_error in that of 'a'"
+    )
+
+
+@pytest.mark.parametrize("name", ["hidden", "samples"])
+def test_another_size_of_the_same_head_is_refused(folder, name):
+    with pytest.raises(ValueError, match=f"{name} is 7: the policy of init 'source' has"):
+        cloned("round-1-v0", "warm", settings={name: 7}, init="source")
 
 
 @pytest.mark.parametrize("name", ["history", "chunk"])

@@ -13,6 +13,7 @@ from typing import Any
 from robopolicy.runtime.link import PATIENCE, Link, accept, listen
 from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.policy import ONNX
+from robopolicy.runtime.serve import LONGEST_SILENCE
 
 STARTING = 3 * PATIENCE  # s, to read and check a bundle on a slow disk
 ENDING = 5.0  # s
@@ -34,7 +35,9 @@ def policy_process(
     with listen() as server:
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
+        # It ends with this process. A robot that is looked for or rises may be silent for long.
         words = ["serve", str(folder), "--port", str(server.getsockname()[1]), "--runtime", policy_runtime]
+        words += ["--silence", f"{LONGEST_SILENCE:g}"]
         # Ctrl-C in a terminal reaches this process alone, which then ends the policy.
         process = subprocess.Popen([*runtime, *words], start_new_session=True)
         try:

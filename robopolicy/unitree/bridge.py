@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from robopolicy.unitree.dds import LOW_CMD, LOW_STATE, Network, Node, Reader
 from robopolicy.unitree.fitting import fit
 from robopolicy.unitree.images import Image, depth_of
 from robopolicy.unitree.low_level import LowLevel, Phase
+from robopolicy.unitree.records import Record
 
 PATIENCE = 12.0  # s for a robot to publish, and for one that has gone to be forgotten; and to stand or lie
 LOOK = 0.05  # s, between two looks at who publishes
 LAST = 10  # commands to damp before the low level ends
+BEHIND = 5  # low states that may wait to be read; of more, each fifth and the last two are used
 BLIND = 2  # policy steps without a new image of a camera
 OTHERS = f"another program publishes {LOW_CMD}"
 TOPICS = "rt/{}"  # of a camera's images, by its name in the bundle
@@ -84,7 +87,6 @@ class UnitreeRobot:
         stopped on its way.
         """
         self.rest()
-        self._states.take()
         self._newest: dict[str, NDArray[np.float32]] = {}
         self._blind = dict.fromkeys(self._cameras, 0)
         self.low = self._new_low()
@@ -99,8 +101,13 @@ class UnitreeRobot:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="low level", daemon=True)
         self._thread.start()
+        until = time.monotonic() + PATIENCE + 5.0 / self._pace
         with self._changed:
-            self._changed.wait_for(lambda: self.low.ready or self._is_over, PATIENCE + 5.0 / self._pace)
+            while not self._changed.wait_for(lambda: self.low.ready or self._is_over, LOOK):
+                if time.monotonic() > until:
+                    break
+                if self._node.others(LOW_CMD):
+                    self.low.stop(OTHERS)
         if not self.low.ready:
             slow = f"the robot did not stand up in time: it {self.low.phase.value}"
             slow += f"; {self.low.complaint}" if self.low.complaint else ""
@@ -113,6 +120,8 @@ class UnitreeRobot:
         Raises ConnectionError with the reason if the low level has stopped the robot, and if another program
         commands it, too.
         """
+        if self._node.others(LOW_CMD):
+            raise ConnectionError(OTHERS)
         self.low.walk()
         patience = PATIENCE / self._pace
         with self._changed:
@@ -124,8 +133,6 @@ class UnitreeRobot:
             if self.low.steps == self._seen:
                 raise ConnectionError(f"the low level began no step for {patience:g} s")
             self._seen = self.low.steps
-        if self._node.others(LOW_CMD):
-            raise ConnectionError(OTHERS)
         return self._step_began
 
     def finished(self) -> bool:
@@ -260,20 +267,33 @@ class UnitreeRobot:
             self._commands.write(self.low.command)
             time.sleep(1e-3 * PERIOD)
 
+    def _arrived(self, patience: float = 0.0) -> list[Record]:
+        """The low states of the robot that have arrived; the first that publishes is the robot."""
+        states = []
+        for state, writer in self._states.take(patience, partial(self.low.ignore, "undecodable")):
+            self._writer = self._writer or writer
+            if writer == self._writer:
+                states.append(state)
+            else:
+                self.low.ignore("another peer", f"another peer publishes {LOW_STATE}")
+        return states
+
     def _loop(self) -> None:
         low, period = self.low, 1e-3 * PERIOD / self._pace
+        self._arrived()  # what came while others were looked for is old
         before = time.monotonic()
         while not self._closing:
-            arrived = self._states.take(2 * period)
+            arrived = self._arrived(2 * period)
             began = time.monotonic()
             steps, over, ready = low.steps, self._is_over, low.ready
             is_valid = False
-            for state, writer in arrived:
-                self._writer = self._writer or writer
-                if writer == self._writer:
-                    is_valid |= low.update(state)
-                else:
-                    low.ignore("another peer", f"another peer publishes {LOW_STATE}")
+            held_up = (began - before) * self._pace
+            if held_up > low.safety.lost and low.phase is not Phase.WAITING:
+                low.damp(f"the low level was held up for {1e3 * held_up:.0f} ms")
+            if len(arrived) > BEHIND:  # a slow low level must not use older and older states
+                arrived = arrived[:-2:BEHIND] + arrived[-2:]  # the last two may be swapped
+            for state in arrived:
+                is_valid |= low.update(state)
             if not is_valid:
                 low.missing((began - before) * self._pace)
             before = began

@@ -25,7 +25,7 @@ from robopolicy.unitree.checks import PERIOD, BadMessage, SafetyConfig, StateChe
 from robopolicy.unitree.records import LOW_STATE, NO_POSITION, NO_VELOCITY, Record, new_command, sealed
 
 LOW = 0.115  # m, height of the base over the feet when the motors begin to damp
-NEAR = 0.15  # rad from standing: no need to rise
+NEAR = 0.15  # rad from standing: the robot stands
 RISE, LIE, SETTLE = 2.0, 2.0, 0.2  # s
 REHEARSED = 400  # periods: past the first feet that lift off and land
 STAND = 0.5  # s on all feet after a halt, before the robot lies down
@@ -98,6 +98,7 @@ class LowLevel:
         self._owed = 0.0  # ms of the robot's clock that are no whole period
         self._since = 0  # periods of this phase
         self._from = self._standing  # joints at its beginning
+        self._felt, self._felt_times = np.zeros(3), 0  # sum of accelerometer readings while it stands
         self._lifted = np.full(4, -(10**9))  # tick of the last lift-off of each foot
         self.command = sealed(new_command())
 
@@ -213,8 +214,8 @@ class LowLevel:
                 self._enter(Phase.HALTING, sensed.joint_positions)
             else:
                 self._enter(Phase.LYING, sensed.joint_positions)
-        elif self.phase is Phase.RISING and (self._is_near() or seconds >= RISE):
-            self._enter(Phase.STANDING, sensed.joint_positions)
+        elif self.phase is Phase.RISING and (self._away(self._from) < NEAR or seconds >= RISE):
+            self._stand(sensed.joint_positions)
         elif self.ready and self._wanted:
             self._begin(sensed)
         elif self.phase is Phase.HALTING:
@@ -227,6 +228,9 @@ class LowLevel:
             return self._joints(self._walk(sensed, periods))
         if self.phase is Phase.DAMPED:
             return self._damped()
+        if self.phase is Phase.STANDING:
+            self._felt += sensed.accelerometer
+            self._felt_times += 1
         share = min(1.0, 1e-3 * PERIOD * self._since / _DURATIONS[self.phase])
         if self.phase is Phase.LYING:
             return self._held(self._lowered(share))
@@ -242,11 +246,29 @@ class LowLevel:
         toes[:, 2] += share * np.maximum(0.0, legs.foot_radius - LOW - toes[:, 2])
         return np.asarray(joint_angles(legs, toes)).ravel()
 
-    def _is_near(self) -> bool:
-        return bool(np.abs(self._from - self._standing).max() < NEAR)
+    def _away(self, joints: Array) -> float:
+        """The largest distance (rad) of a joint from standing."""
+        return float(np.abs(joints - self._standing).max())
+
+    def _stand(self, joints: Array) -> None:
+        """The rise ends. A robot whose joints have not followed does not stand."""
+        if self._away(joints) < NEAR:
+            self._enter(Phase.STANDING, joints)
+            return
+        at = int(np.abs(joints - self._standing).argmax())
+        self.stop(
+            f"the robot did not stand up: joint {self.robot.joints[at]!r} is at {joints[at]:.3g} rad, "
+            f"and {self._standing[at]:.3g} when it stands"
+        )
 
     def _begin(self, sensed: Sensed) -> None:
-        state = self._estimator.reset(sensed, self._ahead)
+        # A single reading of an accelerometer has too much noise to tell gravity.
+        resting = sensed._replace(accelerometer=self._felt / self._felt_times)
+        try:
+            state = self._estimator.reset(resting, self._ahead)
+        except ValueError as error:
+            self.stop(f"the robot does not stand still: {error}")
+            return
         self._controller.reset(state)
         self._odometry = Odometry(self.robot.legs, self._controller.reading)
         self._enter(Phase.WALKING, sensed.joint_positions)
@@ -254,7 +276,7 @@ class LowLevel:
 
     def _walk(self, sensed: Sensed, periods: int) -> JointCommands:
         controller = self._controller
-        if self._since:  # the first period begins in the state of the reset
+        if self._since or self.phase is Phase.HALTING:  # the first of all begins in the state of the reset
             for _ in range(periods):
                 self._observe(sensed)
         pending, self._pending = self._pending, None  # at once: another thread acts

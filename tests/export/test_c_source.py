@@ -103,6 +103,8 @@ CASES = {
         ([A, B], (), 1, {"axis": 0}),
         ([A, B, A], (), 1, {"axis": -1}),
         ([A, B], (1,), 1, {"axis": 1}),
+        ([np.abs(WHOLE), WHOLE], (0,), 1, {"axis": 0}),
+        ([TRUTH, OTHER], (0,), 1, {"axis": 0}),
     ],
     "Conv": [
         (

@@ -148,7 +148,7 @@ def test_a_robot_that_has_gone_is_not_waited_for(robot, network):
 def test_bytes_that_are_no_message_are_a_stop_in_one_line(robot, network):
     with StandingGo2(network) as peer:
         robot.begin()
-        writer = peer.cameras[0]._writer
+        writer = peer.cameras.pop(0)._writer
         junk = writer.topic.data_type.of(depth_image(DEEP, 0, "camera"))
         sound = junk.serialize
         junk.serialize = lambda **how: sound(**how).replace(b"32FC1", b"\xff2FC1")
@@ -186,14 +186,60 @@ def test_messages_of_a_second_peer_are_ignored(robot, network):
         robot.begin()
         robot.wait(0.0)
         forger = peer.node.writer(LOW_STATE, "LowState_")
+        junk = RECORDS["LowState_"].of(state(10**6))
+        junk.serialize = lambda **_: Layout(NAMES["LowState_"]).encode(junk.record) + bytes(8)
         for _ in range(50):
             forger.write(state(10**6))
+            forger._writer.write(junk)
             robot.wait(0.0)
             robot.hold()
-            if robot.low.ignored["another peer"] > 3:
+            if min(robot.low.ignored[kind] for kind in ("another peer", "undecodable")) > 3:
                 break
         assert robot.low.phase is Phase.WALKING
         assert robot.low.ignored["another peer"] > 3
+        assert robot.low.ignored["undecodable"] > 3
+
+
+def test_of_many_states_that_wait_few_are_used(robot, network, monkeypatch):
+    with StandingGo2(network):
+        robot.begin()
+        robot.wait(0.0)
+        bridged, take, waiting = robot.low.bridged, robot._states.take, []
+
+        def together(*settings):
+            waiting.extend(take(*settings))
+            taken = waiting[:] if len(waiting) >= 30 else []
+            del waiting[: len(taken)]
+            return taken
+
+        monkeypatch.setattr(robot._states, "take", together)
+        for _ in range(2):
+            robot.wait(0.0)
+            robot.hold()
+        assert robot.low.phase is Phase.WALKING
+        assert robot.low.bridged > bridged + 15
+
+
+def test_a_low_level_that_is_held_up_for_long_damps_the_robot(robot, network, monkeypatch):
+    with StandingGo2(network):
+        robot.begin()
+        robot.wait(0.0)
+        update, held = robot.low.update, []
+
+        def slow(message):
+            if not held:
+                held.append(threading.Event().wait(0.05 / PACE))
+            return update(message)
+
+        monkeypatch.setattr(robot.low, "update", slow)
+
+        def drive():
+            for _ in range(3):
+                robot.wait(0.0)
+
+        with pytest.raises(ConnectionError, match=r"the low level was held up for \d+ ms"):
+            drive()
+        assert robot.low.phase is Phase.DAMPED
 
 
 def test_a_failure_of_the_low_level_damps_the_robot_and_is_raised(robot, network, monkeypatch):
@@ -251,6 +297,15 @@ def test_another_program_that_commands_later_is_a_stop(robot, network):
 
         with pytest.raises(ConnectionError, match="another program publishes rt/lowcmd"):
             drive()
+
+
+def test_another_program_that_commands_while_it_rises_is_a_stop(robot, network, monkeypatch):
+    with StandingGo2(network) as peer:
+        started = robot._find
+        monkeypatch.setattr(robot, "_find", lambda: (started(), peer.node.writer(LOW_CMD, "LowCmd_")))
+        monkeypatch.setattr(type(robot.low), "ready", False)
+        with pytest.raises(ConnectionError, match="another program publishes rt/lowcmd"):
+            robot.begin()
 
 
 def test_a_robot_that_does_not_come_to_rest_is_damped(robot, network, monkeypatch):

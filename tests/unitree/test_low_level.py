@@ -55,19 +55,57 @@ def test_it_stands_and_walks():
     assert any((command["motor_cmd"]["tau"] != 0).any() for command in commands)
 
 
+LIES = np.array([0.0, 1.36, -2.65] * 4)
+
+
+def bent_to(joints, tick):
+    return [state(tick, joints=lambda made: made["motor_state"]["q"].__setitem__(slice(0, 12), joints))]
+
+
 def test_a_robot_that_lies_rises_slowly():
-    lying = np.array([0.0, 1.36, -2.65] * 4)
-
-    def lies(tick):
-        return [state(tick, joints=lambda made: made["motor_state"]["q"].__setitem__(slice(0, 12), lying))]
-
     low = low_level()
-    phases, commands = play(low, lies, until=2600)
-    assert phases[:3] == [Phase.WAITING, Phase.RISING, Phase.STANDING]
+
+    def obeys(tick):
+        rises = low.phase in (Phase.WAITING, Phase.RISING)
+        joints = low.command["motor_cmd"]["q"][:12] if tick > 2 else LIES
+        return bent_to(joints, tick) if rises else [state(tick)]
+
+    phases, commands = play(low, obeys, until=2600)
+    assert phases == [Phase.WAITING, Phase.RISING, Phase.STANDING, Phase.WALKING]
     targets = np.array([command["motor_cmd"]["q"][:12] for command in commands[:1000]])
-    np.testing.assert_allclose(targets[0], lying, atol=0.01)
+    np.testing.assert_allclose(targets[0], LIES, atol=0.01)
     np.testing.assert_allclose(targets[-1], STANDING, atol=0.01)
     assert np.abs(np.diff(targets, axis=0)).max() < 0.003
+
+
+def test_a_robot_that_does_not_rise_lies_down_again():
+    low = low_level()
+    phases, _ = play(low, lambda tick: bent_to(LIES, tick), until=5000)
+    assert phases == [Phase.WAITING, Phase.RISING, Phase.LYING, Phase.DAMPED]
+    assert low.reason.startswith("the robot did not stand up: joint 'FR_calf_joint' is at -2.65 rad, and -1.")
+
+
+def felt(*readings):
+    """States of a robot whose accelerometer has `readings` (m/s^2) in turn."""
+
+    def messages(tick):
+        reading = 0.0, 0.0, readings[tick // 2 % len(readings)]
+        return [state(tick, change=lambda made: made["imu_state"].__setitem__("accelerometer", reading))]
+
+    return messages
+
+
+def test_an_accelerometer_with_noise_does_not_stop_it():
+    low = low_level()
+    play(low, felt(8.6, 11.0), until=400)  # 9.8 on average; each is refused as gravity
+    assert low.phase is Phase.WALKING, low.reason
+
+
+def test_an_accelerometer_without_gravity_lays_it_down():
+    low = low_level()
+    phases, _ = play(low, felt(11.0), until=3000)
+    assert phases == [Phase.WAITING, Phase.STANDING, Phase.LYING, Phase.DAMPED]
+    assert low.reason.startswith("the robot does not stand still: accelerometer reads 11")
 
 
 def test_its_yaw_counts_from_the_first_state():
@@ -250,6 +288,20 @@ def test_a_stop_lays_the_robot_down_and_is_kept():
     assert low.rests
     held = np.array([command["motor_cmd"]["q"][:12] for command in commands[1000:1650]])
     assert np.abs(np.diff(held, axis=0)).max() < 0.01, "the joints do not jump"
+
+
+def test_the_gait_of_a_halt_is_on_the_clock_of_the_robot():
+    def halted(missing):
+        low = low_level()
+        play(low, sound)
+        low.stop("the test ends")
+        messages = lambda tick: [] if tick <= missing else [state(tick + WALKS)]  # noqa: E731
+        _, commands = play(low, messages, until=300)
+        return np.array([command["motor_cmd"]["kp"][:12] > 0 for command in commands])
+
+    whole, late = halted(0), halted(20)
+    assert (whole[1:] != whole[:-1]).any()
+    np.testing.assert_array_equal(late[20:], whole[20:])
 
 
 def test_a_stop_before_the_first_step_lays_it_down():

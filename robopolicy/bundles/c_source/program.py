@@ -151,6 +151,8 @@ def _copied(target: Tensor, source: Tensor) -> str:
         return _mapped(str, target, source)
     if any(steps[-1] != 1 for steps in nest.strides):
         return _mapped(str, target, source)
+    if source.kind == INTEGER and source.buffer.values is not None:  # `source.py` may keep these as bytes
+        return _mapped(str, target, source)
     to, at = (
         f"{one.buffer.name} + {index(one.offset, steps[:-1], nest.names[:-1])}"
         for one, steps in zip((target, source), nest.strides, strict=True)

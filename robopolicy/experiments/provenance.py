@@ -25,13 +25,13 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> dict[str, Any] | None:
-    """The commit of this code, and whether its files differ from it; None outside of a repository."""
-    folder = Path(__file__).parent
+    """The commit of this code, and whether the package differs from it; None outside of a repository."""
+    package = Path(__file__).parents[1]
     try:
-        commit = _git(folder, "rev-parse", "HEAD")
+        commit = _git(package, "rev-parse", "HEAD")
         # robopolicy may be installed inside the checkout of another project.
-        _git(folder, "ls-files", "--error-unmatch", str(folder.parent / "__init__.py"))
-        return {"commit": commit, "modified": bool(_git(folder, "status", "--porcelain", "--", "."))}
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")
+        return {"commit": commit, "modified": bool(_git(package, "status", "--porcelain", "--", "."))}
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -14,7 +14,7 @@ from made_runs import PAPER, made_run
 import robopolicy
 from robopolicy.cli import main
 from robopolicy.cli.train_es import TrainES
-from robopolicy.experiments import evaluators
+from robopolicy.experiments import evaluators, provenance
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluators import batch_of
 from robopolicy.experiments.runs import played_on
@@ -53,6 +53,21 @@ def test_the_papers_claim_holds_for_a_whole_policy_step(capsys):
     totals = {row["attention"]: row["total"] for row in json.loads(capsys.readouterr().out)}
     assert totals["positive_antithetic(m=256)"] >= 3 * totals["angular_hybrid(m=8, n=8)"]
     assert "softmax" in totals
+
+
+def test_a_change_anywhere_in_the_package_is_recorded(tmp_path, monkeypatch):
+    package = tmp_path / "robopolicy"
+    for file in ("__init__.py", "training/es.py", "experiments/provenance.py"):
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).touch()
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(package / "experiments/provenance.py"))
+    (tmp_path / "notes.txt").touch()
+    assert provenance.git_revision()["modified"] is False
+    (package / "training/es.py").write_text("changed")
+    assert provenance.git_revision()["modified"] is True
 
 
 @pytest.mark.slow

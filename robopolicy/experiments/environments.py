@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import gymnasium
@@ -105,7 +106,9 @@ class Environment:
     def recorded(self) -> dict[str, Any]:
         """What evaluations record of the environment, as JSON; see `variant_of`."""
         cameras, drift = self.others.get("cameras"), self.others.get("drift")
+        seconds = self.episode_seconds
         given = {
+            "episode_seconds": float(seconds) if isinstance(seconds, Real) else None,
             "robot": self.robot,
             "cameras": list(map(str, cameras)) if isinstance(cameras, list | tuple) else None,
             "drift": drift if isinstance(drift, int | float) else None,

@@ -21,7 +21,7 @@ from robopolicy.writing import write_atomically
 FILE = "evaluation.json"
 CHECKPOINT = "checkpoint"  # the number of the checkpoint that was evaluated; older files have none
 
-OTHERS = ("robot", "cameras", "drift")  # that a result records where they were given
+OTHERS = ("episode_seconds", "robot", "cameras", "drift")  # that a result records where they were given
 
 Kept = dict[str, Any]
 

@@ -84,6 +84,19 @@ def test_an_evaluation_records_cameras_and_drift_and_is_kept_for_them_alone(tmp_
     assert stored_evaluation(run, Environment("stepping-stones", "mujoco", "paper", 0.2)) is None
 
 
+def test_a_short_evaluation_is_not_taken_for_one_of_full_episodes(tmp_path):
+    run, short = made_run(tmp_path / "run"), Environment("stepping-stones", "mujoco", "paper", 0.2)
+    played = evaluate("blind", short, [9000]).summary()
+    assert played["episode_seconds"] == 0.2
+    (tmp_path / "run" / FILE).write_text(json.dumps({"mujoco": played}))
+    assert stored_evaluation(run, short)["returns"] == played["returns"]
+    full = Environment("stepping-stones", "mujoco", "paper")
+    assert stored_evaluation(run, full) is None
+    del played["episode_seconds"]  # as in files of earlier versions
+    (tmp_path / "run" / FILE).write_text(json.dumps({"mujoco": played}))
+    assert stored_evaluation(run, full)["returns"] == played["returns"]
+
+
 def test_a_camera_is_named_once(refused):
     line = refused(
         "evaluate", "blind", "--cameras", "front", "front", "--engine", "mujoco", "--episodes", "1"

@@ -37,8 +37,9 @@ from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.cameras import image
 from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.contacts import step as physics_step
+from robopolicy.envs.batched.course import in_view
 from robopolicy.envs.batched.mpc import ground_forces
-from robopolicy.envs.batched.stones import IN_VIEW, SteppingStonesBatch
+from robopolicy.envs.batched.stones import SteppingStonesBatch
 from robopolicy.envs.batched.walker import clock, read
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
@@ -121,7 +122,7 @@ def measured(batch: SteppingStonesBatch, policy: robopolicy.Policy, count: int, 
 
         return jax.vmap(one)(bodies, courses, landings)
 
-    shown, no_balls = IN_VIEW[type(config.terrain)], jnp.zeros((0, 3))
+    shown, no_balls = in_view(config.terrain), jnp.zeros((0, 3))
 
     def cameras(bodies: Any, courses: Any) -> Any:
         def one(body: Any, course: Any) -> Any:

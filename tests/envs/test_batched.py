@@ -21,8 +21,9 @@ from robopolicy.envs.batched.stones import CAUSES, SteppingStonesBatch
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics
 from robopolicy.envs.quadruped.difficulty import SensorConfig, with_blobs
-from robopolicy.envs.quadruped.presets import PRESETS
+from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 
 pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
 
@@ -171,6 +172,20 @@ def test_closed_loops_are_those_of_the_environment(preset, precision, most):
         assert [CAUSES[int(cause)] for cause in walks.each.cause] == causes
         assert np.asarray(walks.each.total) == pytest.approx(totals, abs=30 * most)
         assert not np.asarray(walks.each.unsettled).any()
+
+
+@pytest.mark.parametrize(
+    "terrain",
+    [
+        TerrainConfig(length=(0.12, 0.15), gap=(0.05, 0.08)),
+        ScatteredConfig(length=(0.10, 0.12), gap=(0.05, 0.08), breadth=(0.10, 0.12), aside=(0.05, 0.08)),
+    ],
+)
+def test_cameras_see_all_stones_of_a_terrain_of_ones_own(terrain):
+    config = SteppingStonesConfig(terrain=terrain)
+    batch = SteppingStonesBatch(config=config)
+    _, seen = jax.jit(batch.reset)(batch.courses([3]))
+    _check_observation(seen, SteppingStones("mujoco", config=config).reset(seed=3)[0], 0, "own", 32)
 
 
 def _check_observation(ours, expected, index, preset, precision):

@@ -19,12 +19,13 @@ from robopolicy.envs.batched.dynamics import Array, Model
 from robopolicy.envs.batched.mpc import Body
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import BASE, MujocoPhysics, mujoco
-from robopolicy.envs.quadruped.presets import Draw, SteppingStonesConfig, draw
+from robopolicy.envs.quadruped.presets import PRESETS, Draw, SteppingStonesConfig, draw
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 
 RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
 AWAY = -1000.0  # m, height of boxes that a course does not have
 LINKS = ("hip", "upper", "lower")
+IN_VIEW = {TerrainConfig: 8, ScatteredConfig: 56}  # stones that a camera sees at most, on the presets
 GROUND = Box((0.0, 0.0, -0.5), (1.0, 1.0, 0.5))
 
 
@@ -148,6 +149,12 @@ def most_stones(terrain: TerrainConfig) -> int:
     if isinstance(terrain, ScatteredConfig):
         across = math.ceil((terrain.width + terrain.aside[1]) / (terrain.breadth[0] + terrain.aside[0]))
     return 2 + rows * across
+
+
+def in_view(terrain: TerrainConfig) -> int:
+    """The largest number of stones that a camera sees; of another terrain than the presets', all stones."""
+    is_known = any(terrain == preset.terrain for preset in PRESETS.values())
+    return IN_VIEW[type(terrain)] if is_known else most_stones(terrain)
 
 
 def _most_pushes(config: SteppingStonesConfig) -> int:

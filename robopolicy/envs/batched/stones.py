@@ -29,7 +29,7 @@ from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.cameras import image
 from robopolicy.envs.batched.contacts import FOOT_RADIUS
 from robopolicy.envs.batched.contacts import step as physics_step
-from robopolicy.envs.batched.course import RAISED, Course, check_robot, courses
+from robopolicy.envs.batched.course import RAISED, Course, check_robot, courses, in_view
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.batched.mpc import ground_forces
 from robopolicy.envs.batched.walker import (
@@ -48,11 +48,9 @@ from robopolicy.envs.quadruped.description import ODOMETRY
 from robopolicy.envs.quadruped.difficulty import with_blobs
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import BOUND
-from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 from robopolicy.naming import one_of
 
 ODOMETER = np.array([[q.low, q.high] for q in ODOMETRY], np.float32).T
-IN_VIEW = {TerrainConfig: 8, ScatteredConfig: 56}  # stones that a camera sees at most
 CAUSES = ("", "fall", "foot in a gap", "drift", "goal", "time")
 PRECISION = "highest"  # some accelerators round factors of products to ten bits by default
 LONGEST = 600.0  # s; the table of the gait takes 0.1 MB a second
@@ -363,7 +361,7 @@ class SteppingStonesBatch:
         for index, (name, camera) in enumerate(cameras.items()):
             eye = place + course.eyes[index] @ turn
             stones = (course.tilts[index], eye, yaw, course.stones, course.floor, balls)
-            depth = image(camera, IN_VIEW[type(self.config.terrain)], *stones)
+            depth = image(camera, in_view(self.config.terrain), *stones)
             if sensors.noise:
                 noise = jax.random.normal(keys[2 * index], depth.shape, depth.dtype)
                 depth = jnp.clip(depth + sensors.noise * depth**2 * noise, 0.0, camera.reach)

@@ -40,7 +40,8 @@ ClonedTask = Annotated[
     arg(
         aliases=("--env",),
         help="Task: bimanual-sweep, recorded (the robot of a LeRobot dataset), or module:Name-v0. "
-        "Default: recorded for a dataset of another program's LeRobot, else bimanual-sweep.",
+        "Default: that of the first dataset; recorded for another program's LeRobot, bimanual-sweep for its "
+        "Minari.",
     ),
 ]
 CACHE = "cache"  # a setting of earlier versions, without effect

@@ -6,20 +6,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from robopolicy.envs.registry import RECORDED
+from robopolicy.envs.registry import RECORDED, check_imported
 from robopolicy.reading_json import read_object
 from robopolicy.training.datasets import METADATA, OURS, Dataset, open_dataset
+from robopolicy.training.lerobot import OURS as STORED
 from robopolicy.training.lerobot import is_foreign, is_lerobot
 from robopolicy.writing import scratch
 
 
 def task_of_data(path: Path) -> str | None:
-    """The task `recorded` for a LeRobot dataset of another program, or a copy of it; None for all others."""
-    if not (path / METADATA).is_file():
-        return RECORDED if is_foreign(path) else None
-    about = read_object(path / METADATA).get(OURS)
-    return RECORDED if isinstance(about, dict) and about.get("task") == RECORDED else None
+    """The task that the metadata of a dataset name, `recorded` for LeRobot of another program; else None.
+
+    Raises ValueError for a task that is not imported, and for metadata that are not JSON.
+    """
+    if is_foreign(path):
+        return RECORDED
+    file = path / (STORED if is_lerobot(path) else METADATA)
+    metadata: Any = read_object(file) if file.is_file() else {}
+    for key in ("minari", OURS) if is_lerobot(path) else (OURS,):
+        metadata = metadata.get(key)
+        if not isinstance(metadata, dict):
+            return None
+    name = metadata.get("task")
+    return check_imported(name, f"task of the dataset {str(path)!r}") if isinstance(name, str) else None
 
 
 @contextmanager

@@ -167,7 +167,8 @@ def _check_about(where: str, about: Any, task: str | None) -> None:
     _expect(isinstance(about, dict), f"{where} has {OURS} {about!r}: settings by name were expected")
     name = about.get("task")
     _expect(isinstance(name, str), f"{where} has task {name!r}: a task was expected")
-    _expect(task in (None, name), f"{where} has task {name!r}, not {task!r}: leave --env out")
+    one_task = f"{where} has task {name!r}, not {task!r}: all data and --env must have one task"
+    _expect(task in (None, name), one_task)
     version = about.get("format")
     _expect(version == FORMAT, f"{where} has format {version!r}: {FORMAT} was expected")
     parts = {"environment": dict, "recording": dict, "renderer": str}

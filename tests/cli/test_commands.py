@@ -70,6 +70,23 @@ def test_a_change_anywhere_in_the_package_is_recorded(tmp_path, monkeypatch):
     assert provenance.git_revision()["modified"] is True
 
 
+@pytest.mark.parametrize("format", ["minari", "lerobot"])
+def test_a_dataset_of_a_task_that_is_not_imported_names_the_remedy(refused, tmp_path, format):
+    about = {"robopolicy": {"task": "own_arm:Arm-v0"}}
+    files = {
+        "minari": {"data/metadata.json": about, "data/main_data.hdf5": {}},
+        "lerobot": {"meta/info.json": {}, "meta/robopolicy.json": {"keys": {}, "minari": about}},
+    }
+    for name, content in files[format].items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(content))
+    line = refused("train", "bc", "--data", str(tmp_path), "--out", str(tmp_path / "run"))
+    assert line.endswith(
+        f"task of the dataset {str(tmp_path)!r} is 'own_arm:Arm-v0': import own_arm first, or give --env "
+        "own_arm:Arm-v0\n"
+    )
+
+
 @pytest.mark.slow
 def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeypatch):
     run = str(tmp_path / "run")

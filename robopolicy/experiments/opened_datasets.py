@@ -49,7 +49,7 @@ def opened_datasets(
         )
     with ExitStack() as stack:
         yield [
-            _copied(path, stack.enter_context(scratch()) / path.name, task, cameras)
+            _copied(path, stack.enter_context(scratch()) / "copy", task, cameras)
             if is_lerobot(path)
             else open_dataset(path, task)
             for path in paths
@@ -63,5 +63,5 @@ def _copied(path: Path, folder: Path, task: str | None, cameras: Sequence[str]) 
     from robopolicy.training.lerobot.metadata import open_lerobot
 
     source = open_lerobot(path)
-    to_minari(source, folder, path.name, cameras, about_of(source, path, cameras))
+    to_minari(source, folder, folder.name, cameras, about_of(source, path, cameras))
     return replace(open_copy(folder, path, task), path=path)

@@ -361,6 +361,12 @@ def test_a_dataset_of_another_program_is_inspected(arm, tmp_path, capsys):
     assert "front, wrist" in capsys.readouterr().err
 
 
+def test_the_current_folder_may_be_the_dataset(arm, monkeypatch):
+    monkeypatch.chdir(arm)
+    with opened_datasets([Path(".")], None, ["wrist"]) as (dataset,):
+        assert (dataset.path, dataset.steps) == (Path("."), LENGTHS)
+
+
 @pytest.mark.slow
 def test_a_clone_of_an_arm_is_trained_resumed_and_evaluated(arm, tmp_path, capsys):
     run = str(tmp_path / "run")

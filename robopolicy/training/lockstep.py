@@ -20,7 +20,7 @@ from robopolicy.training.capacity import check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.pool import Processes
 from robopolicy.training.rollout import Episode, Playing
-from robopolicy.training.worker import EnvironmentSpec, Task, answer_all, error_line
+from robopolicy.training.worker import Environments, EnvironmentSpec, Task, answer_all, error_line
 from robopolicy.training.worlds import repeated
 
 Act = Callable[..., tuple[Array, Any]]
@@ -38,10 +38,10 @@ class _Stepper:
     """The environments of one worker process, by place and index."""
 
     def __init__(self, environments: tuple[EnvironmentSpec, ...], watched: tuple[str, ...]) -> None:
-        self._environments, self._watched = environments, watched
+        self._specs, self._watched = environments, watched
         self._index: dict[int, int] = {}
         self._playing: dict[int, Playing] = {}
-        self._made: dict[tuple[int, int], Any] = {}
+        self._environments = Environments()
 
     def answer(self, orders: Mapping[int, Begin | NDArray[np.float32]]) -> dict[int, object]:
         """For each place its next observation, its Episode, or an error in words."""
@@ -50,24 +50,22 @@ class _Stepper:
             try:
                 answers[place] = self._advance(place, order)
             except Exception as error:  # an environment may raise anything; the trainer reports it
-                self._made.pop((place, self._index[place]), None)
                 answers[place] = error_line(error)
         return answers
 
     def _advance(self, place: int, order: Begin | NDArray[np.float32]) -> Observation | Episode:
         if isinstance(order, Begin):
             self._index[place] = order.environment
-            key = place, order.environment
-            if key not in self._made:
-                self._made[key] = self._environments[order.environment].make()
-            self._playing[place] = Playing(self._made[key], order.seed, self._watched)
-            return self._playing[place].observation
-        _, episode = self._playing[place].step(order)
-        return self._playing[place].observation if episode is None else episode
+        index = self._index[place]
+        with self._environments.using((place, index), self._specs[index]) as env:
+            if isinstance(order, Begin):
+                self._playing[place] = Playing(env, order.seed, self._watched)
+                return self._playing[place].observation
+            _, episode = self._playing[place].step(order)
+            return self._playing[place].observation if episode is None else episode
 
     def close(self) -> None:
-        for env in self._made.values():
-            env.close()
+        self._environments.close()
 
 
 def serve_steps(

@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import h5py
 
 from robopolicy.reading_json import read_json
@@ -29,7 +28,7 @@ from robopolicy.training.datasets import OURS, check_dataset_name
 from robopolicy.training.demonstration import SEEDS, Recorded, RecordingConfig, play
 from robopolicy.training.evaluate import DEADLINE, TRIES, EpisodeError
 from robopolicy.training.pool import Processes
-from robopolicy.training.worker import EnvironmentSpec, answer_all
+from robopolicy.training.worker import Environments, EnvironmentSpec, answer_all
 from robopolicy.writing import clear_about_full_disks, lock_now, whole, write_atomically
 
 CONTINUE = "complete episodes are kept: free some space, and the same command goes on"
@@ -185,13 +184,12 @@ def _serve(
     graph: bytes | None,
 ) -> None:
     """Answer every seed with Recorded, an OSError of the disk, or an error of the environment in words."""
-    envs: list[gymnasium.Env[Any, Any]] = []
+    environments = Environments()
     policy = None if graph is None else OnnxPolicy(graph)
 
     def answer(seed: int) -> Recorded | OSError:
-        env = envs.pop() if envs else environment.make()
-        recorded, content = play(env, seed, config, policy)
-        envs.append(env)  # an environment that raises is not used again
+        with environments.using(0, environment) as env:
+            recorded, content = play(env, seed, config, policy)
         try:
             _save(recorded, content, folder)
         except OSError as error:
@@ -199,8 +197,7 @@ def _serve(
         return recorded
 
     answer_all(connection, answer)
-    for env in envs:
-        env.close()
+    environments.close()
 
 
 def _save(recorded: Recorded, content: bytes, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -31,6 +32,31 @@ class EnvironmentSpec:
         return gymnasium.make(self.id, **self.settings)
 
 
+class Environments:
+    """Environments that are made once, and used until they raise."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, gymnasium.Env[Any, Any]] = {}
+
+    @contextmanager
+    def using(self, key: Hashable, spec: EnvironmentSpec) -> Iterator[gymnasium.Env[Any, Any]]:
+        """The environment of `key`, made of `spec` at its first use, and anew after a use that raised."""
+        if key not in self._made:
+            self._made[key] = spec.make()
+        try:
+            yield self._made[key]
+        except Exception:
+            # It may be in an undefined state, in which `close` may fail, too: the first error is the cause.
+            with suppress(Exception):
+                self._made.pop(key).close()
+            raise
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._made.values():
+            env.close()
+
+
 class Task(NamedTuple):
     """One episode: index of the environment, parameters [P], seed, and normaliser [2K] of the policy."""
 
@@ -46,8 +72,8 @@ class Player:
     def __init__(
         self, environments: tuple[EnvironmentSpec, ...], model: bytes | CGraph, watched: tuple[str, ...]
     ) -> None:
-        self._environments, self._model, self._watched = environments, model, watched
-        self._made: dict[int, gymnasium.Env[Any, Any]] = {}
+        self._specs, self._model, self._watched = environments, model, watched
+        self._environments = Environments()
         self._policy: OnnxPolicy | CompiledGraph | None = None
 
     def prepare(self) -> None:
@@ -63,21 +89,13 @@ class Player:
             else:
                 self._policy = OnnxPolicy(self._model, task.parameters)
         self._policy.parameters, self._policy.normaliser = task.parameters, task.normaliser
-        if task.environment not in self._made:
-            self._made[task.environment] = self._environments[task.environment].make()
-        try:
-            env = self._made[task.environment]
+        with self._environments.using(task.environment, self._specs[task.environment]) as env:
             self._policy.reset()
             return run_episode(env, self._policy, task.seed, watched=self._watched)
-        except Exception:
-            # The environment may be in an undefined state: the next try makes a new one.
-            del self._made[task.environment]
-            raise
 
     def close(self) -> None:
         """Close the environments."""
-        for env in self._made.values():
-            env.close()
+        self._environments.close()
 
 
 def error_line(error: Exception) -> str:

@@ -100,12 +100,13 @@ def test_a_killed_recording_continues_with_complete_episodes(tmp_path):
 
 
 def test_the_error_names_a_demonstration_that_always_fails_and_the_others_stay(tmp_path):
-    out = tmp_path / "toy-v0"
+    out, closed = tmp_path / "toy-v0", tmp_path / "closed"
     with pytest.raises(
         EpisodeError, match="demonstration of seed 3 failed 3 times: RuntimeError: the toy is broken"
     ):
-        record(RecordingConfig(5, outcomes=OUTCOMES), spec(raises=3), out, ABOUT, 1)
+        record(RecordingConfig(5, outcomes=OUTCOMES), spec(raises=3, closed=str(closed)), out, ABOUT, 1)
     assert not out.exists()
+    assert closed.read_text() == 3 * "closed\n"
     assert {f.name for f in partial_folder(out).glob("*.hdf5")} == {"0.hdf5", "1.hdf5"}
 
 

@@ -268,11 +268,13 @@ def test_a_machine_of_a_cluster_without_a_compiler_ends_the_run_with_its_reason(
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_an_evaluator_works_after_an_error(expected, kind):
-    evaluator = made(kind, fault="raise", seed=99)
+def test_an_evaluator_closes_what_raised_and_works_after_an_error(expected, tmp_path, kind):
+    closed = tmp_path / "closed"
+    evaluator = made(kind, fault="raise", seed=99, closed=str(closed))
     try:
-        with pytest.raises(EpisodeError):
+        with pytest.raises(EpisodeError, match="the toy is broken"):
             evaluator.evaluate(POPULATION, [99, 1])
+        assert closed.exists()
         np.testing.assert_array_equal(evaluator.evaluate(POPULATION, SEEDS).returns, expected)
     finally:
         evaluator.close()

@@ -17,20 +17,25 @@ PARAMETERS = 3
 
 
 class Toy(gymnasium.Env):
-    """Rewards an action by its nearness to a point that the seed draws. `fault` happens on one seed."""
+    """Rewards an action by its nearness to a point that the seed draws. `fault` happens on one seed.
+
+    `closed` is a file that `close` writes after the fault, before it raises, too.
+    """
 
     observation_space: ClassVar = gymnasium.spaces.Dict(
         {"point": gymnasium.spaces.Box(-1.0, 1.0, (PARAMETERS,), np.float32)}
     )
     action_space: ClassVar = gymnasium.spaces.Box(-np.inf, np.inf, (PARAMETERS,), np.float32)
 
-    def __init__(self, fault: str = "", seed: int = -1, marker: str = "") -> None:
-        self._fault, self._seed, self._marker = fault, seed, marker
+    def __init__(self, fault: str = "", seed: int = -1, marker: str = "", closed: str = "") -> None:
+        self._fault, self._seed, self._marker, self._closed = fault, seed, marker, closed
+        self._is_broken = False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed == self._seed and not self._already():
             if self._fault == "raise":
+                self._is_broken = True
                 raise RuntimeError("the toy is broken")
             if self._fault == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -56,6 +61,11 @@ class Toy(gymnasium.Env):
         info = {"distance": float(self._steps), "success": True, "jax": "jax" in sys.modules}
         info["pid"] = str(os.getpid())  # no number, so that logs leave it out
         return {"point": self._point.copy()}, reward, self._steps == 3, False, info
+
+    def close(self):
+        if self._closed and self._is_broken:
+            Path(self._closed).touch()
+            raise OSError("the toy cannot be closed")
 
 
 gymnasium.register(id="Toy-v0", entry_point=Toy)

@@ -1,6 +1,7 @@
 """A small environment with a demonstrator, importable by recorders. Every third seed fails."""
 
 import time
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import gymnasium
@@ -32,10 +33,15 @@ class Demos(gymnasium.Env):
     outcomes = (Outcome("fraction_in_bowls", "in bowls", "{:7.1%}", "{:.0%} in bowls"),)
 
     def __init__(
-        self, seconds: float = 0.0, raises: int = -1, hopeless: bool = False, unsolved: int = 0
+        self,
+        seconds: float = 0.0,
+        raises: int = -1,
+        hopeless: bool = False,
+        unsolved: int = 0,
+        closed: str = "",
     ) -> None:
         self._seconds, self._raises, self._hopeless = seconds, raises, hopeless
-        self._unsolved = unsolved
+        self._unsolved, self._closed = unsolved, closed
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -49,6 +55,11 @@ class Demos(gymnasium.Env):
         self._steps += 1
         ended = self._steps == 4 + self._given % 3
         return self._seen(), 0.5, ended, False, self._info()
+
+    def close(self):
+        if self._closed:
+            with Path(self._closed).open("a") as file:
+                file.write("closed\n")
 
     def demonstrator(self, seed, noise):
         rng = np.random.default_rng(seed)

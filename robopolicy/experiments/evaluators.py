@@ -121,24 +121,33 @@ class EvaluatorConfig:
                 raise ValueError(f"policy_runtime is 'c': {error}") from error
 
     def that_rounds_alike(self, variants: Sequence[Environment]) -> dict[str, Any]:
-        """The settings with which a continued run has the same bits: a cluster plays as a pool does."""
-        kind = "local" if self.evaluator == "ray" else self.evaluator
+        """The settings with which a continued run has the same bits.
+
+        A cluster plays as a pool does, except with the engine jax, whose pool plays many episodes at once.
+        """
+        is_pool = self.evaluator == "ray" and not all(map(is_batched, variants))
+        kind = "local" if is_pool else self.evaluator
         settings = {"evaluator": kind, "places": self.places}
         if self._runs_graphs(variants):
             settings["policy_runtime"] = self.policy_runtime
         return settings
 
-    def continuing(self, config: Mapping[str, Any]) -> EvaluatorConfig:
-        """The evaluator with the `policy_runtime` of a run or grid, by its settings, unless it has one.
+    def continuing(self, whose: str, config: Mapping[str, Any]) -> EvaluatorConfig:
+        """The evaluator with the `places` and the `policy_runtime` of a run or grid, unless it has its own.
 
-        Raises ValueError, in one line, for c without a compiler, or without processes that could run it.
+        `whose` names the run or grid, in words, and `config` has its settings. Raises ValueError, in one
+        line, if it has another evaluator.
         """
-        runtime = config.get("evaluator", {}).get("policy_runtime", ONNX)  # which older ones do not name
-        if self.policy_runtime is not None or (runtime == ONNX and self.evaluator not in IN_PROCESSES):
-            return self
-        continued = replace(self, policy_runtime=runtime)
-        continued._check_runtime()
-        return continued
+        stored = config.get("evaluator", {})  # which older ones do not have
+        kind = stored.get("evaluator", self.evaluator)
+        if self.evaluator != kind and (self.evaluator, kind) != ("ray", "local"):
+            raise ValueError(f"evaluator is {self.evaluator!r}: {whose} has {kind!r}")
+        runtime = stored.get("policy_runtime", ONNX) if self.evaluator in IN_PROCESSES else None
+        return replace(
+            self,
+            places=stored.get("places") if self.places is None else self.places,
+            policy_runtime=self.policy_runtime or runtime,
+        )
 
     def settled(self, variants: Sequence[Environment], policy: Policy) -> tuple[EvaluatorConfig, str]:
         """The evaluator with a `policy_runtime` if its processes need one, and in words why it is not c.

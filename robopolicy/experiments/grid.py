@@ -159,9 +159,8 @@ def train_grid(
     """
     folder = new_folder("folder", folder)
     grid.check_not_empty()
-    evaluator = checked_evaluator(evaluator, None, wandb)
-    if (folder / FILE).is_file():
-        evaluator = evaluator.continuing(_read(folder))
+    before = _read(folder) if (folder / FILE).is_file() else None
+    evaluator = checked_evaluator(evaluator, None, wandb, _words(folder), before)
     config = config or ESConfig()
     if config.seed != ESConfig.seed:
         raise ValueError(f"seed is {config.seed}: a grid takes seeds")
@@ -343,7 +342,11 @@ def _check_kept(folder: Path, stored: Mapping[str, Any]) -> None:
     before = _read(folder)
     if "policy_runtime" in stored["evaluator"]:
         before["evaluator"].setdefault("policy_runtime", ONNX)  # which older grids do not name
-    check_same(f"the grid in {str(folder)!r}", ALIKE, before, stored)
+    check_same(_words(folder), ALIKE, before, stored)
+
+
+def _words(folder: Path) -> str:
+    return f"the grid in {str(folder)!r}"
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -16,12 +16,14 @@ from robopolicy.naming import shown
 from robopolicy.policies.catalogue import describe, newer
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count
+from robopolicy.training.capacity import cores
 from robopolicy.training.checkpoint import RunFolder, check_features
 from robopolicy.training.metrics import Record
 from robopolicy.training.resume import resume_point, set_aside
 from robopolicy.training.wandb_sink import WandbSink, check_installed
 
 LAST_CHECKPOINT = 10**9
+RESUMED = "the run to resume"
 T = TypeVar("T")
 
 
@@ -99,7 +101,7 @@ class Start(NamedTuple):
         before = self.folder.config()
         if isinstance(before.get("policy"), dict):
             before["policy"] = plain("policy", describe(policy_in(self.folder.path, before)))
-        check_same("the run to resume", parts, before, settings, may_change)
+        check_same(RESUMED, parts, before, settings, may_change)
         saved = self.folder.generations()
         if features is not None and saved and self.resume_from in (None, *saved):
             check_features(self.folder.load(self.resume_from)[1], features)
@@ -171,17 +173,25 @@ def _later(part: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_evaluator(
-    evaluator: EvaluatorConfig | None, workers: int | None, wandb: str | None
+    evaluator: EvaluatorConfig | None,
+    workers: int | None,
+    wandb: str | None,
+    whose: str = "",
+    before: Mapping[str, Any] | None = None,
 ) -> EvaluatorConfig:
     """The evaluator, or the local one with `workers`; raises ValueError for one that cannot run.
 
-    Raises ValueError, too, for a `wandb` project without the package wandb.
+    To continue `whose` run or grid, in words, with the settings `before`, it is that of this run or grid, and
+    another one raises ValueError. So does a `wandb` project without the package wandb.
     """
     if evaluator is not None and workers is not None:
         raise ValueError(f"workers is {workers}: the evaluator has its own, so give one of them")
-    if evaluator is None and workers is not None:
-        evaluator = EvaluatorConfig(workers=workers)
+    if evaluator is None:
+        kind = (before or {}).get("evaluator", {}).get("evaluator", "local")
+        evaluator = EvaluatorConfig(kind, cores() if workers is None else workers)
     evaluator = of_type("evaluator", evaluator, EvaluatorConfig)
+    if before is not None:
+        evaluator = evaluator.continuing(whose, before)
     evaluator.check()
     if wandb is not None:
         check_installed(wandb)

@@ -20,7 +20,7 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
-from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
+from robopolicy.experiments.starting import RESUMED, Run, Start, check_same, checked_evaluator, of_type, plain
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.policy import ONNX
@@ -155,8 +155,9 @@ def train_es(
       out: folder of the run. It must not exist, unless `resume` continues its run.
       presets: variants of the task, in the order of a curriculum. Default: the preset of `env`; if `env` is a
         name, the presets of the task's curriculum.
-      evaluator: how episodes are played. Default: by a pool of processes on this machine.
-      workers: number of processes of that pool, without `evaluator`. The result does not depend on it.
+      evaluator: how episodes are played. Default: by a pool of processes on this machine, or as in the run
+        to resume.
+      workers: its number of processes, without `evaluator`. The result does not depend on it.
       resume: continue the run in `out`, to the same bits as without the interruption. The other arguments
         are those that the run began with; only settings that end it may differ.
       resume_from: continue after this generation's checkpoint instead of the last one.
@@ -167,13 +168,12 @@ def train_es(
     FileNotFoundError or CheckpointError, in one line, before it makes a folder.
     """
     start = Start.checked(out, resume, resume_from, wandb, hooks)
-    evaluator = checked_evaluator(evaluator, workers, wandb)
-    if resume:
-        evaluator = evaluator.continuing(start.folder.config())
+    before = start.folder.config() if resume else None
+    evaluator = checked_evaluator(evaluator, workers, wandb, RESUMED, before)
     search = checked_search(policy, env, config, presets, evaluator)
     config, settings = search.config, search.settings
-    if resume:
-        _check_runtime(start.folder.config(), settings)
+    if before is not None:
+        _check_rounding(before, settings)
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy")
@@ -201,8 +201,8 @@ def train_es(
     return Run(folder.path, record)
 
 
-def _check_runtime(before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise ValueError for a resumed run whose workers would round differently."""
-    runtimes = [part.get("evaluator", {}).get("policy_runtime", ONNX) for part in (before, settings)]
-    if runtimes[0] != runtimes[1]:
-        raise ValueError(f"policy_runtime is {runtimes[1]!r}: the run to resume has {runtimes[0]!r}")
+def _check_rounding(before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise ValueError that names the first setting with which a resumed run would round differently."""
+    # Older runs do not name all of these.
+    older = {n: ONNX if n == "policy_runtime" else value for n, value in settings["evaluator"].items()}
+    check_same(RESUMED, ("evaluator",), {"evaluator": older | before.get("evaluator", {})}, settings)

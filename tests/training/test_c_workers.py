@@ -67,7 +67,7 @@ def test_without_a_compiler_it_is_one_line(monkeypatch):
         EvaluatorConfig(policy_runtime="c").check()
     recorded = {"evaluator": {"evaluator": "local", "places": None, "policy_runtime": "c"}}
     with pytest.raises(ValueError, match=words):
-        EvaluatorConfig().continuing(recorded)
+        EvaluatorConfig().continuing("the run", recorded).check()
 
 
 ON_MUJOCO = [Environment("stepping-stones", "mujoco", "paper")]
@@ -120,10 +120,10 @@ def test_the_default_is_onnx_for_a_graph_without_c_source(monkeypatch):
     ],
 )
 def test_a_run_or_grid_goes_on_with_what_it_has_recorded(recorded, runtime):
-    assert EvaluatorConfig().continuing(recorded).policy_runtime == runtime
-    assert EvaluatorConfig(policy_runtime="onnx").continuing(recorded).policy_runtime == "onnx"
-    if runtime == "onnx":
-        assert EvaluatorConfig("vector").continuing(recorded).policy_runtime is None
+    assert EvaluatorConfig().continuing("the run", recorded).policy_runtime == runtime
+    assert EvaluatorConfig(policy_runtime="onnx").continuing("the run", recorded).policy_runtime == "onnx"
+    if "evaluator" not in recorded:
+        assert EvaluatorConfig("vector").continuing("the run", recorded).policy_runtime is None
 
 
 @needs_compiler

@@ -51,12 +51,18 @@ def shaped(inner: Strategy, shaping: str, weight_decay: float) -> Strategy:
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         charged = returns - weight_decay * jnp.mean(jnp.square(population), axis=1)
         is_tied = jnp.all(charged == charged[0])
-        if not isinstance(is_tied, jax.core.Tracer):
-            return state if bool(is_tied) else inner.tell(key, population, shape(charged), state)
         told = inner.tell(key, population, shape(charged), state)
-        # What passes from ask to tell alone is no part of the state.
+        # What passes from ask to tell alone is no part of the state; in `told` it is missing or None.
         before = {name: state[name] for name in told} if isinstance(told, dict) else state
-        return jax.tree.map(lambda old, new: jnp.where(is_tied, old, new), before, told)
+
+        def kept(new: Array | None, old: Array) -> Array | None:
+            if new is None:
+                return None
+            if isinstance(is_tied, jax.core.Tracer):
+                return jnp.where(is_tied, old, new)
+            return old if is_tied else new
+
+        return jax.tree.map(kept, told, before, is_leaf=lambda leaf: leaf is None)
 
     return inner._replace(tell=tell)
 

@@ -100,12 +100,13 @@ def test_strategies_by_rank_use_the_order_of_returns_alone(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_equal_returns_do_not_move_the_mean(name):
+def test_equal_returns_do_not_move_the_mean_and_leave_a_state_that_can_be_restored(name):
     search = strategy(name, SETTINGS)
-    state = search.init(KEY, START)
+    first = state = search.init(KEY, START)
     for _ in range(3):
         population, state = search.ask(KEY, state)
         state = search.tell(KEY, population, jnp.full(len(population), 2.0), state)
+    assert by_path(state).keys() == by_path(first).keys()
     np.testing.assert_array_equal(search.mean(state), START)
 
 

@@ -118,7 +118,8 @@ def command_to_resume(command: Any, name: str) -> str:
     begun = {field.name: value for field, value in settings_of(command.stored_command())}
     for field, value in settings_of(command):
         is_own = field.name == "task" and ":" in str(value)  # whose module has to be imported
-        if field.name in _NOT_REPEATED or value is None or (value == begun[field.name] and not is_own):
+        is_open = value is None and not command.resume  # a new run has chosen
+        if field.name in _NOT_REPEATED or is_open or (value == begun[field.name] and not is_own):
             continue
         words.append(f"--{field.name.replace('_', '-')}")
         if value is not True:

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from made_runs import PAPER, made_run
 
 import robopolicy
 from robopolicy.cli import main
+from robopolicy.cli.options import command_to_resume
 from robopolicy.cli.train_es import TrainES
 from robopolicy.experiments import evaluators, provenance
 from robopolicy.experiments.environments import Environment, others_of
@@ -420,3 +422,11 @@ def test_a_run_continues_with_the_evaluator_and_places_that_it_began_with(tmp_pa
     monkeypatch.setattr("robopolicy.training.ray_pool.check_cluster", lambda address: None)
     line = refused("train", "es", "--resume", "--out", run, "--evaluator", "ray")
     assert "evaluator is 'ray': the run to resume has 'local'" in line
+
+
+def test_the_command_to_resume_repeats_that_a_setting_was_taken_away(tmp_path):
+    new = TrainES(out=Path(made_run(tmp_path / "run", stop_at=7.0)))
+    begun = new.stored_command()
+    endless = replace(begun, resume=True, search=replace(begun.search, stop_at=None, generations=200))
+    assert command_to_resume(endless, "es").endswith(f"--out {new.out} --generations 200 --stop-at None")
+    assert "None" not in command_to_resume(new, "es")  # for which the run has chosen an engine

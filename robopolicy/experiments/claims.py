@@ -80,6 +80,6 @@ def off_budget(name: str) -> str:
     if state.status != FINISHED:
         is_now = "has failed" if state.status == FAILED else f"is {state.status}"
         return f"the training of {name!r} {is_now}, after {counter} {state.done} of {state.total}"
-    if state.done > state.total:
-        return f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.total}"
+    if state.done > state.end:
+        return f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.end}"
     return ""

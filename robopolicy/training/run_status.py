@@ -54,6 +54,7 @@ class RunStatus:
       status: starting, running, finished, stopped, failed, or damaged if its checkpoints are gone.
       why: the reason, in one line, or "".
       done, total: generations or steps.
+      end: the one after which its settings end it: `total`, or an earlier one by the conditions of a search.
       measure, best: name and best value of its quality measure; None without one in the log.
       written: time of the last change of its files, in seconds since 1970.
       records: its log.
@@ -64,6 +65,7 @@ class RunStatus:
     why: str
     done: int
     total: int
+    end: int
     measure: str | None
     best: float | None
     written: float
@@ -89,14 +91,17 @@ def status(folder: RunFolder) -> RunStatus:
     measure, best = _best(trainer, records)
     files = (folder.config_path, folder.metrics_path, folder.failure_path)
     written = max(path.stat().st_mtime for path in files if path.exists())
-    over = ""
+    over, end = "", total
+    if name == "es" and not folder.failure_path.is_file():
+        over, end = _ended_by(settings, records, total)
     if folder.is_locked():
         state, why = RUNNING, ""
     elif folder.failure_path.is_file():
         with folder.failure_path.open(errors="replace") as file:
             state, why = FAILED, file.read(LONGEST_FAILURE).strip()
-    elif done >= total or (name == "es" and (over := _ended_by(settings, records))):
-        state, why = FINISHED, over
+    elif done >= total or over:
+        went_on = f" at {trainer.counter} {end}, and it went on" if over and done > end else ""
+        state, why = FINISHED, over + went_on
         # A search that ends before its first generation has nothing to save.
         if saved and done > saved[-1]:
             state, why = STOPPED, f"its last checkpoint is that of {trainer.counter} {saved[-1]}"
@@ -108,7 +113,7 @@ def status(folder: RunFolder) -> RunStatus:
         state, why = STARTING, "nothing is logged yet"
     else:
         state, why = STOPPED, "before anything was logged"
-    return RunStatus(name, state, why, done, total, measure, best, written, records)
+    return RunStatus(name, state, why, done, total, end, measure, best, written, records)
 
 
 def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, float | None]:
@@ -119,8 +124,11 @@ def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, floa
     return None, None
 
 
-def _ended_by(settings: Mapping[str, Any], records: Sequence[Record]) -> str:
-    """The reason of a search's early end, by the conditions of `es.train`; "" if it did not end early."""
+def _ended_by(settings: Mapping[str, Any], records: Sequence[Record], total: int) -> tuple[str, int]:
+    """The reason of a search's early end, by the conditions of `es.train`, and its generation.
+
+    "" and `total` if it did not end early.
+    """
     for name in Conditions._fields:
         if name not in settings:
             raise CheckpointError(f"es in its config.json lacks {name}")
@@ -130,16 +138,21 @@ def _ended_by(settings: Mapping[str, Any], records: Sequence[Record]) -> str:
         raise CheckpointError(
             f"evaluate_every in its config.json is {conditions.evaluate_every}: it must be 1 or more"
         )
+    number, spent = 0, 0.0
     for record in records:
         number, last = record["generation"], progress.stage == len(conditions.advance_at)
+        # The trainer compares seconds before it evaluates, so those of this generation may be too many.
+        progress = progress._replace(seconds=progress.seconds + spent)
         if number:
             mean, episodes = _number(record, "return_mean"), _number(record, "episodes")
             progress = progress.played(conditions, mean, episodes)
             spent = _number(record, "wall_seconds" if "wall_seconds" in record else "seconds")
-            progress = progress._replace(seconds=progress.seconds + spent)
         if number % conditions.evaluate_every == 0 and HELD_OUT_RETURN in record:
             progress = progress.evaluated(_number(record, HELD_OUT_RETURN), counts=last and number > 0)
-    return progress.over(conditions)
+        if over := progress.over(conditions):
+            return over, number
+    over = progress._replace(seconds=progress.seconds + spent).over(conditions)
+    return over, number if over else total
 
 
 def _number(record: Record, name: str) -> Any:

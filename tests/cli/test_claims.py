@@ -142,6 +142,10 @@ def test_a_claim_on_seeds_that_choose_policies_is_refused(table, no_episodes, re
         ({"stop_at": 7.5}, "stop_at is 7.5 in the training of"),
         ({"sigma": 0.1}, "sigma is 0.1 in the training of"),
         ({"done": 1}, "is stopped, after generation 1 of 2: a claim needs complete ones of the same budget"),
+        (
+            {"generations": 9, "episode_budget": 2, "done": 2},
+            "went on to generation 2, beyond its 1: a claim needs complete ones of the same budget",
+        ),
         ({"done": 3}, "went on to generation 3, beyond its 2: a claim needs complete ones of the same"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

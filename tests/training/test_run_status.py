@@ -66,6 +66,30 @@ def test_the_reason_of_an_early_end_is_that_of_the_trainer(tmp_path, ends):
     assert result.done == record["generation"] < result.total
 
 
+def test_a_run_that_was_resumed_beyond_its_budget_names_where_that_ended(tmp_path):
+    folder = begun(tmp_path / "run", generations=50, episode_budget=16)
+    trained(folder, generations=50, episode_budget=16)
+    assert (status(folder).done, status(folder).end) == (2, 2)
+    trained(folder, generations=50, episode_budget=40, resume=True)
+    result = status(folder)
+    assert (result.status, result.done, result.end, result.total) == ("finished", 5, 2, 50)
+    assert result.why == "the budget of 16 episodes is used up at generation 2, and it went on"
+
+
+def test_seconds_of_an_evaluation_after_the_last_generation_are_not_beyond_a_budget(tmp_path):
+    folder = begun(tmp_path / "run", generations=50, seconds_budget=10.0)
+    for ended in 2, 3:  # the trainer may have met 10 s in generation 2 or 3, and not later
+        records = [
+            {"generation": n, "return_mean": 0.0, "episodes": 8, "wall_seconds": 6.0}
+            for n in range(1, ended + 1)
+        ]
+        folder.metrics_path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        assert status(folder).end == ended
+    with folder.metrics_path.open("a") as file:
+        file.write(json.dumps({**records[-1], "generation": 4}) + "\n")
+    assert status(folder).end == 3
+
+
 @pytest.mark.slow
 def test_a_run_is_running_while_a_trainer_works_and_stopped_after(tmp_path):
     folder = begun(tmp_path / "run")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from robopolicy.experiments.comparison import missing_controls, policies
 from robopolicy.experiments.flop_table import EXACT
 from robopolicy.experiments.runs import config_of, find_run
 from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
-from robopolicy.experiments.trainings import difference
+from robopolicy.experiments.trainings import TRAINED, difference
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
@@ -22,7 +23,8 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
 
     It must have four trainings or more of each policy; all of them complete, and on the same presets and
     engine with the same budget and the same settings of the search, and all last or all best policies; and
-    the controls of the policy. No seed may be one that chose a policy in training.
+    the controls of the policy. No seed may be one that chose a policy in training, or one of its data, whose
+    config.json has the first seed and the number of episodes.
     """
     if seeds[0] < HELD_OUT_FROM + MOST_HELD_OUT and seeds[-1] >= HELD_OUT_FROM:
         used = f"{HELD_OUT_FROM} to {HELD_OUT_FROM + MOST_HELD_OUT - 1}"
@@ -30,6 +32,7 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
             f"seed is {seeds[0]}: trainings choose policies on seeds from {used}, so a claim needs others"
         )
     configs = {name: config_of(find_run(name)[0]) for name in names}
+    _check_unseen(configs, seeds)
     if short := next(filter(None, map(off_budget, names)), ""):
         raise ValueError(f"{short}: a claim needs complete ones of the same budget")
     first, which = names[0], find_run(names[0])[1]
@@ -54,6 +57,29 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
                 f"{config.label} has {count} ({', '.join(group)}): a claim needs {FEWEST_OF_VERDICT} or "
                 "more of each policy"
             )
+
+
+def _check_unseen(configs: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> None:
+    """Raise ValueError if a training, by its config.json, has data of one of the `seeds`."""
+    for name, config in configs.items():
+        for first, episodes in _recorded(config):
+            if first <= seeds[-1] and seeds[0] < first + episodes:
+                raise ValueError(
+                    f"seed is {seeds[0]}: the training of {name!r} has data of seeds from {first} to "
+                    f"{first + episodes - 1}, so a claim needs others"
+                )
+
+
+def _recorded(config: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """First seed and number of episodes of the datasets of a training, and of that of its first weights."""
+    data = config.get("data") or {}
+    for origin in [data] if "recording" in data else data.values():
+        recording = origin.get("recording") or {}  # None in data of another program
+        if {"seed", "episodes"} <= recording.keys():
+            yield recording["seed"], recording["episodes"]
+    trained = (config.get("init") or {}).get(TRAINED)
+    if trained:
+        yield from _recorded(trained)
 
 
 def _check_alike(configs: Sequence[PolicyConfig]) -> None:

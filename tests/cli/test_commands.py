@@ -4,7 +4,6 @@ import json
 import shlex
 import subprocess
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,14 +13,12 @@ from made_runs import PAPER, made_run
 
 import robopolicy
 from robopolicy.cli import main
-from robopolicy.cli.options import command_to_resume
 from robopolicy.cli.train_es import TrainES
 from robopolicy.experiments import evaluators, provenance
 from robopolicy.experiments.environments import Environment, others_of
-from robopolicy.experiments.evaluators import EvaluatorConfig, batch_of
+from robopolicy.experiments.evaluators import batch_of
 from robopolicy.experiments.runs import played_on
 from robopolicy.training.datasets import open_dataset
-from robopolicy.training.es import ESConfig
 
 TINY = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2".split()
 NORMALISED = "--engine mujoco --normalise --population 4".split()
@@ -380,53 +377,3 @@ def test_cameras_and_drift_are_those_of_the_run_unless_others_are_given(tmp_path
     assert steady.unwrapped.config.cameras == ("front",)
     batch = batch_of(hard)()
     assert batch.config == robopolicy.make("stepping-stones", preset="hard", **hard.others).unwrapped.config
-
-
-@pytest.mark.slow
-def test_a_run_continues_with_the_evaluator_and_places_that_it_began_with(tmp_path, refused, monkeypatch):
-    run = made_run(tmp_path / "run")
-    config = tmp_path / "run" / "config.json"
-    settings = json.loads(config.read_text())
-    kept = (Environment("stepping-stones", "mujoco", "paper"), ESConfig(generations=3, episodes=(1,)))
-    made = []
-
-    def in_lock_step(*arguments):
-        made.append(arguments[4])  # places
-        raise RuntimeError("no episode is played")
-
-    monkeypatch.setattr(evaluators, "LockStep", in_lock_step)
-    other = "evaluator is 'local': the run to resume has 'vector'"
-
-    def resume(**given):
-        """The error that ends a resumed training."""
-        with pytest.raises((ValueError, RuntimeError)) as error:
-            robopolicy.train_es(robopolicy.load(run), *kept, out=run, resume=True, **given)
-        return str(error.value)
-
-    config.write_text(json.dumps({**settings, "evaluator": {"evaluator": "vector", "places": 4}}))
-    for given in {}, {"workers": 1}, {"evaluator": EvaluatorConfig("vector")}:
-        assert resume(**given) == "no episode is played"
-    assert made == [4, 4, 4]
-    assert resume(evaluator=EvaluatorConfig("local")) == other
-    assert other in refused("train", "es", "--resume", "--out", run, "--evaluator", "local")
-    changed = "places is 6: the run to resume has 4"
-    assert resume(evaluator=EvaluatorConfig("vector", places=6)) == changed
-    assert changed in refused("train", "es", "--resume", "--out", run, "--places", "6")
-    # Older runs do not say how they were played.
-    config.write_text(json.dumps(settings))
-    assert resume(evaluator=EvaluatorConfig("vector", places=6)) == "no episode is played"
-
-    # A cluster plays episodes of the engine jax one by one, and a pool many at once.
-    on_jax = {**settings, "environment": {**PAPER, "engine": "jax"}}
-    config.write_text(json.dumps({**on_jax, "evaluator": {"evaluator": "local", "places": None}}))
-    monkeypatch.setattr("robopolicy.training.ray_pool.check_cluster", lambda address: None)
-    line = refused("train", "es", "--resume", "--out", run, "--evaluator", "ray")
-    assert "evaluator is 'ray': the run to resume has 'local'" in line
-
-
-def test_the_command_to_resume_repeats_that_a_setting_was_taken_away(tmp_path):
-    new = TrainES(out=Path(made_run(tmp_path / "run", stop_at=7.0)))
-    begun = new.stored_command()
-    endless = replace(begun, resume=True, search=replace(begun.search, stop_at=None, generations=200))
-    assert command_to_resume(endless, "es").endswith(f"--out {new.out} --generations 200 --stop-at None")
-    assert "None" not in command_to_resume(new, "es")  # for which the run has chosen an engine

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from scipy import special
+from scipy import integrate, special
 
 from robopolicy.attention import attention, conformity, streaming, theory
 
@@ -143,6 +143,20 @@ def test_conformity_equals_that_of_sampled_vectors() -> None:
     # Five standard errors: 6e-7 of all seeds.
     error = 5 * np.std(found) / np.sqrt(len(found))
     assert abs(np.mean(found) - conformity.conformity(1.0, 3, -0.5)) < error
+
+
+@pytest.mark.parametrize("dim", [2, 3, 4, 8, 512])
+def test_conformity_equals_the_integral_of_the_paper(dim: int) -> None:
+    square, cosine = 25.0, -1 / (dim - 1)
+
+    def density(phi: float) -> float:
+        return np.sin(phi) ** (dim - 1)
+
+    def value(phi: float) -> float:
+        return density(phi) * special.hyp1f1(dim, dim / 2, square * (1 + cosine * np.sin(phi)) / 2)
+
+    above, below = (integrate.quad(f, 0, np.pi, epsabs=0, epsrel=1e-12)[0] for f in (value, density))
+    np.testing.assert_allclose(conformity.conformity(square, dim, cosine), above / below, rtol=1e-11)
 
 
 @pytest.mark.rest_slow

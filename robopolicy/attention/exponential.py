@@ -8,7 +8,7 @@ complex numbers.
 import math
 from functools import lru_cache
 from numbers import Number
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -126,14 +126,13 @@ def best_exponent(sums: float, differences: float, lengths: float, dim: int) -> 
     return best[1:]
 
 
-def log_second_moment(
-    A: complex, s: int, square: ArrayLike, lengths: ArrayLike, dim: int
-) -> NDArray[np.float64]:
+def log_second_moment(A: Any, s: int, square: ArrayLike, lengths: ArrayLike, dim: int) -> NDArray[np.float64]:
     """log E[Re(f1 f2)^2] of the Gaussian kernel; |x + s y|^2 = square, |x|^2 + |y|^2 = lengths (CRT Eq. 6).
 
-    In logarithms, since the terms overflow from |x + s y|^2 = 350 on.
+    A is a number or an array. In logarithms, since the terms overflow from |x + s y|^2 = 350 on.
     """
     v, a, b = np.asarray(square, np.float64), 1 - 8 * A, 1 - 8 * A.real
+    # alpha_1 from its derivation (CRT Eq. 20): the printed root has the wrong sign for some A.
     first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * v
     slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
     second = dim / 2 * np.log1p(16 * abs(A) ** 2 / b) + slope * v

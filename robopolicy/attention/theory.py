@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from robopolicy.attention.exponential import log_second_moment
+
 Doubles = NDArray[np.float64]
 Mse = Callable[[ArrayLike, ArrayLike, int], Doubles]
 """(x, y, m) -> MSE of a base estimator on m vectors."""
@@ -44,18 +46,12 @@ def positive_mse(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
     return kernel(x, y) ** 2 * np.expm1(_square(x + y)) / m
 
 
-def generalized_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: complex, s: int) -> Doubles:
+def generalized_exponential_mse(x: ArrayLike, y: ArrayLike, m: int, A: complex | Doubles, s: int) -> Doubles:
     """MSE of `generalized_exponential(m, A=A, s=s)`, CRT Theorem 3.2 times exp(|x|^2 + |y|^2)."""
     x, y = _double(x, y)
-    dim, square = x.shape[-1], _square(x + s * y)
-    a, b = 1 - 8 * A, 1 - 8 * A.real
-    # alpha_1 from its derivation (CRT Eq. 20): the printed root has the wrong sign for some A.
-    first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * square
-    slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
-    second = dim / 2 * np.log(1 + 16 * abs(A) ** 2 / b) + slope * square
-    lengths = s * (_square(x) + _square(y))
-    moment = (np.exp(first - lengths).real + np.exp(second - lengths)) / 2
-    return (moment - kernel(x, y) ** 2) / m
+    lengths = _square(x) + _square(y)
+    log_moment = log_second_moment(A, s, _square(x + s * y), lengths, x.shape[-1])
+    return (np.exp(log_moment + lengths) - kernel(x, y) ** 2) / m
 
 
 def optimal_positive_mse(x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike | None = None) -> Doubles:
@@ -64,11 +60,8 @@ def optimal_positive_mse(x: ArrayLike, y: ArrayLike, m: int, square: ArrayLike |
     Source: CRT Theorems 3.2 and 3.3.
     """
     x, y = _double(x, y)
-    own = _square(x + y)
-    A = optimal_constant(own if square is None else np.asarray(square, np.float64), x.shape[-1])
-    dim, a = x.shape[-1], 1 - 8 * A
-    log_moment = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (1 + 1 / a) * own - _square(x) - _square(y)
-    return (np.exp(log_moment) - kernel(x, y) ** 2) / m
+    A = optimal_constant(_square(x + y) if square is None else square, x.shape[-1])
+    return generalized_exponential_mse(x, y, m, A, 1)
 
 
 def optimal_constant(square: ArrayLike, dim: int) -> Doubles:

@@ -25,7 +25,7 @@ DISCRETE = ("poisson", "geometric")
 PHASES = (np.pi / 8, np.pi / 4, 3 * np.pi / 8)  # of A, between those of `positive` and `trigonometric`
 WIDTHS = (0.5, 1.0)  # sigma of a Gaussian hybrid
 MOST_P = 0.9999  # of geometric maps: p must be below 1
-LEAST_PADDED = 8  # smaller Hadamard matrices are biased, see attention/structured.py
+LEAST_PADDED = 8  # the bias of smaller Hadamard matrices is no longer small, see attention/structured.py
 
 
 class Shape(NamedTuple):

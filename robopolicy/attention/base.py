@@ -153,7 +153,8 @@ class Attention(NamedTuple):
       rank: (features, q[T, D], k[S, D], mask=None) -> [S]; column sums of the row-normalised matrix.
       causal: like `apply` with T = S, but query i attends to keys 0 to i only.
       denominators: (features, q[T, D], k[S, D], mask=None) -> [T]; the row sums, each on a positive scale of
-        its own. A value that is not above zero means that the estimate has failed.
+        its own. A value that is not above zero means that the estimate has failed. With a value between 0 and
+        4.5e-31 (float32), the weights of a row sum to less than one, and its share of the ranks is smaller.
       fit: (key, q[T, D], k[S, D]) -> features drawn for data like these.
 
     `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With

@@ -14,7 +14,7 @@ from jax import Array
 from robopolicy.attention.base import FeatureMap, Features
 from robopolicy.attention.contraction import (
     Weighted,
-    guarded,
+    inverse,
     merged,
     on_common_scale,
     on_row_scale,
@@ -110,8 +110,8 @@ def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None) -> Array:
     def of_queries(q: Array, real: Array) -> Sums:
         queries = head.queries(q)
         with jax.named_scope("ranking"):
-            inverse = jnp.where(real[:, None], 1 / guarded(read(queries, key_sums)), 0.0)
-            return sums(queries, inverse), jnp.zeros(())
+            shares = jnp.where(real[:, None], inverse(read(queries, key_sums)), 0.0)
+            return sums(queries, shares), jnp.zeros(())
 
     query_sums, _ = _fold(of_queries, q, None, length)
 

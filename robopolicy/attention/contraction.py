@@ -7,6 +7,7 @@ for a token.
 from functools import reduce
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -135,11 +136,36 @@ def _dot(block: Weighted, total: Array) -> Array:
     return dots if block.weight is None else block.weight[:, None] * dots
 
 
-def guarded(row_sums: Array) -> Array:
-    """Row sums at a least distance from zero, with their signs.
+@jax.custom_jvp
+def quotient(numerators: Array, row_sums: Array) -> Array:
+    """Numerators over row sums; those closer to zero than 4.5e-31, in float32, count as that far from it."""
+    return numerators / guarded(row_sums, 0.8)
+
+
+@quotient.defjvp
+def _quotient_derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    # The rule of `/` divides by the square of a row sum, which underflows below 1e-19.
+    result = quotient(*primals)
+    return result, quotient(tangents[0] - result * tangents[1], primals[1])
+
+
+@jax.custom_jvp
+def inverse(row_sums: Array) -> Array:
+    """`quotient` of one and row sums."""
+    return 1 / guarded(row_sums, 0.8)
+
+
+@inverse.defjvp
+def _inverse_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    result = inverse(*primals)
+    return result, quotient(-result * tangents[0], primals[0])
+
+
+def guarded(row_sums: Array, exponent: float = 0.5) -> Array:
+    """Row sums at a least distance from zero, the smallest normal number to an exponent, with their signs.
 
     Features of both signs can have a negative sum. It stays negative, to show that the estimate has failed.
-    Only values whose inverse, or its square in a derivative, would overflow change.
+    With the exponent 0.5, only values whose inverse, or its square in a derivative, would overflow change.
     """
-    floor = float(jnp.finfo(row_sums.dtype).tiny) ** 0.5
+    floor = float(jnp.finfo(row_sums.dtype).tiny) ** exponent
     return jnp.where(row_sums < 0, jnp.minimum(row_sums, -floor), jnp.maximum(row_sums, floor))

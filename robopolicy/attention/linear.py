@@ -9,7 +9,7 @@ Both consist of two operations, a sum of features over tokens and its product wi
 If the features of all tokens do not fit in a cache, both process the tokens in chunks (chunked.py).
 
 Two scalings cancel in A and keep it finite: one for each query row, and one for all keys and all blocks.
-Nothing is added to a feature. Features of both signs can make D negative, see `contraction.guarded`.
+Nothing is added to a feature. Features of both signs can make D negative, see `contraction.quotient`.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from jax import Array
 from robopolicy.attention.base import Attention, FeatureMap, Features, check_causal, check_inputs, fit
 from robopolicy.attention.causal import causal_sums
 from robopolicy.attention.chunked import Head, chunked_rank, chunked_reading, head_of
-from robopolicy.attention.contraction import guarded, read, sums
+from robopolicy.attention.contraction import inverse, quotient, read, sums
 
 
 def linear(feature_map: FeatureMap) -> Attention:
@@ -63,7 +63,7 @@ def linear(feature_map: FeatureMap) -> Attention:
         queries, keys = head.sides(q, k, mask)
         with jax.named_scope("ranking"):
             row_sums = read(queries, sums(keys, jnp.ones_like(k[:, :1])))
-            return read(keys, sums(queries, 1 / guarded(row_sums)))[:, 0]
+            return read(keys, sums(queries, inverse(row_sums)))[:, 0]
 
     def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_causal(q, k, v, mask)
@@ -83,7 +83,7 @@ def linear(feature_map: FeatureMap) -> Attention:
 def _divided(summed: Array, mask: Array | None) -> Array:
     """Numerators over row sums, the last column; 0 without keys, with derivatives of any order."""
     row_sums = summed[:, -1:] if mask is None else jnp.where(summed[:, -1:] == 0, 1.0, summed[:, -1:])
-    return summed[:, :-1] / guarded(row_sums)
+    return quotient(summed[:, :-1], row_sums)
 
 
 def _with_ones(v: Array, mask: Array | None) -> Array:

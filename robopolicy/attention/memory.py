@@ -24,7 +24,7 @@ from jax import Array, lax
 from robopolicy.attention.base import FeatureMap, Features, check_inputs
 from robopolicy.attention.catalogue import canonical, feature_map
 from robopolicy.attention.chunked import Head, head_of
-from robopolicy.attention.contraction import guarded, read, sums
+from robopolicy.attention.contraction import guarded, merged, on_common_scale, on_row_scale, read, sums
 from robopolicy.attention.projections import check_counts
 from robopolicy.attention.softmax import softmax_of_pairs
 
@@ -126,13 +126,13 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
     def update(features: Features, state: Summed, k: Array, v: Array, mask: Array | None = None) -> Summed:
         check_inputs(k, k, v, mask)
         k, v = _written(k, mask), _written(v, mask)
-        with jax.named_scope("key map"):
-            scales = feature_map.apply_k(features, k).log_scale
-        old = state.log_scale + faded
-        scale = _largest(old, scales, mask)
         shapes = head(features, k.shape[1])
         _check_width("v", v, "values", len(state.sums[0]) // shapes.narrow[0] - 1)
-        blocks, _ = shapes.keys(k, mask, scale)
+        old = state.log_scale + faded
+        with jax.named_scope("key map"):
+            keys = feature_map.apply_k(features, k)
+            scale = _largest(old, keys.log_scale, mask)
+            blocks = merged(on_common_scale(keys, mask, scale)[0], shapes.groups)
         with jax.named_scope("contraction"):
             added = sums(blocks, jnp.concatenate([v, jnp.ones_like(v[:, :1])], axis=1))
             kept = jnp.exp(old - scale)
@@ -145,12 +145,15 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
 
     def read_at(features: Features, state: Summed, q: Array, least: Any = None) -> Array:
         _check_queries(q)
-        queries = head(features, q.shape[1]).queries(q)
+        groups = head(features, q.shape[1]).groups
+        with jax.named_scope("query map"):
+            queries = feature_map.apply_q(features, q)
+            blocks = merged(on_row_scale(queries), groups)
         with jax.named_scope("contraction"):
-            found = read(queries, state.sums)
+            found = read(blocks, state.sums)
             values, weights = found[:, :-1], found[:, -1:]
             if least is not None:
-                scales = feature_map.apply_q(features, q).log_scale + state.log_scale
+                scales = queries.log_scale + state.log_scale
                 floor = least * state.written * jnp.exp(jnp.minimum(-scales, LARGEST))
                 weights = jnp.maximum(weights, floor[:, None])
             return values / guarded(weights)

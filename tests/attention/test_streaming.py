@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from robopolicy.attention import attention, feature_map, streaming
+from robopolicy.costs.flops import count
 
 jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
@@ -66,6 +67,29 @@ def _estimate(fm, draw, q, k):
     """`kernel_estimate` with the constants of the draw, since those that follow the data would change."""
     queries, keys = fm.apply_q(draw, q), fm.apply_k(draw, k)
     return queries.values @ keys.values.T * jnp.exp(queries.log_scale[:, None] + keys.log_scale)
+
+
+def test_a_step_maps_every_token_once(spec):
+    width, count_k, count_q = 8, 12, 7
+    fm, memory = feature_map(spec), streaming(spec)
+    shapes = [(count_k, width), (count_q, width), (count_k, V)]
+    k, q, v = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    draw = jax.eval_shape(lambda: attention(spec).init(jax.random.key(3), width))
+    state = jax.eval_shape(lambda draw: memory.init(draw, width, V, count_k), draw)
+
+    def products(function, *arguments):
+        return count(function, *arguments).by_class["multiply-add"]
+
+    def step(draw, state, k, v, q):
+        state = memory.update(draw, state, k, v)
+        return memory.read(draw, state, q, least=0.25)
+
+    def blocks(side):
+        return lambda draw, x: [(b.factors, b.log_scale) for b in side(draw, x).blocks]
+
+    maps = products(blocks(fm.apply_k), draw, k) + products(blocks(fm.apply_q), draw, q)
+    sums = 2 * (count_k + count_q) * sum(matrix.size for matrix in state.sums)
+    assert products(step, draw, state, k, v, q) == maps + sums
 
 
 @pytest.mark.rest_slow

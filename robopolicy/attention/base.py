@@ -158,7 +158,8 @@ class Attention(NamedTuple):
       fit: (key, q[T, D], k[S, D]) -> features drawn for data like these.
 
     `mask` is bool [S]; False removes a key from numerator and denominator alike, and gives it rank 0. With
-    every key masked, all results are 0. Wrong shapes raise ValueError.
+    every key masked, all results are 0. Queries have no mask: maps with `adapt` suit all of them, so queries
+    that are padding must be finite, best copies of real ones. Wrong shapes raise ValueError.
     """
 
     init: Callable[[Array, int], Features]

@@ -52,7 +52,7 @@ def dot_product_attention(
       seed: of the draw; one seed and width always give the same features.
       scale: of the logits; None is 1/sqrt(H).
       is_causal: whether query i attends to keys 0 to i only; needs T = S.
-      query_seq_lengths: int [B]; the results of later queries are 0.
+      query_seq_lengths: int [B]; later queries may be anything, and their results are 0.
       key_value_seq_lengths: int [B]; later keys are masked.
 
     Returns:
@@ -84,6 +84,9 @@ def dot_product_attention(
     valid = None
     if query_seq_lengths is not None:
         valid = _before("query_seq_lengths", query_seq_lengths, batch, tokens)[:, :, None, None]
+        # Some mechanisms adapt to all queries, so padding repeats the queries of the row in turn.
+        turns = jnp.arange(tokens) % jnp.maximum(jnp.asarray(query_seq_lengths), 1)[:, None]
+        q = jnp.take_along_axis(jnp.where(valid, q, 0), turns[:, :, None, None], axis=1)
 
     dtype = jnp.promote_types(jnp.result_type(q, k, v), jnp.float32)
     factor = jnp.asarray(1 / width**0.5 if scale is None else scale, dtype)

@@ -9,6 +9,7 @@ from flax import nnx
 from jax import Array
 
 from robopolicy.attention import attention
+from robopolicy.attention.base import check_inputs
 from robopolicy.attention.projections import check_counts
 
 
@@ -72,7 +73,10 @@ class MultiHeadAttention(nnx.Module):
         self.features = Features(self._draw(rngs.features()))
 
     def __call__(self, tokens: Array, mask: Array | None = None) -> Array:
-        """Attend among tokens [T, width]; mask is bool [T]. Returns [T, width]."""
+        """Attend among tokens [T, width]. Returns [T, width].
+
+        Tokens whose `mask`, bool [T], is False may be anything, and so may their results.
+        """
         return self._attend(attention(self.spec).apply, tokens, mask)
 
     def causal(self, tokens: Array, mask: Array | None = None) -> Array:
@@ -93,6 +97,11 @@ class MultiHeadAttention(nnx.Module):
         self.features.set_value(self._draw(key))
 
     def _attend(self, operation: Callable[..., Array], tokens: Array, mask: Array | None) -> Array:
+        if mask is not None:
+            check_inputs(tokens, tokens, None, mask)
+            # Some mechanisms adapt to all queries, so padding is a copy of a real token.
+            first = jnp.where(jnp.any(mask), tokens[jnp.argmax(mask)], 0)
+            tokens = jnp.where(mask[:, None], tokens, first)
         q, k = self.queries_and_keys(tokens)
         v = self._split(self.value(tokens))
         heads = jax.vmap(operation, in_axes=(0, 0, 0, 0, None))(self.features.get_value(), q, k, v, mask)

@@ -156,6 +156,27 @@ def test_a_query_without_keys_gets_zero() -> None:
         np.testing.assert_array_equal(found, 0)
 
 
+@pytest.mark.slow
+def test_padded_queries_may_be_anything(spec_or_softmax: str) -> None:
+    lengths = (4, 2, 0)  # repeated in turn, real queries keep their mean
+    q, k, v = (_normal(seed, 3, 4, 2, H) / 2 for seed in (1, 2, 3))
+    real = (np.arange(4) < np.array(lengths)[:, None])[:, :, None, None]
+    attend = partial(dot_product_attention, mechanism=spec_or_softmax, seed=3)
+
+    def padded(q):
+        return attend(q, k, v, query_seq_lengths=jnp.array(lengths))
+
+    found, gradients = jit(lambda q: (padded(q), jax.grad(lambda q: padded(q).sum())(q)))(
+        jnp.where(real, q, jnp.nan)
+    )
+    for row, length in enumerate(lengths[:2]):
+        alone = jit(attend)(q[row, :length], k[row], v[row])
+        np.testing.assert_allclose(found[row, :length], alone, rtol=2e-3, atol=2e-3)
+    np.testing.assert_array_equal(found[~real[..., 0, 0]], 0)
+    assert np.isfinite(gradients).all()
+    np.testing.assert_array_equal(gradients[~real[..., 0, 0]], 0)
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "says"),
     [

@@ -21,12 +21,12 @@ def _module(spec: str, seed: int = 0, **options) -> MultiHeadAttention:
 @pytest.mark.parametrize("norm_fn", [unit, pytest.param(tempered, marks=pytest.mark.slow)])
 def test_the_module_equals_its_heads_one_by_one(spec: str, norm_fn) -> None:
     module = _module(spec, norm_fn=norm_fn)
-    tokens = jax.random.normal(jax.random.key(1), (7, 12))
-    mask = jnp.arange(7) != 3
+    padded = jax.random.normal(jax.random.key(1), (7, 12)).at[3].set(jnp.nan)
+    mask, tokens = jnp.arange(7) != 3, padded.at[3].set(padded[0])
     mechanism = attention(spec)
     q, k, v = (linear(tokens).reshape(7, 3, 4) for linear in (module.query, module.key, module.value))
     for operation, attend in (("apply", type(module).__call__), ("causal", type(module).causal)):
-        found = nnx.jit(attend)(module, tokens, mask)
+        found = nnx.jit(attend)(module, padded, mask)
         heads = []
         for h in range(3):
             features = jax.tree.map(lambda leaf, h=h: leaf[h], module.features.get_value())
@@ -75,6 +75,11 @@ def test_heads_have_features_of_their_own() -> None:
     ]
     assert vectors.shape == (3, 4, 4)
     assert np.all(vectors[0] != vectors[1])
+
+
+def test_a_mask_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mask is bool\[5\]; it must be bool\[7\]"):
+        _module("softmax")(jnp.ones((7, 12)), jnp.ones(5, bool))
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,9 @@ def quotient(numerators: Array, row_sums: Array) -> Array:
 @quotient.defjvp
 def _quotient_derivative(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     # The rule of `/` divides by the square of a row sum, which underflows below 1e-19.
-    result = quotient(*primals)
-    return result, quotient(tangents[0] - result * tangents[1], primals[1])
+    (numerators, row_sums), (change, of_sums) = primals, tangents
+    result = quotient(numerators, row_sums)
+    return result, quotient(change - result * _where_used(row_sums, of_sums), row_sums)
 
 
 @jax.custom_jvp
@@ -158,7 +159,12 @@ def inverse(row_sums: Array) -> Array:
 @inverse.defjvp
 def _inverse_derivative(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     result = inverse(*primals)
-    return result, quotient(-result * tangents[0], primals[0])
+    return result, quotient(-result * _where_used(*primals, *tangents), primals[0])
+
+
+def _where_used(row_sums: Array, tangents: Array) -> Array:
+    """Tangents of row sums, 0 where the least distance from zero counts in their place."""
+    return jnp.where(guarded(row_sums, 0.8) == row_sums, tangents, 0.0)
 
 
 def guarded(row_sums: Array, exponent: float = 0.5) -> Array:

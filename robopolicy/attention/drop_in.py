@@ -232,6 +232,8 @@ def _before(name: str, lengths: Array, batch: int, tokens: int) -> Array:
     lengths = jnp.asarray(lengths)
     if lengths.shape != (batch,):
         raise ValueError(f"{name} has shape {lengths.shape}: it must be [{batch}], one length per row")
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise ValueError(f"{name} is {lengths.dtype}: it must be int")
     return jnp.arange(tokens) < lengths[:, None]
 
 

@@ -91,10 +91,13 @@ def status(folder: RunFolder) -> RunStatus:
     measure, best = _best(trainer, records)
     files = (folder.config_path, folder.metrics_path, folder.failure_path)
     written = max(path.stat().st_mtime for path in files if path.exists())
+    is_running = folder.is_locked()
     over, end = "", total
-    if name == "es" and not folder.failure_path.is_file():
+    # The oldest runs have no conditions; one of these is over if it is complete.
+    may_be_over = not is_running and (done < total or set(Conditions._fields) <= settings.keys())
+    if name == "es" and may_be_over and not folder.failure_path.is_file():
         over, end = _ended_by(settings, records, total)
-    if folder.is_locked():
+    if is_running:
         state, why = RUNNING, ""
     elif folder.failure_path.is_file():
         with folder.failure_path.open(errors="replace") as file:

@@ -280,7 +280,7 @@ class UnitreeRobot:
 
     def _loop(self) -> None:
         low, period = self.low, 1e-3 * PERIOD / self._pace
-        self._arrived()  # what came while others were looked for is old
+        self._states.take(on_bad=lambda _: None)  # what came while others were looked for is old
         before = time.monotonic()
         while not self._closing:
             arrived = self._arrived(2 * period)

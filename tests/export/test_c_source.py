@@ -104,7 +104,6 @@ CASES = {
         ([A, B, A], (), 1, {"axis": -1}),
         ([A, B], (1,), 1, {"axis": 1}),
         ([np.abs(WHOLE), WHOLE], (0,), 1, {"axis": 0}),
-        ([TRUTH, OTHER], (0,), 1, {"axis": 0}),
     ],
     "Conv": [
         (

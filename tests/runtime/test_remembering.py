@@ -1,6 +1,7 @@
 """A policy with a state on a robot: what keeps it, what resets it, and what it refuses."""
 
 import json
+import time
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from robopolicy.runtime.graph import NEXT, STARTS
 from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.protocol import Kind, encode, pack, stop
 from robopolicy.runtime.robot import Driver
+from robopolicy.runtime.serve import SILENCE
 
 STATE = "state_total"
 FEEDBACK = [{"input": STATE, "output": NEXT + STATE, "start": 0.5}]
@@ -169,3 +171,11 @@ def test_drives_over_one_link_are_episodes_of_their_own(bundle):
         robot = Walker([(0.0, 0.0), (2.0, 0.0), (2.0, 0.0)])
         assert "jumped by 2 rad" in driver.run(robot, 5.0)
     assert len(robot.stops) == 1
+
+
+@pytest.mark.slow
+def test_a_policy_process_waits_for_a_robot_that_takes_its_time(bundle):
+    manifest = open_bundle(bundle).manifest
+    with policy_process(bundle, manifest) as link:
+        time.sleep(SILENCE + 1.0)
+        assert Driver(link, manifest, misses=10).run(ToyRobot(3), 5.0) is None

@@ -145,6 +145,14 @@ def test_a_robot_that_has_gone_is_not_waited_for(robot, network):
     assert not robot.low.rests  # half a second of the robot is ten here
 
 
+def test_a_robot_that_starts_again_is_another_peer(robot, network):
+    for _ in range(2):
+        with StandingGo2(network):
+            robot.begin()
+            robot.rest()
+            threading.Event().wait(0.05)  # it goes on publishing
+
+
 def test_bytes_that_are_no_message_are_a_stop_in_one_line(robot, network):
     with StandingGo2(network) as peer:
         robot.begin()

@@ -295,8 +295,7 @@ def test_the_gait_of_a_halt_is_on_the_clock_of_the_robot():
         low = low_level()
         play(low, sound)
         low.stop("the test ends")
-        messages = lambda tick: [] if tick <= missing else [state(tick + WALKS)]  # noqa: E731
-        _, commands = play(low, messages, until=300)
+        _, commands = play(low, lambda tick: [state(tick + WALKS)] * (tick > missing), until=300)
         return np.array([command["motor_cmd"]["kp"][:12] > 0 for command in commands])
 
     whole, late = halted(0), halted(20)

@@ -22,10 +22,18 @@ At 48 x 64 pixels, the same grids have `--robot finer.json`, a table that docs/s
 
 On `front`, where hind legs have no camera, it is
 
-    robopolicy grid GRID --variant memory --attention "trigonometric(m=32)" all "all, map" "all, gru" none \\
-        --seeds 0 1 2 3 4 --preset front --episodes 2 --generations 25 --test-engines mujoco bullet
+    robopolicy grid GRID --variant memory --attention SPEC ... all "all, map" "all, gru" \\
+        "all, relu" "all, cnn" none --seeds 0 1 2 3 4 --preset front --episodes 2 --generations 25 \\
+        --test-engines mujoco bullet
 
-with `all` as the control without a memory. On `dust`, all legs may read a memory of the front camera:
+with the mechanisms of the table as SPEC, softmax among them, and `--memory-steps 20` for softmax over 1 s.
+`all` is the control without a memory. On `dust`, legs may query the image:
+
+    robopolicy grid GRID --variant query --attention softmax "trigonometric(m=256)" \\
+        "angular_hybrid(m=8, n=8)" --seeds 0 1 2 3 4 --preset dust --episodes 2 --generations 20 \\
+        --engine mujoco --policy-runtime c --test-engines mujoco bullet
+
+On `dust`, all legs may read a memory of the front camera:
 
     robopolicy grid GRID --variant memory --memory-for all --cameras front \\
         --attention "trigonometric(m=256)" "all, map" --seeds 0 1 2 \\

@@ -103,7 +103,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0)
     given = parser.parse_args()
     interrupt_on_signals()
-    manifest = open_bundle(given.bundle).manifest
+    try:
+        manifest = open_bundle(given.bundle).manifest
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     sdk = VendorSDK()
     robot = OwnRobot(sdk, manifest.data["outputs"]["command"]["scale"])
     with policy_process(given.bundle, manifest) as link:

@@ -21,7 +21,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bundle", type=Path)
     folder = parser.parse_args().bundle
-    policy = BundlePolicy.load(folder)  # every file is compared with its sum, and nothing is unpickled
+    try:
+        policy = BundlePolicy.load(folder)  # every file is compared with its sum, and nothing is unpickled
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     manifest = policy.manifest
     for value in [*manifest.inputs.values(), manifest.outputs["command"]]:
         units = ", ".join(dict.fromkeys(value.units))

@@ -74,7 +74,8 @@ class Manifest(NamedTuple):
       control_period: time between two observations, s.
       deadline: time from an observation until its command is useless, s.
       observations: number of golden vectors.
-      tolerances: largest allowed difference of each output from the recorded one.
+      tolerances: largest allowed difference of each output from the recorded one, at most 1 or the largest
+        limit of that output.
       files: SHA-256 of every other file of the bundle.
       digest: SHA-256 of inputs, outputs and times. Both ends of a connection must have the same digest.
       data: the whole JSON object.
@@ -168,8 +169,9 @@ def _checked(data: Any) -> Manifest:
     if sum(value.size for value in inputs.values()) > MOST_BYTES:
         raise ValueError(f"inputs have more than {MOST_BYTES} bytes")
     tolerances, files = _object(data, "tolerances"), _object(data, "files")
-    for name in outputs:
-        check_number(f"tolerance of {name}", tolerances.get(name), 0.0, 1.0)
+    for name, value in outputs.items():
+        largest = max(1.0, float(np.abs([value.low, value.high]).max()))
+        check_number(f"tolerance of {name}", tolerances.get(name), 0.0, largest)
     for name, digest in files.items():
         if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
             raise ValueError(f"files {name!r} is {digest!r}: it must be a SHA-256")

@@ -8,12 +8,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from toy_bundle import graph, make_bundle, manifest, observations, outputs, resum, seal
+from toy_bundle import entries, graph, make_bundle, manifest, observations, outputs, resum, seal
 
 from robopolicy import runtime
 from robopolicy.runtime import BundleError, BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden, write_golden
+from robopolicy.runtime.manifest import parse
 from robopolicy.runtime.verify import verify
 
 FILES = ("README.md", "SHA256SUMS", "golden.npz", "manifest.json", "policy.onnx", "policy.stablehlo")
@@ -139,6 +140,16 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
 )
 def test_an_invalid_manifest_is_refused(tmp_path, change, message):
     assert message in refused(make_bundle(tmp_path / "bundle", **change))
+
+
+def test_a_tolerance_is_1_or_a_limit_of_its_output_at_most():
+    described = {**manifest(), "files": {}}
+    described["outputs"]["command"]["entries"] = entries("mdeg", 1e6)
+    described["tolerances"]["command"] = 10.0
+    assert parse(json.dumps(described).encode()).tolerances["command"] == 10.0
+    described["tolerances"]["action"] = 1.5
+    with pytest.raises(BundleError, match=r"tolerance of action is 1.5: it must be a number from 0 to 1$"):
+        parse(json.dumps(described).encode())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from robopolicy.runtime.bundle import C_HEADER, C_SOURCE, Bundle
 from robopolicy.runtime.compiler import library
-from robopolicy.runtime.graph import Observation, Stepping, missing_input
+from robopolicy.runtime.graph import Observation, Outputs, Stepping, missing_input
 from robopolicy.runtime.manifest import BundleError, Manifest, Value
 from robopolicy.settings import check_array
 
@@ -75,14 +75,16 @@ class CompiledPolicy:
         """Begin an episode."""
         self._library.policy_reset(self._arguments[0])
 
-    def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
-        """All outputs by name. Raises ArithmeticError with the meaning of a code that is not 0."""
+    def run(self, observation: Observation, check: Callable[[Outputs], None]) -> Outputs:
+        """All outputs by name, after `check`. Raises ArithmeticError with the meaning of a code but 0."""
         for name in self.shapes:
             self._readings[name][...] = observation[name]
         code = self._library.policy_run(*self._arguments)
         if code:
             raise ArithmeticError(CODES.get(code, f"code {code}"))
-        return {name: self._results[name].copy() for name in self.output_shapes}
+        outputs = {name: self._results[name].copy() for name in self.output_shapes}
+        check(outputs)
+        return outputs
 
 
 def _described(values: Mapping[str, Value]) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from robopolicy.reading_json import parse_json
 from robopolicy.settings import check_array, is_finite
 
 Observation = Mapping[str, NDArray[Any]]
+Outputs = dict[str, NDArray[np.float32]]
 
 NEXT = "next_"  # with the name of a state's array: the output that holds it for the next step
 STARTS = "state_starts"  # of the graph's metadata: for each array of the state its first number, as JSON
@@ -38,18 +39,19 @@ class Stepping(ABC):
         return self.run(observation)["action"]
 
     @abstractmethod
-    def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
+    def run(self, observation: Observation) -> Outputs:
         """All outputs by name; observations that the graph does not read are left out.
 
         Raises ValueError, and ArithmeticError if a number of the next state is not finite: the state stays.
         """
 
-    def _without_state(self, outputs: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        """The outputs without the next state, which is kept for the next step."""
+    def _without_state(self, outputs: Outputs, check: Callable[[Outputs], None] = lambda _: None) -> Outputs:
+        """The outputs without the next state, which is kept for the next step unless `check` raises."""
         state = {name: outputs.pop(NEXT + name) for name in self._state}
         for name, array in state.items():
             if not np.isfinite(array).all():
                 raise ArithmeticError(f"{name} would hold a number that is not finite")
+        check(outputs)
         self._state = state
         return outputs
 
@@ -107,15 +109,16 @@ class OnnxPolicy(Stepping):
             shapes[name] = shape
         return {name: float(start) for name, start in starts.items()}, shapes
 
-    def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
-        """As `Stepping.run`."""
+    def run(self, observation: Observation, check: Callable[[Outputs], None] = lambda _: None) -> Outputs:
+        """As `Stepping.run`; an error of `check`, which is called with the outputs, leaves the state, too."""
         vectors = {"parameters": self.parameters, "normaliser": self.normaliser}
         feed = {**vectors, **observation}
         missing_input(self.shapes, feed, observation)
         for name, shape in self.shapes.items():
             check_array(name, feed[name], shape, self.dtypes[name])
         inputs = {name: feed[name] for name in self.shapes} | self._state
-        return self._without_state(dict(zip(self._outputs, self._session.run(None, inputs), strict=True)))
+        outputs = dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
+        return self._without_state(outputs, check)
 
 
 def missing_input(inputs: Iterable[str], feed: Mapping[str, Any], observation: Observation) -> None:

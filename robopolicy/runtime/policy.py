@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from robopolicy.naming import one_line, one_of
 from robopolicy.runtime.bundle import GRAPH, Bundle, open_bundle
 from robopolicy.runtime.compiled import CompiledPolicy
-from robopolicy.runtime.graph import Observation, OnnxPolicy
+from robopolicy.runtime.graph import Observation, OnnxPolicy, Outputs
 from robopolicy.runtime.manifest import BundleError, Limits, Manifest, Value
 
 ONNX, C = "onnx", "c"
@@ -78,11 +78,11 @@ class BundlePolicy:
 
         Raises ValueError if an input has another name, shape or dtype than in the manifest, or holds a number
         that is not finite, out of its limits, or farther from its last one than a step may go. Raises
-        ArithmeticError if an output or the state does.
+        ArithmeticError if an output or the state does. After either, the state is as it was.
         """
         return self.run(observation)["command"]
 
-    def run(self, observation: Observation) -> dict[str, NDArray[np.float32]]:
+    def run(self, observation: Observation) -> Outputs:
         """All outputs by name. Raises as `act` does."""
         if not isinstance(observation, Mapping) or observation.keys() != self._inputs.keys():
             content = sorted(map(str, observation)) if isinstance(observation, Mapping) else observation
@@ -91,14 +91,9 @@ class BundlePolicy:
             limits.check(observation[name])
         self._check_steps(observation)
         try:
-            outputs = self._graph.run(observation)
+            outputs = self._graph.run(observation, self._check_outputs)
         except Exception as error:  # onnxruntime's errors share no narrower base
             raise ArithmeticError(f"the policy failed: {one_line(str(error))}") from error
-        for name, limits in self._outputs.items():
-            try:
-                limits.check(outputs[name])
-            except ValueError as error:
-                raise ArithmeticError(f"the policy failed: {error}") from error
         self._last = {name: observation[name].copy() for name in self._stepping}
         return outputs
 
@@ -112,6 +107,10 @@ class BundlePolicy:
             return self.run(observation)
 
         return run
+
+    def _check_outputs(self, outputs: Outputs) -> None:
+        for name, limits in self._outputs.items():
+            limits.check(outputs[name])
 
     def _check_steps(self, observation: Observation) -> None:
         """Raise ValueError, naming the first number that jumped."""

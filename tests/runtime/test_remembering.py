@@ -82,6 +82,17 @@ def test_a_refused_observation_leaves_the_state_as_it_is(bundle):
     policy.run(feeling(0.25, 1.5))  # an episode may begin anywhere
 
 
+def test_a_result_beyond_its_limits_leaves_the_state_as_it_is(bundle):
+    described = json.loads((bundle / "manifest.json").read_text())
+    described["outputs"]["scores"] |= {"low": -1.0, "high": 1.0}
+    seal(bundle, described)
+    policy = BundlePolicy.load(bundle)
+    for _ in range(2):
+        with pytest.raises(ArithmeticError, match=r"^the policy failed: scores \[0\] is 1.25: it must be"):
+            policy.run(feeling(0.75, 0.0))
+    np.testing.assert_allclose(policy.run(feeling(0.25, 0.0))["scores"], [0.75, 0.5])
+
+
 def test_a_state_that_is_not_finite_is_refused_by_name(tmp_path):
     policy = BundlePolicy.load(bundle_of(tmp_path, remembering(times=np.inf)))
     with pytest.raises(ArithmeticError, match=f"^the policy failed: {STATE} would hold a number that is not"):

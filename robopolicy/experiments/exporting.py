@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,14 @@ def _training(folder: Path) -> dict[str, Any]:
     """The number of records in a run's log, and the last one."""
     path = folder / "metrics.jsonl"
     records = parse_json_lines(path.read_bytes(), repr(str(path))) if path.exists() else []
-    return {"records": len(records), "last": records[-1] if records else {}}
+    return {"records": len(records), "last": _finite(records[-1]) if records else {}}
+
+
+def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries without numbers that are not finite, which a manifest cannot hold."""
+    return {
+        name: value for name, value in numbers.items() if not isinstance(value, float) or math.isfinite(value)
+    }
 
 
 def _evaluation(folder: Path, name: str, say: Callable[[str], None]) -> dict[str, Any]:
@@ -111,7 +119,7 @@ def _evaluation(folder: Path, name: str, say: Callable[[str], None]) -> dict[str
     if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
         raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine")
     return {
-        engine: {key: value for key, value in result.items() if not isinstance(value, list)}
+        engine: _finite({key: value for key, value in result.items() if not isinstance(value, list)})
         for engine, result in results.items()
         if is_of(result, name, say)
     }

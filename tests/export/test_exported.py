@@ -183,6 +183,20 @@ def test_its_evaluation_is_of_its_checkpoint(tmp_path, monkeypatch):
     assert (lines[0], len(lines)) == (said, 4)
 
 
+def test_numbers_of_a_run_that_are_not_finite_are_left_out(tmp_path, monkeypatch):
+    run = shutil.copytree(find_run(SHIPPED["stepping-stones"])[0], tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write('{"return_mean": NaN, "steps": 7, "held_out/return": -Infinity}\n')
+    kept = json.loads((run / "evaluation.json").read_text())
+    kept["bullet"]["distance_mean"] = float("inf")
+    (run / "evaluation.json").write_text(json.dumps(kept))
+    monkeypatch.setattr("robopolicy.experiments.exporting.write_bundle", lambda *parts: parts[-1])
+    about = export_policy(str(run), None, tmp_path / "bundle")
+    assert about["training"]["last"] == {"steps": 7}
+    assert "distance_mean" not in about["evaluation"]["bullet"]
+    json.dumps(about, allow_nan=False)
+
+
 TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from robopolicy.bundles.bundle import write_bundle
 from robopolicy.envs.task import task_of
@@ -58,7 +59,16 @@ def export(
     trained = load(policy) if isinstance(policy, str | Path) else policy
     if not isinstance(trained, Policy):
         raise ValueError(f"policy is {policy!r}: it must be a Policy or the name of a run")
+    if not np.isfinite(trained.parameters).all():
+        raise ValueError(f"policy is {trained.name!r}: its parameters must be finite, and some are not")
     folder = _folder_of(trained)
+    name = (Path(trained.name) if folder is None else folder.resolve()).name
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"policy is {trained.name!r}: its name must be text that UTF-8 can encode"
+        ) from error
     if env is None and not trained.run:
         raise ValueError(f"env is None: policy {trained.name!r} comes from no run, so give its task")
     environment = trained_on(trained) if env is None else Environment.of(env)
@@ -67,7 +77,7 @@ def export(
         check_match(trained, task_of(instance), environment.task)
         description = task_of(instance).describe()
     about = {
-        "name": Path(trained.name).name if folder is None else folder.resolve().name,
+        "name": name,
         "task": environment.task,
         "versions": versions(),
         "training": {"records": 0, "last": {}} if folder is None else _training(folder),

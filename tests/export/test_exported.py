@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import gymnasium
 import jax
@@ -195,6 +196,18 @@ def test_numbers_of_a_run_that_are_not_finite_are_left_out(tmp_path, monkeypatch
     assert about["training"]["last"] == {"steps": 7}
     assert "distance_mean" not in about["evaluation"]["bullet"]
     json.dumps(about, allow_nan=False)
+
+
+def test_a_policy_that_no_bundle_can_hold_is_refused_at_once(tmp_path):
+    trained = load(SHIPPED["stepping-stones"])
+    spoilt = trained.parameters.copy()
+    spoilt[9] = np.nan
+    for policy, words in (
+        (replace(trained, name="odd\udcff"), r"'odd\\udcff': its name must be text that UTF-8 can encode$"),
+        (replace(trained, parameters=spoilt), r"': its parameters must be finite, and some are not$"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            export_policy(policy, "stepping-stones", tmp_path / "bundle", on_begin=pytest.fail)
 
 
 TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)

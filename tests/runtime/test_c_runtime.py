@@ -16,6 +16,7 @@ from test_remembering import bundle_of, remembering
 from toy_bundle import ROWS, STEP, ToyRobot, graph, manifest, observations, played, seal, stepping, write_c
 
 from robopolicy.bundles.c_source.interface import c_files, identifiers
+from robopolicy.bundles.c_source.tensors import UnsupportedError
 from robopolicy.cli import main
 from robopolicy.experiments.deployment import deploy
 from robopolicy.runtime import BundlePolicy, proof
@@ -23,7 +24,7 @@ from robopolicy.runtime.__main__ import main as runtime_main
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.compiled import outputs_digest
 from robopolicy.runtime.compiler import CompilerError, library
-from robopolicy.runtime.manifest import BundleError
+from robopolicy.runtime.manifest import BundleError, parse
 from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.robot import Driver
 from robopolicy.runtime.verify import verify
@@ -228,15 +229,42 @@ def test_a_next_state_that_is_not_finite_is_refused_though_no_result_shows_it(
 
 
 def test_fields_have_names_of_c(bundle):
-    assert identifiers(["left", "int", "2nd", "a b", "a-b"]) == ["left", "_int", "_2nd", "a_b", "a_b_"]
+    assert identifiers(["left", "int", "2nd", "a b", "a-b"]) == ["left", "int_", "_2nd", "a_b", "a_b_"]
     header = c_files(graph(), open_bundle(bundle).manifest, "a */ b").header
     assert "float left; /* rad, from -3 to 3 */" in header
     assert header.count("*/") == header.count("/*")
     assert hashlib.sha256(graph()).hexdigest() in header
-    assert identifiers(["new", "class"]) == ["_new", "_class"]  # of C++
+    assert identifiers(["new", "class"]) == ["new_", "class_"]  # of C++
     seal(bundle, stepping())
     header = c_files(graph(), open_bundle(bundle).manifest, "toy").header
     assert "float left; /* rad, from -3 to 3, at most 1.5 in a step */" in header
+
+
+@needs_gcc
+def test_numbers_with_names_of_compilers_and_headers_are_fields(tmp_path):
+    described = {**manifest(), "files": {}}
+    names = iter(["_Bool", "__LINE__", "unix", "NULL", "INT32_MAX", "FLT_MAX"])
+    for value in (
+        described["inputs"]["felt"],
+        described["outputs"]["command"],
+        described["outputs"]["action"],
+    ):
+        value["entries"] = [{**entry, "name": next(names)} for entry in value["entries"]]
+    made = c_files(graph(), parse(json.dumps(described).encode()), "toy")
+    (tmp_path / "policy.h").write_text(made.header)
+    (tmp_path / "policy.c").write_text(made.source)
+    words = ["gcc", "-std=gnu11", "-fsyntax-only", "-include", "float.h", tmp_path / "policy.c"]
+    subprocess.run(words, check=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["BEGUN", "X", "INT32_MAX", "class", "linux", "POLICY_PROTOCOL_DIGEST", "uint8_t"]
+)
+def test_an_input_that_c_would_take_for_something_else_is_named(name):
+    described = {**manifest(), "files": {}}
+    described["inputs"][name] = described["inputs"].pop("image")
+    with pytest.raises(UnsupportedError, match=f"^'{name}' of the graph has another meaning in the C files$"):
+        c_files(graph((name, "felt")), parse(json.dumps(described).encode()), "toy")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

@@ -18,7 +18,9 @@ from robopolicy.runtime.manifest import Manifest, Value
 KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int "
     "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while "
+    "volatile while typeof typeof_unqual "
+    # predefined by compilers
+    "arm i386 linux unix "
     # and of C++, since its programs may include policy.h
     "alignas alignof and and_eq asm bitand bitor bool catch char16_t char32_t char8_t class co_await "
     "co_return co_yield compl concept const_cast consteval constexpr constinit decltype delete dynamic_cast "
@@ -26,6 +28,12 @@ KEYWORDS = frozenset(
     "private protected public reinterpret_cast requires static_assert static_cast template this "
     "thread_local throw true try typeid typename using virtual wchar_t xor xor_eq".split()
 )
+# Names that belong to compilers, and macros of the headers that the files include, and of policy.h.
+RESERVED = re.compile(
+    r"_[A-Z_]\w*|U?INT\w*_(C|MAX|MIN|WIDTH)|(PTRDIFF|SIG_ATOMIC|SIZE|WCHAR|WINT)_(MAX|MIN|WIDTH)|NULL|offsetof|"
+    r"(DECIMAL|FLT|L?DBL)_\w+|(ROBO)?POLICY_\w+"
+)
+OWN = frozenset(("BEGUN", "X", "uint8_t"))  # names of the files that no input and no output may have
 HEADER = """\
 /* {name}: a policy of robopolicy as C99, generated from policy.onnx.
 
@@ -147,8 +155,9 @@ class CFiles(NamedTuple):
 
 def c_files(model: bytes, manifest: Manifest, name: str) -> CFiles:
     """The C files of a bundle's graph. Raises UnsupportedError that names what has no C source."""
-    for word in sorted(KEYWORDS.intersection((*manifest.inputs, *manifest.outputs))):
-        raise UnsupportedError(f"{word!r} of the graph is a keyword of C or C++")
+    for value in (*manifest.inputs, *manifest.outputs):
+        if value in OWN or _is_reserved(value):
+            raise UnsupportedError(f"{value!r} of the graph has another meaning in the C files")
     source = c_source(model)
     steps = {value.name: value for value in manifest.inputs.values() if np.isfinite(value.steps).any()}
     starts = source.lowered.state
@@ -186,11 +195,15 @@ def identifiers(names: Sequence[str]) -> list[str]:
     made: list[str] = []
     for name in names:
         word = re.sub(r"\W", "_", name, flags=re.ASCII)
-        word = f"_{word}" if word[0].isdigit() or word in KEYWORDS else word
+        word = f"_{word}" if word[0].isdigit() else f"{word}_" if _is_reserved(word) else word
         while word in made:
             word += "_"
         made.append(word)
     return made
+
+
+def _is_reserved(word: str) -> bool:
+    return word in KEYWORDS or RESERVED.fullmatch(word) is not None
 
 
 def _lines(numbers: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -79,7 +79,7 @@ def memory_plan(
       verify: frames of another episode on which all errors are measured.
       frames: frames on which errors are predicted.
       seeds: of the episode that is recorded, and of that to verify.
-      on_begin: called with the number of steps.
+      on_begin: called with the number of steps once the budget is checked.
       on_step: called after each step.
 
     Returns rows as JSON, and those `beyond` the budget without errors. Raises ValueError, in one line, for a
@@ -88,17 +88,22 @@ def memory_plan(
     config = trained.config
     assert isinstance(config, IAPConfig)
     offered = [*specs(), (EXACT, EXACT, 0)]
+    prices = [price(replace(config, attention=spec)) for spec, _, _ in offered]
+    # Without a formula or frames to verify, no error can become known.
+    known = [
+        flops for (spec, _, m), flops in zip(offered, prices, strict=True) if m or verify or spec == EXACT
+    ]
+    if min(known) > budget:
+        raise _nothing_known(budget, prices)
     on_begin(1 + len(offered))
     rows, beyond = [], list[Row]()
     windows = recorded_windows(trained, environment, frames, seeds[0])
     checked = recorded_windows(trained, environment, verify, seeds[1]) if verify else []
     on_step()
-    each, cheapest = {}, None
-    for spec, name, m in offered:
-        other = replace(config, attention=spec)
-        flops = price(other)
-        cheapest = flops if cheapest is None else min(flops, cheapest)
-        row: Row = {"attention": spec, "flops": flops, "state_bytes": state_bytes(blank_policy(other))}
+    each = {}
+    for (spec, name, m), flops in zip(offered, prices, strict=True):
+        state = state_bytes(blank_policy(replace(config, attention=spec)))
+        row: Row = {"attention": spec, "flops": flops, "state_bytes": state}
         if flops <= budget or spec == EXACT:
             if spec == EXACT:
                 row |= {"error": 0.0, "measured": 0.0, "note": None}
@@ -115,12 +120,7 @@ def memory_plan(
         on_step()
     within = [row for row in rows if row["flops"] <= budget and error_of(row) < math.inf]
     if not within:
-        unknown = sum(row["flops"] <= budget for row in rows)
-        measuring = f"; --verify measures the errors of the {unknown} that it buys" if unknown else ""
-        raise ValueError(
-            f"budget is {budget}: it buys no memory whose error is known; a step takes {cheapest} at least"
-            f"{measuring}"
-        )
+        raise _nothing_known(budget, prices)
     rows.sort(key=lambda row: row["flops"])
     return {
         "budget": budget,
@@ -137,6 +137,15 @@ def memory_plan(
         "choice": min(within, key=error_of),  # of those whose error is known
         "controls": [{"policy": c.label, "flops": price(c)} for c in config.controls()],
     }
+
+
+def _nothing_known(budget: int, prices: Sequence[int]) -> ValueError:
+    unknown = sum(flops <= budget for flops in prices)
+    measuring = f"; --verify measures the errors of the {unknown} that it buys" if unknown else ""
+    return ValueError(
+        f"budget is {budget}: it buys no memory whose error is known; a step takes {min(prices)} at least"
+        f"{measuring}"
+    )
 
 
 def error_of(row: Row) -> float:

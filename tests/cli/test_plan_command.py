@@ -1,6 +1,7 @@
 """`robopolicy plan`: what a budget buys."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -123,12 +124,17 @@ def test_a_plan_for_a_memory_refuses_options_without_effect(refused, option):
 
 
 @pytest.mark.slow
-def test_a_budget_for_memories_of_unknown_error_alone_says_how_to_measure_them(capsys, monkeypatch):
+def test_a_budget_that_buys_no_known_memory_is_refused_before_any_episode(refused, monkeypatch):
+    monkeypatch.setattr(memory_plan, "recorded_windows", lambda *parts: pytest.fail("an episode is played"))
     monkeypatch.setattr(
         memory_plan, "specs", lambda: iter([("angular_hybrid(m=8, n=8)", "angular_hybrid", 0)])
     )
-    assert main(["plan", "--budget", "600000", *MEMORY]) == 2
-    assert capsys.readouterr().err.endswith("--verify measures the errors of the 1 that it buys\n")
+    line = refused("plan", "--budget", "600000", *MEMORY)
+    assert line.endswith("--verify measures the errors of the 1 that it buys\n")
+    line = refused("plan", "--budget", "1000", *MEMORY)
+    assert re.search(
+        r"budget is 1000: it buys no memory whose error is known; a step takes \d+ at least$", line
+    )
 
 
 def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
+from math import log2
 from typing import NamedTuple
 
 import jax
@@ -253,8 +254,9 @@ def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple
     """The choice among all fronts, and its front.
 
     Among choices within the budget whose error is `most` or less, it has the most tokens, then the largest
-    share of kept tokens, then heads as wide as the policy's own, then the least error. If no choice has such
-    an error, it has the least error within the budget. Of equal errors, the cheapest is taken.
+    share of kept tokens, then the width of heads whose ratio to the policy's own is nearest to 1, the wider
+    of two, then the least error. If no choice has such an error, it has the least error within the budget. Of
+    equal errors, the cheapest is taken.
 
     Args:
       fronts: one per resolution.
@@ -275,7 +277,8 @@ def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple
 
     def preference(pair: tuple[Front, Choice]) -> tuple[float, ...]:
         r = pair[0].resolution
-        return -r.tokens, -(r.keep or 1.0), r.head_dim != own, pair[1].error, pair[1].flops
+        width = abs(log2(r.head_dim / own)), -r.head_dim
+        return -r.tokens, -(r.keep or 1.0), *width, pair[1].error, pair[1].flops
 
     if enough:
         return min(enough, key=preference)

@@ -80,14 +80,29 @@ def test_the_choice_meets_the_budget_and_the_error(search):
         choose(fronts, 1000, error, 8)
 
 
-@pytest.mark.parametrize("most", [0.1, 0.0, None])  # without any that is exact enough, too
-def test_of_equal_errors_the_cheapest_is_chosen(most):
+@pytest.mark.parametrize(
+    ("most", "widths"),
+    [(0.1, (8, 8, 8)), (0.0, (8, 8, 8)), (None, (16, 4, 2))],  # without any that is exact enough, too
+)
+def test_of_equal_errors_the_cheapest_is_chosen(most, widths):
     config, error = policy_config("softmax", "stepping-stones"), 0.0 if most is not None else 0.5
     fronts = []
-    for width, flops in ((16, 900), (4, 300), (2, 500)):
+    for width, flops in zip(widths, (900, 300, 500), strict=True):
         choice = Choice("softmax", flops, error, config)
         fronts.append(Front(Resolution(config, 2, 384, None, width), 0, choice, [choice]))
     assert choose(fronts, 1000, most or 0.0, 8)[1].flops == 300
+
+
+def test_where_the_policys_own_width_is_not_exact_enough_the_nearest_is_chosen():
+    config, fronts = policy_config("softmax", "stepping-stones"), {}
+    for width, error in ((8, 0.5), (4, 0.2), (16, 0.25), (32, 0.1)):
+        choice = Choice(str(width), 500, error, config)
+        fronts[width] = Front(Resolution(config, 2, 384, None, width), 0, choice, [choice])
+    chosen = [
+        choose([fronts[width] for width in widths], 1000, 0.3, 8)[1].spec
+        for widths in ((8, 4, 16, 32), (8, 4, 32))
+    ]
+    assert chosen == ["16", "4"]
 
 
 def test_dominated_choices_are_left_out():

@@ -1,6 +1,8 @@
 """One battery over the tasks, on each engine: what gymnasium and its users count on."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -249,6 +251,29 @@ def test_stepping_outside_an_episode_is_refused(case):
 def test_bad_settings_are_refused_by_name(task, settings, words):
     with pytest.raises(ValueError, match=f"^{words}.*$"):
         gymnasium.make(task.id, **settings)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"]
+)
+@each_case
+def test_a_copy_has_a_world_of_its_own_or_is_refused(case, copied):
+    task, engine = case
+    env = task.make(engine)
+    env.reset(seed=0)
+    if engine == "bullet":
+        with pytest.raises(TypeError, match=r"^an environment on bullet cannot be copied or pickled: make"):
+            copied(env)
+    else:
+        other = copied(env)
+        played = [env.step(env.oracle_action())[0] for _ in range(3)]
+        for expected in played:
+            seen = other.step(other.oracle_action())[0]
+            for name, array in expected.items():
+                np.testing.assert_array_equal(seen[name], array)
+        other.close()
+    env.step(still(env))
+    env.close()
 
 
 def test_shapes_follow_the_world(env):

@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,10 @@ class BulletWorld:
         if self._client is None:
             raise RuntimeError("physics is closed: make a new environment")
         return self._client
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would have the number of the same connection, and close it at its end.
+        raise TypeError("an environment on bullet cannot be copied or pickled: make a new one")
 
     def clear(self) -> BulletClient:
         """Empty the world down to gravity, with deterministic contacts, and return `client`."""

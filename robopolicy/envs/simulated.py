@@ -17,6 +17,9 @@ from robopolicy.envs.task import Task
 from robopolicy.naming import one_of
 
 LONGEST_EPISODE = 86400.0  # s; a reset draws the pushes of a whole episode
+MIDDLE = (0.5, 0.5)
+# Where a renderer samples a pixel, in pixels to the right of and below its upper left corner.
+SAMPLES = {"software": (0.0, 1.0), "tiny": (0.0, 1.0), "opengl": MIDDLE}
 
 Observation = dict[str, NDArray[Any]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
@@ -122,12 +125,18 @@ def measured(settings: Mapping[str, Any], units: Mapping[str, str]) -> Descripti
 
 
 def pinhole(
-    width: int, height: int, tangents: tuple[float, float], position: Array, rotation: Array, frame: str
+    width: int,
+    height: int,
+    tangents: tuple[float, float],
+    position: Array,
+    rotation: Array,
+    frame: str,
+    sample: tuple[float, float] = MIDDLE,
 ) -> Description:
     """A pinhole camera: intrinsics in pixels, and its pose in `frame`.
 
     tangents: of half the horizontal and the vertical field of view. position: [3] (m). rotation: [3, 3], its
-    columns the camera's axes x (right), y (down) and z (ahead).
+    columns the camera's axes x (right), y (down) and z (ahead). sample: one of `SAMPLES`.
     """
     return {
         "model": "pinhole",
@@ -135,8 +144,9 @@ def pinhole(
         "height": height,
         "fx": width / 2 / tangents[0],
         "fy": height / 2 / tangents[1],
-        "cx": width / 2,
-        "cy": height / 2,
+        # A sample counts as the middle of its pixel.
+        "cx": width / 2 + MIDDLE[0] - sample[0],
+        "cy": height / 2 + MIDDLE[1] - sample[1],
         "distortion": [],
         "frame": frame,
         "position": [round(float(value), 9) for value in position],

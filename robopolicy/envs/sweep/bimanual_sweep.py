@@ -189,9 +189,8 @@ class BimanualSweep(SimulatedTask):
         self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL, visible=self.renderer == "tiny")
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
-            self.cameras = {
-                "image": description.camera(config.image_size, CAMERA, config.distractions.moves_camera())
-            }
+            is_drawn = config.distractions.moves_camera()
+            self.cameras = {"image": description.camera(config.image_size, CAMERA, self.renderer, is_drawn)}
         bound = np.tile(np.array([2.0] * 3 + [1.0] * 4, np.float32), 2)
         spaces: dict[str, Space[Any]] = {"poses": Box(-bound, bound, dtype=np.float32)}
         if config.image_size is not None:

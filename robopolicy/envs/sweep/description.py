@@ -9,7 +9,7 @@ import numpy as np
 
 from robopolicy.envs.members import Camera, Description, Quantity
 from robopolicy.envs.physics.base import View
-from robopolicy.envs.simulated import measured, pinhole
+from robopolicy.envs.simulated import SAMPLES, measured, pinhole
 from robopolicy.envs.sweep import kinematics
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def moves(largest_move: float, largest_turn: float) -> tuple[Quantity, ...]:
     return tuple(_command(name, largest_move if "_move_" in name else largest_turn) for name in ACTION)
 
 
-def camera(size: int, view: View, is_drawn: bool) -> Camera:
+def camera(size: int, view: View, renderer: str, is_drawn: bool) -> Camera:
     """The camera, of images [size, size, 3]; `is_drawn` if it is moved a little from `view`."""
     about = "red, green and blue of every pixel, first row at the top"
     if is_drawn:
         about += "; another pose near this one is drawn"
-    return Camera("1", 0.0, 255.0, about, pinhole=_pinhole(size, view))
+    return Camera("1", 0.0, 255.0, about, pinhole=_pinhole(size, view, renderer))
 
 
 def robot(env: BimanualSweep, lead: float) -> Description:
@@ -113,11 +113,11 @@ def _command(name: str, largest: float) -> Quantity:
     return Quantity(name, "m" if kind == "move" else "rad", -largest, largest, about)
 
 
-def _pinhole(size: int, view: View) -> Description:
+def _pinhole(size: int, view: View, renderer: str) -> Description:
     eye, target = np.array(view.eye), np.array(view.target)
     ahead = (target - eye) / np.linalg.norm(target - eye)
     right = np.cross(ahead, [0.0, 0.0, 1.0])
     right /= np.linalg.norm(right)
     axes = np.stack([right, np.cross(ahead, right), ahead], axis=1)
     tangent = float(np.tan(np.radians(view.field_of_view) / 2))
-    return pinhole(size, size, (tangent, tangent), eye, axes, FRAME)
+    return pinhole(size, size, (tangent, tangent), eye, axes, FRAME, SAMPLES[renderer])

@@ -98,6 +98,25 @@ def test_an_action_to_the_side_moves_the_landing_to_the_left():
     env.close()
 
 
+@pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)
+def test_an_engine_that_diverges_ends_the_episode_as_a_fall_with_finite_numbers(
+    engine, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes a log
+    task = SteppingStones(engine, render_mode="rgb_array", render_size=(40, 30))
+    task.reset(seed=1)
+    for _ in range(3):
+        _, _, _, _, before = task.step(STILL)
+    task.physics.push(np.full(3, np.nan))
+    seen, reward, ended, _, info = task.step(STILL)
+    assert ended
+    assert info == {"distance": before["distance"], "success": False, "cause": "fall"}
+    assert reward == -task.config.reward.fall
+    assert task.observation_space.contains(seen)
+    assert task.render().shape == (30, 40, 3)
+    task.close()
+
+
 def test_names_of_an_observation_match_its_values(env):
     observation, _ = env.reset(seed=5)
     named = dict(zip(PROPRIOCEPTION, observation["proprioception"], strict=True))

@@ -27,6 +27,7 @@ from robopolicy.naming import one_line
 
 BASE = 1  # body; 0 is the world
 AWAY = -1000.0  # m, height of the boxes that an episode does not use
+DIVERGED = slice(int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQACC) + 1)
 
 
 @dataclass(frozen=True)
@@ -309,8 +310,11 @@ class MujocoPhysics(MujocoWorld):
         self.data.xfrc_applied[BASE, :3] = force
 
     def step(self) -> None:
-        mujoco.mj_step(self.model, self.data, nstep=self.config.substeps)
-        self.data.xfrc_applied[BASE, :3] = 0.0
+        data = self.data
+        mujoco.mj_step(self.model, data, nstep=self.config.substeps)
+        data.xfrc_applied[BASE, :3] = 0.0
+        if data.warning.number[DIVERGED].any():
+            data.qpos[:] = np.nan  # MuJoCo has set it to the model's own, as if the robot were there
 
     def render(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         self.locate()

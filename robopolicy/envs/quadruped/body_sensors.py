@@ -126,9 +126,7 @@ class SensedState(TrueState):
         return self._estimator.reset(self._sensors.read(state))
 
     def follow(self, state: BodyState, standing: NDArray[np.bool_]) -> BodyState:
-        """As `TrueState`. After a divergence of the engine no sensor reads: the state is returned."""
-        if not all(np.isfinite(part).all() for part in state):
-            return state
+        """As `TrueState`."""
         return self._estimator.update(self._sensors.read(state), standing)
 
     def targets(self, positions: Array) -> Array:

@@ -22,7 +22,7 @@ LIMB = 0.02  # m, the radius of a limb in recordings
 
 def shapes(env: SteppingStones) -> dict[str, Shape]:
     """Stones, robot and footholds now, by name."""
-    solids, state = env.terrain.solids(), env.physics.state()
+    solids, state = env.terrain.solids(), env.walker.state
     robot = env.config.robot
     legs = state.position + leg_lines(robot.legs, state.joint_positions.reshape(4, 3)) @ state.rotation.T
     return {
@@ -51,7 +51,7 @@ def scene(env: SteppingStones) -> Scene:
 
 def poses(env: SteppingStones) -> Array:
     """Poses of the robot's parts, [M, 4, 4] (to world)."""
-    state, robot, names = env.physics.state(), _robot(env), env.config.robot.joints
+    state, robot, names = env.walker.state, _robot(env), env.config.robot.joints
     joints = state.joint_positions[[names.index(name) for name in robot.joints]]
     return robot.poses(joints, pose(state.position, state.rotation))
 

@@ -39,10 +39,7 @@ class DrivenWalker(Walker):
         """Advance by one control period. No foot touches down by a schedule."""
         motors: Any = self.physics  # of the engines, MuJoCo alone has them
         motors.servo(*self._drive(self.physics.state()))
-        self.physics.step()
-        state = self.physics.state()
-        self.observe(state)
-        self._compare(state, state)
+        self._step()
         # A trot stands on two feet at least.
         self.true_ground = float(np.sort(self.reading.feet_world[:, 2])[:2].mean()) - self.robot.foot_radius
         return np.zeros(4, bool)

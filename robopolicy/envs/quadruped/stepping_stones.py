@@ -224,9 +224,8 @@ class SteppingStones(SimulatedTask):
     def _end(self) -> str:
         config, reading = self.config, self.walker.truth
         x, y, z = reading.position.tolist()
-        # After a divergence of the engine, comparisons with NaN are false: the robot has fallen, too.
         upright = z - self.walker.true_ground >= config.lowest_base and reading.tilt <= config.largest_tilt
-        if not upright:
+        if self.walker.has_diverged or not upright:
             return "fall"
         if reading.lowest_foot - config.robot.foot_radius < self._lowest_foot:
             return "foot in a gap"

@@ -20,7 +20,7 @@ from robopolicy.envs.batched.mpc import Bounds, minimum
 from robopolicy.envs.batched.stones import CAUSES, SteppingStonesBatch
 from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import MujocoPhysics
-from robopolicy.envs.quadruped.difficulty import SensorConfig, with_blobs
+from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, SensorConfig, with_blobs
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
@@ -39,6 +39,14 @@ CONFIGS["legs"] = replace(PRESETS["paper"], sensors=SensorConfig(legs=True))
 def test_worlds_that_know_their_true_states_refuse_sensors():
     with pytest.raises(ValueError, match=r"^body_sensors are set, as in the preset sensors: many worlds"):
         SteppingStonesBatch("sensors")
+
+
+@pytest.mark.parametrize("made", [partial(SteppingStones, "jax"), SteppingStonesBatch])
+def test_a_friction_that_float32_does_not_resolve_is_refused_on_jax(made):
+    config = replace(PRESETS["paper"], disturbances=DisturbanceConfig(friction=(0.04, 1.0)))
+    words = r"^friction is \(0\.04, 1\.0\): on the engine jax it must be 0\.05 or more; mujoco and bullet .*$"
+    with pytest.raises(ValueError, match=words):
+        made(config=config)
 
 
 def state_of(data):

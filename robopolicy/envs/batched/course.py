@@ -24,6 +24,7 @@ from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
 
 RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
 AWAY = -1000.0  # m, height of boxes that a course does not have
+LEAST_FRICTION = 0.05  # with less, contacts are too stiff for float32
 LINKS = ("hip", "upper", "lower")
 IN_VIEW = {TerrainConfig: 8, ScatteredConfig: 56}  # stones that a camera sees at most, on the presets
 GROUND = Box((0.0, 0.0, -0.5), (1.0, 1.0, 0.5))
@@ -83,6 +84,16 @@ def check_robot(robot: Any) -> None:
         name = getattr(robot, "name", robot)
         raise ValueError(
             f"robot is {name!r}: the engine jax has {LAIKAGO.name} alone; mujoco and bullet have all robots"
+        )
+
+
+def check_friction(config: SteppingStonesConfig) -> None:
+    """Raise ValueError, in one line, for a range of friction that these programs do not compute rightly."""
+    friction = config.disturbances.friction
+    if friction[0] < LEAST_FRICTION:
+        raise ValueError(
+            f"friction is {friction}: on the engine jax it must be {LEAST_FRICTION} or more; mujoco and "
+            "bullet have less"
         )
 
 

@@ -29,7 +29,7 @@ from robopolicy.control.robots import LAIKAGO
 from robopolicy.envs.batched.cameras import image
 from robopolicy.envs.batched.contacts import FOOT_RADIUS
 from robopolicy.envs.batched.contacts import step as physics_step
-from robopolicy.envs.batched.course import RAISED, Course, check_robot, courses, in_view
+from robopolicy.envs.batched.course import RAISED, Course, check_friction, check_robot, courses, in_view
 from robopolicy.envs.batched.dynamics import Array, State
 from robopolicy.envs.batched.mpc import ground_forces
 from robopolicy.envs.batched.walker import (
@@ -110,7 +110,7 @@ class SteppingStonesBatch:
         """`config` replaces the one that `preset` names; `cameras` and `drift` as in `SteppingStones`.
 
         float64 needs JAX's 64-bit mode. Raises ValueError, in one line, for another robot than the Laikago,
-        for episodes of more than `LONGEST`, and for sensors of the body.
+        for episodes of more than `LONGEST`, for sensors of the body, and as `check_friction`.
         """
         check_robot(robot if config is None else config.robot)
         if config is None:
@@ -127,6 +127,7 @@ class SteppingStonesBatch:
                 "body_sensors are set, as in the preset sensors: many worlds in one program know their true "
                 "states; the engines mujoco and bullet have sensors"
             )
+        check_friction(config)
         self.config = config = config.seen_by(cameras, drift)
         self.dtype = dtype
         self.actions = len(LEGS) * (1 + bool(config.largest_aside))

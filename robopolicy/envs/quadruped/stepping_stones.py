@@ -101,6 +101,8 @@ class SteppingStones(SimulatedTask):
         if episode_seconds is not None:
             config = replace(config, episode_seconds=episode_seconds)
         self.config = config = config.seen_by(cameras, drift)
+        if self.engine == "jax":
+            loaded("jax", "batched.course").check_friction(config)
         self.physics: Physics = make_physics(
             self.engine,
             config.robot,

@@ -243,6 +243,10 @@ def test_bad_constants_are_refused_by_name(changed):
         (lambda: WorkspaceConfig(gap=float("nan")), "^gap is nan: it must be a number from 0 to 0.5$"),
         (lambda: WorkspaceConfig(height=(0.35, 0.0)), r"^height is \(0.35, 0.0\): it must be two numbers"),
         (lambda: BimanualSweepConfig(bowls=(Bowl((0.0, 0.0), -0.1),)), "^bowls: radius is -0.1: it must be"),
+        (
+            lambda: BimanualSweepConfig(bowls=(Bowl((0.0, 0.0)), Bowl((0.15, 0.0), 0.06))),
+            r"^bowls at \(0\.0, 0\.0\) and \(0\.15, 0\.0\) overlap: .* 0\.16 m apart or more$",
+        ),
     ],
 )
 def test_bad_places_are_refused_by_name(make, words):

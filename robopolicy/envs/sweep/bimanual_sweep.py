@@ -6,8 +6,10 @@ rates and limits are ours, and docs/bimanual-sweep.md gives the reason for each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -85,6 +87,12 @@ class BimanualSweepConfig:
                 check_number(f"bowls: center {axis}", place, -2.0, 2.0)
             for name in ("radius", "height", "wall"):
                 check_number(f"bowls: {name}", getattr(bowl, name), 1e-3, 1.0)
+        for one, other in combinations(self.bowls, 2):
+            if math.dist(one.center, other.center) < one.radius + other.radius:
+                raise ValueError(
+                    f"bowls at {one.center} and {other.center} overlap: their centres must be "
+                    f"{one.radius + other.radius:g} m apart or more"
+                )
 
 
 _COLOURS = DistractionConfig(colours=0.2, lamp_turn=20.0, ambient=0.1)

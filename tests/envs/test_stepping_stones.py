@@ -159,6 +159,10 @@ def test_a_robot_with_fewer_cameras_has_odometry():
         ({"cameras": "front"}, "cameras is 'front': it must be a tuple of names"),
         ({"cameras": ()}, r"cameras is \(\): it must name one or more of front, belly"),
         ({"drift": 0.01}, "drift is 0.01: the robot has odometry with the front or belly camera alone"),
+        (
+            {"preset": "front", "cameras": ("front", "belly")},
+            r"cameras is \('front', 'belly'\): .* must be front or belly alone",
+        ),
         ({"preset": "front", "drift": 0.2}, "drift is 0.2: it must be a number from 0 to 0.1"),
     ):
         with pytest.raises(ValueError, match=said):

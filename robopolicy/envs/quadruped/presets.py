@@ -91,7 +91,7 @@ class SteppingStonesConfig:
     def seen_by(self, cameras: tuple[str, ...] | None, drift: float | None = None) -> SteppingStonesConfig:
         """The same task with these cameras; with fewer than both, the robot has odometry.
 
-        `drift` is that of `OdometryConfig`. Raises ValueError for a drift without odometry.
+        `drift` is that of `OdometryConfig`. Raises ValueError for odometry or its drift with both cameras.
         """
         config = self
         if cameras is not None:
@@ -100,6 +100,8 @@ class SteppingStonesConfig:
             for camera in cameras:
                 one_of("cameras", camera, PLACES)
             fewer = set(cameras) != set(PLACES)
+            if self.odometry and not fewer:
+                raise ValueError(f"cameras is {cameras!r}: with odometry, it must be front or belly alone")
             odometry = self.odometry or (OdometryConfig() if fewer else None)
             config = replace(self, cameras=tuple(cameras), odometry=odometry)
         if drift is None:

@@ -44,11 +44,16 @@ class SimulatedTask(Task):
         if render_mode is not None:
             one_of("render_mode", render_mode, self.metadata["render_modes"])
         sides = render_size if isinstance(render_size, tuple | list) else ()
-        if len(sides) != 2 or not all(isinstance(side, Integral) and side >= 1 for side in sides):
+        if len(sides) != 2 or not all(_is_side(side) for side in sides):
             raise ValueError(f"render_size is {render_size!r}: it must be a width and a height in pixels")
         self.render_mode = render_mode
         self._render_size = render_size
-        self._running = False
+        self._running: bool | None = None  # None before a reset
+
+    def check_begun(self, name: str) -> None:
+        """Raise RuntimeError before the first reset; `name` is the method that is called."""
+        if self._running is None:
+            raise RuntimeError(f"{name} called before reset: call reset")
 
     def check_running(self, name: str) -> None:
         """Raise RuntimeError outside an episode; `name` is the method that is called."""
@@ -57,7 +62,11 @@ class SimulatedTask(Task):
 
     def checked(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
         """`action` as float32. Raises ValueError for another shape, no floats, or entries outside [-1, 1]."""
-        array, shape = np.asarray(action), self.action_space.shape
+        shape = self.action_space.shape
+        try:
+            array = np.asarray(action)
+        except ValueError as error:  # lists of several lengths
+            raise ValueError(f"action must be {list(shape or ())} floats: {error}") from error
         if array.shape != shape or not np.issubdtype(array.dtype, np.floating):
             raise ValueError(
                 f"action has shape {array.shape} and dtype {array.dtype}: "
@@ -84,10 +93,11 @@ class SimulatedTask(Task):
 
     def render(self) -> NDArray[np.uint8] | None:
         """A picture [height, width, 3] from the camera of `view`; None without a render mode."""
-        view = self.view()
-        if self.render_mode is None or view is None:
+        if self.render_mode is None:
             return None
-        return self.picture(view, *self._render_size)
+        self.check_begun("render")
+        view = self.view()
+        return None if view is None else self.picture(view, *self._render_size)
 
     def picture(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         """A picture [height, width, 3] of the world as it is now.
@@ -110,8 +120,12 @@ class SimulatedTask(Task):
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""
-        self._running = False
+        self._running = None
         self.physics.close()
+
+
+def _is_side(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def measured(settings: Mapping[str, Any], units: Mapping[str, str]) -> Description:

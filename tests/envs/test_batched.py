@@ -41,6 +41,11 @@ def test_worlds_that_know_their_true_states_refuse_sensors():
         SteppingStonesBatch("sensors")
 
 
+def test_a_config_of_another_type_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"^SteppingStonesBatch config is {}: it must be of type Stepping"):
+        SteppingStonesBatch(config={})
+
+
 @pytest.mark.parametrize("made", [partial(SteppingStones, "jax"), SteppingStonesBatch])
 def test_a_friction_that_float32_does_not_resolve_is_refused_on_jax(made):
     config = replace(PRESETS["paper"], disturbances=DisturbanceConfig(friction=(0.04, 1.0)))

@@ -203,8 +203,9 @@ def test_without_a_render_mode_there_is_no_picture(env):
         (lambda action: np.where(np.arange(action.size) == 1, 1.5, action), r"\[-1, 1\]"),
         (lambda action: action[:3], r"\(3,\)"),
         (lambda action: action.astype(str), "dtype"),
+        (lambda action: [[1], [1, 2]], "floats: "),
     ],
-    ids=["nan", "inf", "large", "short", "text"],
+    ids=["nan", "inf", "large", "short", "text", "ragged"],
 )
 def test_a_bad_action_is_refused_by_name_and_the_episode_goes_on(env, spoil, words):
     env.reset(seed=0)
@@ -245,12 +246,26 @@ def test_stepping_outside_an_episode_is_refused(case):
         ({"render_size": (5,)}, r"render_size is \(5,\)"),
         ({"render_size": (1.5, 5)}, r"render_size is \(1\.5, 5\)"),
         ({"render_size": 500}, "render_size is 500"),
+        ({"render_size": (True, 5)}, r"render_size is \(True, 5\)"),
+        ({"config": {}}, r"\w+ config is {}: it must be of type \w+Config"),
     ],
 )
 @each_task
 def test_bad_settings_are_refused_by_name(task, settings, words):
     with pytest.raises(ValueError, match=f"^{words}.*$"):
         gymnasium.make(task.id, **settings)
+
+
+@each_task
+def test_what_needs_a_reset_says_so(task):
+    env = task.make("mujoco", render_mode="rgb_array")
+    for name in ("render", "shapes", "oracle_action", *(["view", "marks"] if "Stones" in task.id else [])):
+        with pytest.raises(RuntimeError, match=r"^\w+ called before reset"):
+            getattr(env, name)()
+    env.close()
+    env = task.make("mujoco")
+    assert env.render() is None
+    env.close()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ from robopolicy.envs.quadruped.difficulty import with_blobs
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import BOUND
 from robopolicy.naming import one_of
+from robopolicy.settings import check_types
 
 ODOMETER = np.array([[q.low, q.high] for q in ODOMETRY], np.float32).T
 CAUSES = ("", "fall", "foot in a gap", "drift", "goal", "time")
@@ -112,6 +113,7 @@ class SteppingStonesBatch:
         float64 needs JAX's 64-bit mode. Raises ValueError, in one line, for another robot than the Laikago,
         for episodes of more than `LONGEST`, for sensors of the body, and as `check_friction`.
         """
+        check_types("SteppingStonesBatch", {"config": config}, SteppingStonesBatch.__init__)
         check_robot(robot if config is None else config.robot)
         if config is None:
             config = PRESETS[one_of("preset", preset, PRESETS)]

@@ -39,6 +39,7 @@ from robopolicy.envs.quadruped.presets import (
 from robopolicy.envs.quadruped.walker import Walker
 from robopolicy.envs.simulated import Observation, SimulatedTask, Step
 from robopolicy.naming import one_of
+from robopolicy.settings import check_types
 
 BOUND = np.float32(50.0)  # of proprioception: far beyond anything before an episode has ended
 
@@ -96,6 +97,7 @@ class SteppingStones(SimulatedTask):
         robot: a name in `robopolicy.control.robots.ROBOTS`, a table of your own, or its JSON file's path.
         """
         super().__init__(engine, renderer, render_mode, render_size)
+        check_types("SteppingStones", {"config": config}, SteppingStones.__init__)
         if config is None:
             config = presets_of(robot_of(robot))[one_of("preset", preset, PRESETS)]
         if episode_seconds is not None:
@@ -258,6 +260,7 @@ class SteppingStones(SimulatedTask):
 
     def oracle_action(self) -> NDArray[np.float32]:
         """The action of a policy that reads the places of the stones, [4] or [8]."""
+        self.check_begun("oracle_action")
         largest, aside = self.config.largest_offset, self.config.largest_aside
         rows = shifted(self.terrain.rows(), *self.walker.misplaced[:2])
         offsets = foothold_offsets(self.walker, rows, largest, aside, OracleConfig())
@@ -272,15 +275,18 @@ class SteppingStones(SimulatedTask):
 
     def view(self) -> View:
         """The camera that follows the robot."""
+        self.check_begun("view")
         x, _, _ = self.walker.truth.position
         return View(eye=(x - 0.15, -2.2, 1.1), target=(x - 0.15, 0.0, 0.29), field_of_view=38.0)
 
     def marks(self) -> NDArray[np.float64]:
         """Landing points of the feet in the air, [N, 3] (m, world)."""
+        self.check_begun("marks")
         return self.walker.landings[self.walker.swinging] - self.walker.misplaced
 
     def shapes(self) -> dict[str, Shape]:
         """Stones, robot and footholds now, by name."""
+        self.check_begun("shapes")
         return drawn.shapes(self)
 
     def scene(self) -> Scene:

@@ -31,7 +31,7 @@ from robopolicy.envs.sweep.randomised import RandomisedConfig, drawn_physics
 from robopolicy.envs.sweep.scatter import scattered, scattered_others
 from robopolicy.envs.sweep.workspace import Target, Workspace, WorkspaceConfig
 from robopolicy.naming import one_of
-from robopolicy.settings import check_count, check_fields, check_number
+from robopolicy.settings import check_count, check_fields, check_number, check_types
 
 POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
 FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
@@ -180,6 +180,7 @@ class BimanualSweep(SimulatedTask):
         `image_size` None leaves out the image, which costs a third of a step's time.
         """
         super().__init__(engine, renderer, render_mode, render_size)
+        check_types("BimanualSweep", {"config": config}, BimanualSweep.__init__)
         if config is None:
             config = replace(PRESETS[one_of("preset", preset, PRESETS)], image_size=image_size)
             if balls is not None:
@@ -358,6 +359,7 @@ class BimanualSweep(SimulatedTask):
 
     def shapes(self) -> dict[str, Shape]:
         """Table, bowls, balls and arms now, by name."""
+        self.check_begun("shapes")
         return drawn.shapes(self)
 
     def scene(self) -> Scene:

@@ -61,7 +61,9 @@ class Barred(Lines):
 
 
 def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class CountingProgress(Barred):
@@ -102,7 +104,7 @@ class RunProgress(Barred):
         return Hooks(self._begin, self._resumed, self.record, self.step)
 
     def _begin(self, text: str) -> None:
-        self.say(f"{self._title}: {self._limit} {self._unit} of {self._sizes}")
+        self.say(f"{self._title}: {counted(self._limit, self._unit)} of {self._sizes}")
         self.say(text)
 
     def _resumed(self, number: int) -> None:
@@ -195,7 +197,7 @@ class RecordingProgress(Lines):
 
     def begin(self) -> None:
         """The input is checked and the work begins."""
-        self.say(f"Recording {self._total} demonstrations of {self._task}")
+        self.say(f"Recording {counted(self._total, 'demonstrations')} of {self._task}")
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is KeyboardInterrupt:
@@ -219,7 +221,9 @@ class CloningProgress(RunProgress):
 
     def __init__(self, config: BCConfig, title: str) -> None:
         share = "{:.1%} of the time went into waiting for demonstrations"
-        super().__init__("step", config.steps, f"Cloning with {title}", f"{config.batch} frames", share)
+        super().__init__(
+            "step", config.steps, f"Cloning with {title}", counted(config.batch, "frames"), share
+        )
         self._batch = config.batch
         self._step = 0
         self._said: tuple[int, float] | None = None  # step and time of the last line, or of the first step

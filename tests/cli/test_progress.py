@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from robopolicy.cli import DONE, INTERRUPTED, main, progress, train_bc, train_es
-from robopolicy.cli.progress import CloningProgress
+from robopolicy.cli.progress import CloningProgress, RecordingProgress, TrainingProgress
 from robopolicy.training.bc import BCConfig
+from robopolicy.training.es import ESConfig
 
 
 @pytest.fixture
@@ -26,6 +27,30 @@ def test_a_long_stretch_without_records_prints_its_rate(clock, capsys):
             clock[0] += 4.0
     said = capsys.readouterr().err.splitlines()
     assert [line for line in said if line.startswith("step")] == ["step    18/100  2 images/s  left 5:28"]
+
+
+def test_one_of_a_kind_is_in_the_singular(capsys):
+    with TrainingProgress(ESConfig(generations=1, population=2, episodes=(1,)), "all", "hard", ()) as shown:
+        shown.hooks().on_begin("on two workers")
+    with CloningProgress(BCConfig(steps=1, batch=1), "all") as shown:
+        shown.hooks().on_begin("on a toy")
+    RecordingProgress(1, "bimanual-sweep", "").begin()
+    said = capsys.readouterr().err.splitlines()
+    assert said[::2] == [
+        "Training all: 1 generation of 2 episodes",
+        "Cloning with all: 1 step of 1 frame",
+        "Recording 1 demonstration of bimanual-sweep",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"), [(59.9, "0:59"), (3599, "59:59"), (3600, "1:00:00"), (108e3, "30:00:00")]
+)
+def test_the_time_left_has_hours(clock, capsys, seconds, left):
+    shown = RecordingProgress(2, "bimanual-sweep", "")
+    clock[0] += seconds
+    shown.episode(SimpleNamespace(seed=0, steps=400, score=0.0, unsolved=""), 1)
+    assert capsys.readouterr().err.endswith(f"left {left}\n")
 
 
 @pytest.mark.parametrize(

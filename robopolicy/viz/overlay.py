@@ -102,8 +102,9 @@ def write(picture: Picture, text: str, at: tuple[int, int], size: float) -> None
 
     Text that is too wide becomes smaller.
     """
-    width = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, 1)[0][0]
-    size *= min(1.0, (picture.shape[1] - at[0] - 4) / max(width, 1))
+    room = max(1, picture.shape[1] - at[0] - 4)
+    while cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, 1)[0][0] > room:
+        size *= 0.95  # the width has steps, since OpenCV rounds a font's height to whole pixels
     cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, size, (245, 245, 245), 1, cv2.LINE_AA)
 
 

@@ -11,6 +11,8 @@ from robopolicy.viz.contact_sheet import GAP, contact_sheet
 from robopolicy.viz.overlay import (
     BAND,
     MARGIN,
+    PAPER,
+    captioned,
     centred,
     compose,
     depth_picture,
@@ -55,6 +57,15 @@ def test_panels_and_captions_are_inside_the_frame():
     assert (out[200, 320] == 200).all()
     assert out[-40:].max() > 200
     assert out[-40:].min() < 100
+
+
+def test_a_long_caption_ends_inside_a_picture_of_any_width():
+    for width in range(240, 481, 2):
+        out = captioned(
+            np.zeros((1, width, 3), np.uint8), ["footholds of feet that lift off now, cm ahead: FR -15"]
+        )
+        assert out[1:].max() > 200
+        assert (out[1:, -4:] == PAPER).all()
 
 
 def test_a_video_has_the_given_size_rate_and_frames(tmp_path):

@@ -72,7 +72,8 @@ def _draw(
     for place, total, (label, _) in zip(places, totals, bars, strict=True):
         # The name of a run may hold any characters.
         beside: dict[str, Any] = {"textcoords": "offset points", "parse_math": False}
-        axes.annotate(engineering(total), (total, place), (6, 0), verticalalignment="center", **beside)
+        size = engineering(total) if total >= 1000 else f"{total:.0f}"
+        axes.annotate(size, (total, place), (6, 0), verticalalignment="center", **beside)
         axes.annotate(label, (0, place - 0.3 * BAR), (0, 4), verticalalignment="bottom", **beside)
     axes.set_yticks([])
     axes.set_ylim(float(np.sum(heights)) + 0.3 * BAR, 0)

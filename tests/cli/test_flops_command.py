@@ -286,6 +286,7 @@ def test_bars_are_as_long_as_their_parts(tmp_path, monkeypatch):
     starts = {c.get_label(): [bar.get_x() for bar in c] for c in axes.containers}
     assert widths == {"query map": [30, 0, 0], "head": [10, 25, 5]}
     assert starts["head"] == [30, 0, 0]
+    assert [text.get_text() for text in axes.texts[::2]] == ["40", "25", "5"]
     # Every text lies within the picture, and none on another or on a bar.
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in axes.texts]

@@ -67,8 +67,9 @@ def film(
 
     Args:
       players: a player, or two to nine of them: a policy, the folder of a run, the name of a shipped policy
-        or a baseline, or a function from observation to action. A player whose episode ends early keeps its
-        last picture.
+        or a baseline, or a function from observation to action. Each has its own name;
+        `dataclasses.replace(policy, name=...)` gives a policy another one. A player whose episode ends early
+        keeps its last picture.
       env: the task. Each player has its own environment with the same settings.
       video: the .mp4 to write.
       seed: seed of the episodes.
@@ -114,9 +115,7 @@ def film(
         names = [episode.player.name for episode in episodes]
         for number, name in enumerate(names):
             if name in names[:number]:
-                raise ValueError(
-                    f"players has {name!r} twice: each must have its own name (dataclasses.replace)"
-                )
+                raise ValueError(f"players has {name!r} twice: each must have its own name")
         on_begin()
         for episode in episodes:
             episode.begin(seed, ticks=slow > 1)

@@ -136,7 +136,7 @@ def test_an_unknown_option_is_one_line(refused, words):
         (("rollout", "oracle"), "give video, sheet or rerun"),
         (("rollout", "--video", "walk.mp4"), "players is 0 players"),
         (("rollout", *["random"] * 10, "--video", "walk.mp4"), "players is 10 players"),
-        (("rollout", "random", "oracle", "random", "--video", "walk.mp4"), "players has 'random' twice"),
+        (("rollout", *["random"] * 2, "--sheet", "a.png"), "'random' twice: each must have its own name\n"),
         (("rollout", "oracle", "--sheet", "walk.jpg"), ".png"),
         (("rollout", "oracle", "--rerun", "walk.mp4"), ".rrd"),
         (("rollout", "oracle", "--sheet", "walk.png", "--size", "6000", "240"), "size is (6000, 240)"),

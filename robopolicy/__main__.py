@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib.util import find_spec
@@ -21,6 +22,10 @@ def main() -> int:
 
     `doctor` runs even if no other command can be imported. Returns the exit code.
     """
+    if sys.stderr is None:  # Python's sign of a closed one; what is meant for it would go to stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.set_inheritable(2, True)
+        sys.stderr = os.fdopen(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal shows "?" for other characters
             stream.reconfigure(errors="replace")

@@ -79,6 +79,11 @@ def test_a_reader_that_leaves_early_is_no_error(words):
     assert done.stderr == ""
 
 
+def test_with_a_closed_standard_error_nothing_else_is_on_standard_output():
+    done = subprocess.run(f"{sys.executable} -m robopolicy nothing 2>&-", shell=True, stdout=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_an_ascii_terminal_is_no_error():
     command = [sys.executable, "-m", "robopolicy", "--help"]
     done = subprocess.run(

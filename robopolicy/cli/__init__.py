@@ -174,6 +174,8 @@ def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
     kind = command(name)
     complaint = io.StringIO()
     defaults = {} if default is None else {"default": default}
+    # Help shows a flag only as what changes its default; files and resumed runs need both forms.
+    brief = (tyro.conf.FlagCreatePairsOff,) if {"-h", "--help"} & set(options) else ()
     try:
         with contextlib.redirect_stderr(complaint):
             parsed = tyro.cli(
@@ -181,7 +183,7 @@ def _parse(words: list[str], default: Any = None) -> tuple[Any, int]:
                 prog=f"robopolicy {name}",
                 args=options,
                 description=f"{getdoc(kind)}\n\n{FILE}",
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+                config=(*brief, tyro.conf.OmitArgPrefixes),
                 **defaults,
             )
         return parsed, DONE

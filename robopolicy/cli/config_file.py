@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,7 @@ def _words(where: str, option: Option, value: Any) -> list[str]:
     if not option.accepts(value):
         raise ValueError(f"{where} {option.name} is {shown(value)}: it must be {option.type_in_words}")
     if isinstance(value, bool):
-        default = False if option.field.default is MISSING else option.field.default
-        return [] if value is default else [option.flag if value else f"--no-{option.flag[2:]}"]
+        return [option.flag if value else f"--no-{option.flag[2:]}"]
     texts = [str(one) for one in (value if isinstance(value, list) else [value])]
     if option.is_text and any(not text or text.startswith("-") for text in texts):
         raise ValueError(f"{where} {option.name} is {shown(value)}: text must not be empty or begin with -")

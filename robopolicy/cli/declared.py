@@ -111,9 +111,9 @@ def by_name(command: type[Any]) -> dict[str, Option]:
 
 
 def negated(options: dict[str, Option], name: str) -> Option | None:
-    """The flag, on by default, that `name` switches off, or None."""
+    """The flag that `name` switches off, or None."""
     option = options.get(name.removeprefix("no_"))
-    return option if option and option.name != name and option.field.default is True else None
+    return option if option and option.name != name and option.most == 0 else None
 
 
 def _all(command: type[Any]) -> Iterator[Option]:

@@ -61,7 +61,7 @@ def test_switches_and_repeated_options(tmp_path):
     path.write_text("video = false")
     assert expanded(["run", "--config", str(path)], command("report")) == ["run", "--no-video"]
     path.write_text("video = true")
-    assert expanded(["run", "--config", str(path)], command("report")) == ["run"]
+    assert expanded(["run", "--config", str(path)], command("report")) == ["run", "--video"]
     path.write_text('attention = ["softmax", "positive(m=8)"]')
     words = expanded(["--config", str(path)], command("flops"))
     assert words == ["--attention", "softmax", "--attention", "positive(m=8)"]

@@ -8,6 +8,7 @@ import pytest
 from made_runs import PAPER, made_run
 
 import robopolicy
+from robopolicy.cli import main
 from robopolicy.cli.options import command_to_resume
 from robopolicy.cli.train_es import TrainES
 from robopolicy.experiments import evaluators
@@ -56,6 +57,23 @@ def test_a_run_continues_with_the_evaluator_and_places_that_it_began_with(tmp_pa
     monkeypatch.setattr("robopolicy.training.ray_pool.check_cluster", lambda address: None)
     line = refused("train", "es", "--resume", "--out", run, "--evaluator", "ray")
     assert "evaluator is 'ray': the run to resume has 'local'" in line
+
+
+@pytest.mark.parametrize("began", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_flag_of_a_file_or_a_command_line_counts_whatever_the_run_began_with(
+    tmp_path, monkeypatch, began, given
+):
+    run, file = made_run(tmp_path / "run"), tmp_path / "mine.toml"
+    config = tmp_path / "run" / "config.json"
+    settings = json.loads(config.read_text())
+    config.write_text(json.dumps({**settings, "policy": {**settings["policy"], "normalise": began}}))
+    file.write_text(f"normalise = {str(given).lower()}")
+    ran = []
+    monkeypatch.setattr(TrainES, "run", lambda self: ran.append(self.normalise))
+    for words in ("--config", str(file)), (f"--{'' if given else 'no-'}normalise",):
+        assert main(["train", "es", "--resume", "--out", run, *words]) == 0
+    assert ran == [given, given]
 
 
 def test_the_command_to_resume_repeats_that_a_setting_was_taken_away(tmp_path):

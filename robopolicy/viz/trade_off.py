@@ -1,17 +1,19 @@
 """A picture of the return of policies against the FLOPs of a step."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from robopolicy.viz.curves import COLOURS
 from robopolicy.viz.pictures import picture
 
 MARKERS = "osD^vPX*<>"
 SIZE = (6.4, 3.6)  # inches: a column and a half of a paper
+MARGIN = 0.12  # of each axis, as a share of what it shows
 LEAST_SPAN = 0.1  # of the return's axis, as a share of the largest return
 LINE = 0.2  # inches, height of an entry of the legend
 
@@ -56,16 +58,22 @@ def draw(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
             label=label,
         )
     axes.set_xscale("log")
-    axes.margins(0.12)
+    axes.margins(y=MARGIN)
     low, high = axes.get_ylim()
     # A minimum span, so that the axis does not exaggerate insignificant differences.
     missing = max(0.0, LEAST_SPAN * max(abs(low), abs(high)) - (high - low)) / 2
     axes.set_ylim(low - missing, high + missing)
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     flops = [row["flops"] for row in rows]
-    # Within a factor of ten, the axis needs labels between powers of ten.
-    narrow = max(flops) < 10 * min(flops)
-    axes.xaxis.set_minor_formatter(EngFormatter(sep=" ") if narrow else NullFormatter())
+    # At least a factor of two to either side of the middle, so that labels have space.
+    ratio, middle = max(flops) / min(flops), math.sqrt(min(flops) * max(flops))
+    reach = max(2.0, ratio ** (0.5 + MARGIN))
+    axes.set_xlim(middle / reach, middle * reach)
+    if ratio < 10:  # the axis needs labels between powers of ten
+        axes.xaxis.set_minor_locator(LogLocator(subs=(1, 2, 3, 5)))
+        axes.xaxis.set_minor_formatter(EngFormatter(sep=" "))
+    else:
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("FLOPs of a policy step")
     several = any(row["return_interval"] is not None for row in rows)
     axes.set_ylabel("return: interquartile mean, 95 % interval" if several else "mean return")

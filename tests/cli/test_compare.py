@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from made_runs import PAPER, evaluation, made_run
+from matplotlib.figure import Figure
 
 from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
@@ -226,9 +227,26 @@ def test_one_run_under_two_names_is_refused(refused, tmp_path):
     assert "each of them once" in refused("compare", str(copy), f"{copy}/", *SHORT)
 
 
-def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused):
-    said = refused("compare", ANGULAR, EXACT, "--picture", "/proc/compared.png")
-    assert "picture is '/proc/compared.png': nothing can be written there" in said
+@pytest.mark.parametrize("name", ["/proc/compared.png", "x" * 236 + ".png"])
+def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused, name):
+    said = refused("compare", ANGULAR, EXACT, "--picture", name)
+    assert f"picture is '{name[:50]}" in said
+    assert "': nothing can be written there" in said
+
+
+@pytest.mark.parametrize("ratio", [1, 1.002, 1.18, 2, 9.9])
+def test_labels_of_flops_do_not_overlap(tmp_path, monkeypatch, ratio):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: drawn.append(self) or path.touch())
+    alike = {"returns": [7.5], "return_mean": 7.5, "return_interval": None}
+    for count in (512_345, 1_342_092):
+        rows = [{"label": str(flops), "flops": flops, **alike} for flops in (count, round(ratio * count))]
+        trade_off(tmp_path / "a.png", rows, "stepping-stones")
+        drawn[-1].draw_without_rendering()
+        axis = drawn[-1].axes[0].xaxis
+        boxes = [text.get_window_extent() for text in axis.get_ticklabels(which="both") if text.get_text()]
+        assert len(boxes) > 1
+        assert not any(box.overlaps(other) for n, box in enumerate(boxes) for other in boxes[:n])
 
 
 def test_the_same_rows_give_the_same_picture_to_the_byte(tmp_path):

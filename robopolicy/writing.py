@@ -128,12 +128,17 @@ def _sweep(path: Path) -> None:
             shutil.rmtree(folder)
 
 
+def hidden_beside(path: Path) -> Path:
+    """A new path for the hidden folder in which `path` is written."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(DIGITS // 2)}{SUFFIX}")
+
+
 @contextmanager
 def _hidden_folder(path: Path) -> Iterator[Path]:
     """A hidden, locked folder beside `path` that is removed at the end."""
     with ExitStack() as stack:
         while True:
-            folder = path.with_name(f".{path.name}.{secrets.token_hex(DIGITS // 2)}{SUFFIX}")
+            folder = hidden_beside(path)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.mkdir(0o700)
             lock = stack.enter_context((folder / LOCK).open("w"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from robopolicy.writing import DiskFullError, clear_about_full_disks
+from robopolicy.writing import DiskFullError, clear_about_full_disks, hidden_beside
 
 LEAST = 4096  # bytes that must be free
 
@@ -43,6 +44,11 @@ def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> N
         raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
     if path.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
+    try:
+        with suppress(FileNotFoundError):
+            hidden_beside(path).lstat()
+    except OSError as error:  # its name is too long, being longer than that of `path`
+        raise _not_writable(argument, path, error) from error
     _check_writable(argument, path, path.parent)
 
 

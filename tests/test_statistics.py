@@ -24,6 +24,32 @@ def test_values_are_those_of_rliable():
     assert probability_of_improvement(X, Y) == pytest.approx(1 / 3)
 
 
+def test_an_interquartile_mean_leaves_out_a_quarter_at_each_end():
+    assert interquartile_mean(np.array([[-100.0, 1.0, 60.0, 3.0], [4.0, 5.0, 2.0, 700.0]])) == 3.5
+
+
+def test_an_interval_leaves_out_a_fortieth_at_each_end():
+    # Of 16 trainings, half earn 1. Four or fewer in a draw have a probability of 0.038, three or fewer 0.011.
+    found = interval(np.repeat([[0.0], [1.0]], 8, axis=0), np.mean)
+    assert found == (0.5, 4 / 16, 12 / 16)
+
+
+def test_the_same_scores_give_the_same_numbers():
+    several = np.random.default_rng(0).normal(size=(8, 5, 6))
+    assert interval(several[0], resamples=20) == interval(several[0], resamples=20)
+    # Fewer than the 252 ways to deal ten trainings, so that these are drawn.
+    first, again = ([permutation_p(several[0], one, 50) for one in several[1:]] for _ in range(2))
+    assert first == again
+
+
+def test_a_difference_is_of_one_draw_of_courses_and_two_of_trainings():
+    # Courses differ far more than trainings.
+    scores = np.arange(4.0)[:, None] + 100.0 * np.arange(20.0)
+    found = verdict("a", scores + 1.0, "b", scores, resamples=100).difference
+    assert found.value == pytest.approx(1.0)
+    assert -3.0 < found.low < 0.0 < 2.0 < found.high < 5.0
+
+
 @pytest.mark.slow
 def test_the_interval_covers_the_mean_of_seeds_at_its_level():
     # Seeds differ by 1, courses by 1, the rest by 0.3. Percentile intervals of ten seeds cover some 90 %.

@@ -94,11 +94,19 @@ def test_reductions_and_sorts_count_their_inputs():
     vector = jax.ShapeDtypeStruct((1000,), jnp.float32)
     assert count(jnp.sum, vector).total == 1000
     assert count(jnp.max, vector).total == 1000
+    assert count(jnp.cumsum, vector).total == 1000
+    assert count(lambda x: jax.lax.argmax(x, 0, jnp.int32), vector).total == 1000
     assert count(lambda x: jax.lax.top_k(x, 5)[0], vector).by_class["comparison"] == 1000 * 10
     rows = jax.ShapeDtypeStruct((16, 1000), jnp.float32)
     assert count(jnp.sort, rows).total == 16 * 1000 * 10
     assert count(lambda x: jax.lax.top_k(x, 5, axis=0)[0], rows).total == 16 * 1000 * 4
     assert count(lambda x: jnp.sort(x, axis=0), rows).total == 16 * 1000 * 4
+    assert count(lambda x: jax.lax.sort((x, x), num_keys=2), vector).total == 2 * 1000 * 10
+
+
+def test_a_sum_into_a_few_rows_counts_these():
+    rows, index = jax.ShapeDtypeStruct((2, 8), jnp.float32), jnp.array([1, 4], jnp.uint32)
+    assert count(lambda x, added: x.at[index].add(added), X, rows).total == 2 * 8
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,11 @@ def test_bytes_are_counted_by_width():
 
 
 def test_a_slice_reads_its_index_and_its_elements():
-    assert traffic(lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (1, 8)), X, INDEX) >= 2 * 32 + 4
+    place = jax.ShapeDtypeStruct((), jnp.uint32)  # of no sign, so that it counts from the front
+    first = np.uint32(0)
+    assert traffic(lambda x, i: jax.lax.dynamic_slice(x, (i, first), (1, 8)), X, place) == 2 * 32 + 4
+    places = jax.ShapeDtypeStruct((2,), jnp.int32)  # which get one axis more
+    assert traffic(lambda x, i: jnp.take(x, i, axis=0, mode="clip"), X, places) == 2 * 8 + 2 * 64 + 8
     update = jax.ShapeDtypeStruct((1, 8), jnp.float32)
     put = count(lambda x, u: jax.lax.dynamic_update_slice(x, u, (2, 0)), X, update)
     assert put.summary()["traffic_bytes"] == 320 + 32 + 320

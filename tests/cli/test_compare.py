@@ -123,6 +123,18 @@ def test_returns_that_are_not_finite_are_refused_by_the_name_of_their_run(tmp_pa
         comparison.rows_of(policies(names), results, {})
 
 
+def test_a_row_holds_means_over_trainings_in_the_units_of_its_names(tmp_path):
+    names = [made_run(tmp_path / f"seed-{seed}", "none", seed) for seed in (0, 1)]
+    place, results = Environment("stepping-stones", "mujoco", "paper"), {}
+    for name, level in zip(names, (1.0, 4.0), strict=True):
+        results[name] = evaluation(name, place, range(9000, 9003), level).summary()
+        results[name] |= {"distance_mean": level, "return_std": 2 * level, "success_rate": level / 8}
+    (row,) = comparison.rows_of(policies(names), results, dict(zip(names, (0.001, 0.003), strict=True)))
+    expected = {"return_mean": 2.51, "return_spread": 3 / 2**0.5, "return_std": 5.0, "latency_ms": 2.0}
+    expected |= {"distance_mean": 2.5, "success_rate": 0.3125}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+
+
 def test_a_picture_names_the_runs_of_policies_with_one_label(tmp_path, monkeypatch):
     names = [made_run(tmp_path / f"sigma-{sigma}", "none", sigma=sigma) for sigma in (0.1, 0.2)]
     drawn = []

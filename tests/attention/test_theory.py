@@ -56,6 +56,12 @@ def test_the_angular_hybrid_stays_below_its_bound_and_below_its_parts(radius: fl
     np.testing.assert_allclose([ends[1] / ends[0], ends[2] / ends[3]], 2, rtol=1e-3)
 
 
+def test_the_bound_of_the_angular_hybrid_by_hand() -> None:
+    # One vector each: the terms in 1/pi cancel, and W is e^2 - e^-2.
+    expected = np.sqrt(1 / np.sqrt(np.pi) / 2) * (np.exp(2) - np.exp(-2))
+    np.testing.assert_allclose(theory.angular_hybrid_bound(1.0, 1, 1), expected, rtol=1e-12)
+
+
 def test_a_shared_omega_lowers_the_error_for_different_lengths_only() -> None:
     x, y = _on_sphere(THETA, 1.0)
     both = (theory.positive_covariance, None)
@@ -131,6 +137,7 @@ def test_orthogonal_trigonometric_features_approach_the_limit_of_large_widths() 
         ratio = ratio / theory.trigonometric_mse(x, 0 * x, dim)
         limit = conformity.orthogonal_variance_ratio(z, dim, dim)
         np.testing.assert_allclose(ratio, limit, atol=tolerance)
+    np.testing.assert_array_equal(conformity.orthogonal_variance_ratio(z, 1, 16), 1.0)  # no two vectors
 
 
 def test_conformity_equals_that_of_sampled_vectors() -> None:

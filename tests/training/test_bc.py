@@ -17,7 +17,7 @@ from robopolicy.experiments import train_bc as cloning
 from robopolicy.policies.base import unflatten
 from robopolicy.policies.vision_performer import vision_performer
 from robopolicy.training.batches import Batches, Mirror, split_by_episode, statistics
-from robopolicy.training.bc import Rollouts, train
+from robopolicy.training.bc import BCConfig, Progress, Rollouts, train
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.datasets import Columns, Dataset
 from robopolicy.training.descent import Keys
@@ -187,6 +187,56 @@ def test_the_best_policy_in_the_simulator_is_saved(tmp_path):
     np.testing.assert_array_equal(load_policy(tmp_path / "run", "best")[0], seen[1])
     np.testing.assert_array_equal(last, seen[2])
     assert record["rollout/fraction_in_bowls"] == 0.5
+
+
+def test_a_loss_is_not_better_than_a_return():
+    played = Progress().after({"validation/loss": 2.0, "rollout/return": 3.0})
+    assert not played.is_best({"validation/loss": 0.1})
+    assert not played.is_best({"validation/loss": 0.1, "rollout/return": 2.9})
+    assert played.is_best({"validation/loss": 9.0, "rollout/return": 3.1})
+    assert Progress().after({"validation/loss": 2.0}).is_best({"validation/loss": 1.9})
+
+
+def test_an_evaluation_in_the_simulator_brings_a_validation():
+    config, steps = BCConfig(steps=10, validate_every=6, rollout_every=4, rollouts=1), range(1, 11)
+    assert [step for step in steps if config.plays_at(step)] == [4, 8, 10]
+    assert [step for step in steps if config.validates_at(step)] == [4, 6, 8, 10]
+    assert not any(replace(config, rollouts=0).plays_at(step) for step in steps)
+
+
+def moves(config, gradients, parameter=0.0):
+    """What the optimiser of `config` adds to a parameter [1, 1] and to another [1], by such gradients."""
+    optimiser = config.optimiser()
+    parameters = {"matrix": jnp.full((1, 1), parameter), "vector": jnp.full(1, parameter)}
+    state, added = optimiser.init(parameters), []
+    for one in gradients:
+        slopes = jax.tree.map(lambda leaf, one=one: jnp.full_like(leaf, one), parameters)
+        updates, state = optimiser.update(slopes, state, parameters)
+        added.append([float(updates[name].sum()) for name in ("matrix", "vector")])
+    return np.array(added)
+
+
+def test_the_learning_rate_warms_up_and_falls_to_a_hundredth():
+    # Adam's step by a constant gradient is the rate.
+    config = BCConfig(steps=6, warmup=2, learning_rate=0.1)
+    rates = -moves(config, [0.5] * 7)[:, 1]
+    np.testing.assert_allclose(rates[[0, 1, 2, 6]], [0.0, 0.05, 0.1, 0.001], rtol=1e-4, atol=1e-9)
+    assert (np.diff(rates[2:]) < 0).all()
+    # A warm-up that is longer than the run ends with its last step.
+    shorter = -moves(replace(config, steps=3, warmup=200), [0.5] * 3)[:, 1]
+    np.testing.assert_allclose(shorter, [0.0, 0.05, 0.1], rtol=1e-4, atol=1e-9)
+
+
+def test_only_matrices_decay():
+    config = BCConfig(warmup=0, learning_rate=0.1, weight_decay=0.2)
+    np.testing.assert_allclose(moves(config, [0.0], parameter=3.0), [[-0.1 * 0.2 * 3.0, 0.0]], rtol=1e-5)
+
+
+def test_a_longer_gradient_acts_as_one_of_the_length_clip():
+    config = BCConfig(warmup=0, clip=0.5)
+    length = 0.5 / 2**0.5  # of each of two numbers
+    np.testing.assert_allclose(moves(config, [40.0, 0.1]), moves(config, [length, 0.1]), rtol=1e-4)
+    assert np.abs(moves(config, [0.2, 0.1]) - moves(config, [length, 0.1])).max() > 1e-5
 
 
 @pytest.mark.slow

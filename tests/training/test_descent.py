@@ -69,6 +69,20 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
     assert float(results["loss"]) == pytest.approx(float(loss), rel=1e-5)
     moved = flatten(before) - flatten(after.parameters)
     np.testing.assert_allclose(moved, flatten(gradient), atol=1e-4 * float(jnp.abs(moved).max()))
+    # At first the running mean forgets nine tenths of where it began.
+    mean = 0.9 * flatten(after.parameters) + 0.1 * flatten(before)
+    np.testing.assert_allclose(flatten(after.ema), mean, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_negatives_of_a_step_depend_on_its_number_alone():
+    made, batch = descent(policy=replace(POLICY, head="derivative_free"))
+    state = made.begin(jax.random.key(0))
+    losses = [
+        float(made.step(made.placed(jax.tree.map(jnp.copy, state)), made.ready(batch), number)[1]["loss"])
+        for number in (1, 2, 1)
+    ]
+    assert losses[0] == losses[2] != losses[1]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import time
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 import toy
@@ -11,6 +12,7 @@ from toy_runs import FEATURES, START, Quadratic, config, log, run, trained_on_th
 
 from robopolicy.training.checkpoint import MEAN, RunFolder, load_policy
 from robopolicy.training.es import ESConfig, generation_seeds, train
+from robopolicy.training.evaluate import Evaluations
 from robopolicy.training.metrics import read
 from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.rollout import Episode, Moments
@@ -115,6 +117,11 @@ def test_statistics_ignore_episodes_with_observations_that_are_not_finite():
     np.testing.assert_array_equal(broken.vector(), whole.vector())
 
 
+def test_an_observation_that_is_nearly_constant_is_scaled_by_a_hundred_at_most():
+    seen = Episode(0.0, 2, {}, 0.0, {"point": Moments(2, np.array([6.0]), np.array([18.0]))})
+    np.testing.assert_allclose(Normaliser.empty({"point": 1}).after([[seen]]).vector(), [3.0, 100.0])
+
+
 @pytest.mark.slow
 def test_statistics_cover_all_training_episodes(tmp_path):
     settings = {"graph": toy.normalising_graph(), "watched": ("point",), "normalised": {"point": 3}}
@@ -169,6 +176,55 @@ def test_a_stage_ends_at_its_limit_and_has_its_own_number_of_episodes(tmp_path):
     assert [r["episodes"] for r in records] == [8] * 4 + [24] * 2
 
 
+def test_evaluations_count_as_stale_on_the_last_environment_alone(tmp_path):
+    settings = {"advance_at": (99.0,), "stage_limit": 0, "evaluate_every": 1, "stop_after": 2}
+    assert len(log(run(tmp_path / "run", Quadratic(slope=0.0), generations=4, **settings))) == 5
+
+
+def test_held_out_episodes_are_the_same_in_every_run(tmp_path):
+    asked = []
+
+    class Asked(Quadratic):
+        def evaluate(self, population, seeds, environment=-1, *more):
+            asked.extend([list(seeds)] if environment == -1 else ())
+            return super().evaluate(population, seeds, environment, *more)
+
+    for seed in (5, 6):
+        run(tmp_path / str(seed), Asked(), generations=1, held_out=3, seed=seed)
+    assert asked == 4 * [[8000, 8001, 8002]]
+
+
+def test_the_best_policy_is_the_mean_of_the_highest_held_out_return(tmp_path):
+    returns = iter([0.0, 3.0, 7.0, 5.0, 6.0])
+
+    class Scripted(Quadratic):
+        def evaluate(self, population, seeds, environment=-1, *more):
+            found = super().evaluate(population, seeds, environment, *more)
+            level = next(returns) if environment == -1 else None
+            each = ([one if level is None else one._replace(total=level) for one in row] for row in found[0])
+            return Evaluations(list(each))
+
+    folder = run(tmp_path / "run", Scripted(), generations=4, evaluate_every=1, keep_every=1)
+    np.testing.assert_array_equal(load_policy(folder.path, "best")[0], folder.load(2)[1][MEAN])
+
+
+def test_every_draw_of_a_search_has_a_key_of_its_own(tmp_path, monkeypatch):
+    search, keys = config().make_strategy(), []
+
+    def noted(function):
+        def call(key, *arguments):
+            keys.append(tuple(jax.random.key_data(key).tolist()))
+            return function(key, *arguments)
+
+        return call
+
+    noting = search._replace(**{name: noted(getattr(search, name)) for name in ("init", "ask", "tell")})
+    monkeypatch.setattr(ESConfig, "make_strategy", lambda self: noting)
+    for seed in (5, 6):
+        run(tmp_path / str(seed), generations=3, seed=seed)
+    assert len(set(keys)) == len(keys) == 2 * (1 + 2 * 3)
+
+
 @pytest.mark.slow
 def test_the_result_is_a_mean_of_means_that_leaves_the_search_as_it_is(tmp_path):
     plain = run(tmp_path / "plain", keep_every=1)
@@ -186,10 +242,35 @@ def test_the_result_is_a_mean_of_means_that_leaves_the_search_as_it_is(tmp_path)
     assert returns[0] == returns[1]
 
 
+def test_a_record_holds_best_and_deviation_of_the_mean_returns_of_candidates(tmp_path):
+    played = []
+
+    class Noting(Quadratic):
+        def evaluate(self, *arguments):
+            played.append(super().evaluate(*arguments))
+            return played[-1]
+
+    record = log(run(tmp_path / "run", Noting(), generations=1, episodes=(3,)))[1]
+    (returns,) = (one.returns.mean(axis=1) for one in played if len(one.returns) > 1)
+    assert record["return_best"] == pytest.approx(returns.max(), rel=1e-9)
+    assert record["return_std"] == pytest.approx(returns.std(), rel=1e-9)
+
+
 @pytest.mark.slow
 def test_records_hold_the_share_of_time_in_episodes(tmp_path):
     records = read(trained_on_the_toy(tmp_path / "run", 1).metrics_path)
     assert all(0.0 < r["share_in_episodes"] < 1.0 for r in records[1:])
+
+
+def test_the_share_of_time_in_episodes_is_of_all_workers(tmp_path):
+    class Busy(Quadratic):
+        def evaluate(self, *arguments):
+            self.workers, found = 2, super().evaluate(*arguments)
+            return Evaluations([[one._replace(seconds=0.5) for one in row] for row in found.episodes])
+
+    record = read(run(tmp_path / "run", Busy(), generations=1, held_out=3).metrics_path)[1]
+    seconds = record["share_in_episodes"] * 2 * record["wall_seconds"]
+    assert seconds == pytest.approx(0.5 * (8 + 3))
 
 
 def test_an_outcome_of_only_some_episodes_is_not_logged(tmp_path):
@@ -264,6 +345,6 @@ def test_a_curriculum_needs_one_threshold_per_step(tmp_path):
 def test_every_generation_has_new_seeds_that_depend_on_the_config():
     four = config(episodes=(4,))
     assert generation_seeds(four, 1) == generation_seeds(config(episodes=(4,)), 1)
-    drawn = [seed for generation in range(20) for seed in generation_seeds(four, generation)]
-    assert len(set(drawn)) == 80
-    assert generation_seeds(config(episodes=(4,), seed=6), 1) != generation_seeds(four, 1)
+    both = four, config(episodes=(4,), seed=6)
+    drawn = [seed for one in both for generation in range(20) for seed in generation_seeds(one, generation)]
+    assert len(set(drawn)) == 160

@@ -174,6 +174,15 @@ def test_weight_decay_pulls_to_zero_with_equal_returns(name):
     assert float(jnp.mean(search.mean(state) ** 2)) < 0.5
 
 
+def test_weight_decay_is_the_cost_of_a_mean_squared_parameter():
+    free, charged = (strategy("robotics_ars", SETTINGS._replace(weight_decay=cost)) for cost in (0.0, 0.5))
+    population, state = free.ask(KEY, free.init(KEY, START))
+    returns = returns_of(population)
+    found = charged.mean(charged.tell(KEY, population, returns, state))
+    less = returns - 0.5 * jnp.mean(population**2, axis=1)
+    np.testing.assert_allclose(found, free.mean(free.tell(KEY, population, less, state)), rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if "es" not in name or name == "open_es"])
 def test_steps_and_spread_shrink_with_the_decay(name):
@@ -241,6 +250,8 @@ def test_the_gradient_of_a_slope_is_the_slope():
     measured = exploration(population, centre, 7.0 + population @ slope)
     assert measured["sigma"] == pytest.approx(0.2, rel=0.02)
     assert measured["gradient_norm"] == pytest.approx(5.0, rel=0.06)
+    beside = exploration(np.array([[1.0], [3.0]]), np.zeros(1), np.zeros(2))  # the centre, not their mean
+    assert beside["sigma"] == pytest.approx(5.0**0.5)
     assert exploration(np.tile(centre, (4, 1)), centre, np.arange(4.0)) == {
         "sigma": 0.0,
         "gradient_norm": 0.0,

@@ -11,7 +11,7 @@ import pytest
 
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.costs.flops import count_step
-from robopolicy.policies.base import flatten, unflatten
+from robopolicy.policies.base import flatten, normalise, unflatten, with_normaliser
 from robopolicy.policies.catalogue import blank_policy, describe, restore
 from robopolicy.policies.default_iap import default_iap
 from robopolicy.policies.iap import iap
@@ -69,6 +69,18 @@ def of_sides(seed=0):
         "left": rng.normal(size=2).astype(np.float32),
         "right": rng.normal(size=2).astype(np.float32),
     }
+
+
+def test_statistics_are_shift_and_scale_of_each_vector_in_turn():
+    made = default_iap("none", {"joints": (2,), "wrist": (1,)}, ("turn",), normalise=True)
+    found = with_normaliser(blank_policy(made), {}, jnp.arange(6.0))["normaliser"]
+    expected = {"joints": {"shift": [0, 1], "scale": [2, 3]}, "wrist": {"shift": [4], "scale": [5]}}
+    assert jax.tree.map(lambda array: array.tolist(), found) == expected
+
+
+def test_normalised_numbers_end_at_five():
+    statistics = {"shift": jnp.array([1.0, 1.0, 1.0]), "scale": jnp.array([2.0, 2.0, 2.0])}
+    np.testing.assert_array_equal(normalise(statistics, jnp.array([9.0, -9.0, 2.0])), [5.0, -5.0, 2.0])
 
 
 @pytest.mark.rest_slow

@@ -16,7 +16,7 @@ from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.plan.search import EXACT, price, uses_of
 from robopolicy.policies.base import unflatten
 from robopolicy.policies.catalogue import blank_policy, describe, restore
-from robopolicy.policies.footholds import between_pixels
+from robopolicy.policies.footholds import Footholds, between_pixels
 from robopolicy.policies.policy import Policy
 from robopolicy.policies.quadruped import quadruped
 from robopolicy.runtime.graph import OnnxPolicy
@@ -106,6 +106,16 @@ def test_images_are_read_where_the_feet_would_land(preset):
     right = np.concatenate(right)
     assert len(right) > 500
     assert right.mean() > 0.96
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_camera_that_looks_straight_down_sees_a_grid_by_hand(mirrored):
+    # From 1 m above the middle, with 90 degrees both ways: 1 m of ground to each side.
+    choice = Footholds("front", (3, 3), (0.5, 0.25), (), (), (0.0, 0.0))
+    rows, columns = choice.seen_at((8, 16), 0.0, 0.0, mirrored=mirrored)
+    np.testing.assert_allclose(rows[:, 0], [5.5, 3.5, 1.5], atol=1e-5)  # behind, below and ahead
+    expected = [9.5, 7.5, 5.5]  # right, below and left
+    np.testing.assert_allclose(columns, np.tile(expected[::-1] if mirrored else expected, (3, 1)), atol=1e-5)
 
 
 @pytest.mark.rest_slow

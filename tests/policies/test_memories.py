@@ -17,6 +17,7 @@ from robopolicy.envs.quadruped.terrain import drawn_terrain
 from robopolicy.policies import top_view
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.policy import Policy
+from robopolicy.policies.recall import Recall
 from robopolicy.runtime.compiled import CompiledGraph
 from robopolicy.runtime.graph import OnnxPolicy
 
@@ -156,6 +157,31 @@ def test_only_legs_that_read_a_memory_remember(name):
     else:
         np.testing.assert_array_equal(here[:2], there[:2])
     assert np.abs(here[2:] - there[2:]).max() > 0.01
+
+
+def test_tokens_of_a_camera_that_looks_straight_down_lie_on_a_grid_by_hand():
+    # From 1 m above the middle, with 90 degrees both ways; the first token is ahead on the left.
+    places, is_below = Recall("hind", FRONT, ("x", "y", "yaw"), (0.0, 1.0), 0.0, (90.0, 90.0)).ground(2, 4)
+    expected = [[x, y] for x in (0.5, -0.5) for y in (0.75, 0.25, -0.25, -0.75)]
+    np.testing.assert_allclose(places, expected, atol=1e-6)
+    assert is_below.all()
+
+
+def test_a_read_fades_below_a_quarter_of_the_weight_of_tokens_that_lie_everywhere():
+    policy, seen = untrained(attention="positive(m=4)", variant="memory"), walk(0, steps=1)[0][0]
+    tree = unflatten(policy.functions)(policy.parameters)
+    asked = policy.functions.asked(tree, policy.features, seen, policy.init_state())
+    assert float(asked["hind"]["least"]) == pytest.approx(1.64 / 4, rel=0.01)
+
+
+def test_what_a_map_holds_fades_by_the_decay():
+    policy = untrained(attention="all", encoder="map", memory_decay=0.5)
+    observation, state, weights = walk(0, steps=1)[0][0], policy.init_state(), []
+    for _ in range(3):
+        _, state = policy.step(observation, state)
+        weights.append(float(np.sum(state["hind"][:, -1])))
+    assert weights[0] > 0
+    np.testing.assert_allclose(weights, weights[0] * np.array([1, 1.5, 1.75]), rtol=1e-5)
 
 
 def test_without_a_memory_front_legs_read_the_image_whatever_memory_for_says():

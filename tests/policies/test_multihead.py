@@ -35,6 +35,11 @@ def test_the_module_equals_its_heads_one_by_one(spec: str, norm_fn) -> None:
         np.testing.assert_allclose(found, module.out(jnp.concatenate(heads, axis=1)), rtol=1e-4, atol=1e-5)
 
 
+def test_the_kernel_of_tempered_tokens_is_the_usual_one() -> None:
+    q, k = jax.random.normal(jax.random.key(0), (2, 5, 9))
+    np.testing.assert_allclose(tempered(q) @ tempered(k).T, q @ k.T / 3.0, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_features_are_no_parameters(name: str) -> None:

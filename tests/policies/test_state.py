@@ -13,8 +13,8 @@ from robopolicy.experiments.default_policies import new_policy
 from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.players import player
 from robopolicy.experiments.recorded_heads import recorded_heads
-from robopolicy.policies.base import PolicyFunctions
-from robopolicy.policies.catalogue import KINDS, Kind
+from robopolicy.policies.base import PolicyFunctions, flatten
+from robopolicy.policies.catalogue import KINDS, Kind, by_path
 from robopolicy.policies.default_iap import default_iap
 from robopolicy.policies.policy import Policy
 
@@ -95,6 +95,15 @@ def test_act_refuses_a_policy_with_a_state(policy):
         ValueError, match=r"^policy 'untrained' has a state: step takes it and returns the next"
     ):
         policy.act({"joints": EYE[0]})
+
+
+def test_a_seed_draws_parameters_and_features_by_keys_of_their_own():
+    config = default_iap("positive(m=3)", {"image": (4, 4)}, ("up",))
+    policy, (start, draw) = Policy.create(config, {}, seed=7), jax.random.split(jax.random.key(7))
+    np.testing.assert_array_equal(policy.parameters, flatten(policy.functions.init(start)))
+    wanted, found = by_path(policy.functions.init_features(draw)), by_path(policy.features)
+    for path, array in wanted.items():
+        np.testing.assert_array_equal(found[path], array)
 
 
 def test_a_policy_without_state_has_the_empty_one():

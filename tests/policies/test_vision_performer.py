@@ -362,6 +362,7 @@ def test_two_images_and_two_vectors_are_learnt_from():
         assert (np.asarray(act(parameters, features, changed, ())[0]) != before).any(), name
     ranked = jax.jit(learner.policy.ranked)(parameters, features, seen, ())
     assert {name: rank.shape for name, rank in ranked.items()} == {"left": (2, 4), "wrist": (3, 1)}
+    assert sum(float(rank.sum()) for rank in ranked.values()) == pytest.approx(config.tokens, rel=1e-4)
 
 
 @pytest.mark.parametrize(

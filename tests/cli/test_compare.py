@@ -15,6 +15,7 @@ from robopolicy.experiments import comparison
 from robopolicy.experiments.comparison import policies, verdicts
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.runs import find_run, load
+from robopolicy.experiments.trainings import difference
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.viz.trade_off import trade_off
 
@@ -76,6 +77,15 @@ def test_only_trainings_that_differ_in_nothing_but_their_seeds_are_one_policy(tm
         [names[2], names[5]],
         [names[3]],
     ]
+
+
+@pytest.mark.parametrize(("trainer", "later"), [("es", "average"), ("bc", "least_action")])
+def test_runs_from_before_a_setting_are_like_those_with_its_default(trainer, later):
+    older = {trainer: {"steps": 5}, "environment": {"presets": ["paper"]}}
+    assert difference({"old": older, "new": {**older, trainer: {"steps": 5, later: 0.0}}}) == ""
+    other = {trainer: {"steps": 5, later: 0.5}, "environment": {"presets": ["hard"]}}
+    expected = f"presets is hard in the training of 'new' and paper in that of 'old' (others: {later})"
+    assert difference({"old": older, "new": other}) == expected
 
 
 def test_last_and_best_policies_are_not_pooled(tmp_path, capsys):

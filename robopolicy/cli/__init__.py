@@ -249,8 +249,9 @@ def _parser_words(box: str) -> str:
         return f"{message} (see --help)" if help_of_option else message
     if first.endswith(":") and len(text) > 1:
         first = f"{first} {text[1].split('  ')[0]}"
-    near = [line.split()[0] for line in text[1:] if line.startswith("--")][:1]
-    hint = f"; did you mean {near[0]}?" if near and first.startswith("Unrecognized") else ""
+    near = next((line for line in text[1:] if line.startswith("--")), "")  # a flag has two forms
+    likely = difflib.get_close_matches(first.split()[-1], re.findall(r"--[\w-]+", near), 1, 0.0)
+    hint = f"; did you mean {likely[0]}?" if likely and first.startswith("Unrecognized") else ""
     return f"{first}{hint} (see --help)"
 
 

@@ -102,8 +102,10 @@ class SimulatedTask(Task):
     def picture(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         """A picture [height, width, 3] of the world as it is now.
 
-        Raises ValueError, in one line, for a size of zero, and for a view from the inside of a body.
+        Raises ValueError, in one line, for a size of zero, and for a view from the inside of a body;
+        RuntimeError before the first reset.
         """
+        self.check_begun("picture")
         if self.renderer != "software":
             return self.physics.render(view, width, height)
         if self._scene is None:
@@ -120,7 +122,8 @@ class SimulatedTask(Task):
 
     def close(self) -> None:
         """Release the engine; a second call does nothing."""
-        self._running = None
+        if self._running:
+            self._running = False
         self.physics.close()
 
 

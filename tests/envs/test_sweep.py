@@ -254,6 +254,10 @@ def test_bad_places_are_refused_by_name(make, words):
         make()
 
 
+def test_bowls_may_touch():
+    assert len(BimanualSweepConfig(bowls=(Bowl((0.1, 0.0), 0.1), Bowl((0.3, 0.0), 0.1))).bowls) == 2
+
+
 def test_a_scatter_that_has_no_room_is_refused():
     crowded = replace(BimanualSweepConfig(image_size=None), balls=50, scatter=0.05)
     with pytest.raises(ValueError, match="no room for 50 balls"):

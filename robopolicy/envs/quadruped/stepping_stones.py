@@ -291,10 +291,12 @@ class SteppingStones(SimulatedTask):
 
     def scene(self) -> Scene:
         """What the software renderer draws."""
+        self.check_begun("scene")
         return drawn.scene(self)
 
     def poses(self) -> Array:
         """Poses [M, 4, 4] (to world) of the robot's parts."""
+        self.check_begun("poses")
         return drawn.poses(self)
 
     def caption(self, action: NDArray[np.float32]) -> list[str]:

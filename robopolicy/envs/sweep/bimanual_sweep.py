@@ -88,7 +88,7 @@ class BimanualSweepConfig:
             for name in ("radius", "height", "wall"):
                 check_number(f"bowls: {name}", getattr(bowl, name), 1e-3, 1.0)
         for one, other in combinations(self.bowls, 2):
-            if math.dist(one.center, other.center) < one.radius + other.radius:
+            if math.dist(one.center, other.center) < one.radius + other.radius - 1e-9:
                 raise ValueError(
                     f"bowls at {one.center} and {other.center} overlap: their centres must be "
                     f"{one.radius + other.radius:g} m apart or more"
@@ -364,10 +364,12 @@ class BimanualSweep(SimulatedTask):
 
     def scene(self) -> Scene:
         """What the software renderer draws."""
+        self.check_begun("scene")
         return drawn.scene(self)
 
     def poses(self) -> Array:
         """Poses [M, 4, 4] (to world) of what moves."""
+        self.check_begun("poses")
         return drawn.poses(self)
 
     def robot(self) -> Description:

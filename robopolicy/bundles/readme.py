@@ -39,8 +39,7 @@ def readme(manifest: Mapping[str, Any]) -> str:
         *_values(manifest["outputs"]),
         "## Pitfalls",
         _pitfalls(manifest),
-        "## Robot",
-        _robot(robot),
+        *_robot(robot, manifest["cameras"]),
         "## Results",
         _results(manifest),
         "## Files",
@@ -65,9 +64,9 @@ def _c_row(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def _robot(robot: Mapping[str, Any]) -> str:
-    """Joints and low level, as far as the task describes them."""
-    parts, pose = [], robot.get("default_pose")
+def _robot(robot: Mapping[str, Any], cameras: Mapping[str, Any]) -> list[str]:
+    """Heading and text of joints, low level and cameras, as far as the task describes them."""
+    parts, elsewhere, pose = [], [], robot.get("default_pose")
     if "joint_order" in robot:
         parts.append(f"Joint order: {', '.join(f'`{name}`' for name in robot['joint_order'])}.")
     if pose:
@@ -76,9 +75,15 @@ def _robot(robot: Mapping[str, Any]) -> str:
     if "model" in robot:
         parts.append(f"Joint angles are those of {robot['model']}.")
     if "joint_control" in robot:
-        parts.append(f"{_sentence(robot['joint_control']['about'])} Their gains, the low level and")
-    text = " ".join([*parts, f"the cameras' intrinsics and poses are in {MANIFEST}."])
-    return f"{text[0].upper()}{text[1:]}"
+        parts.append(_sentence(robot["joint_control"]["about"]))
+        elsewhere += ["their gains", "the low level"]
+    if cameras:
+        elsewhere.append("the cameras' intrinsics and poses")
+    if elsewhere:
+        *others, last = elsewhere
+        named = f"{', '.join(others)} and {last}" if others else last
+        parts.append(f"{named[0].upper()}{named[1:]} are in {MANIFEST}.")
+    return ["## Robot", " ".join(parts)] if parts else []
 
 
 def _values(values: Mapping[str, Any]) -> list[str]:

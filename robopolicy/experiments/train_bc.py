@@ -161,8 +161,6 @@ def train_bc(
         with Frames(*datasets) as frames:
             split = moving(frames, split, config.least_action)
             check_batch(config, split)
-            if not resume:
-                folder.create(contents)
             mirror = None if declared is None else Mirror(*declared)
             if first is None:
                 scales = statistics(frames, split.train, mirror if config.mirror else None)
@@ -179,6 +177,8 @@ def train_bc(
                 + ("" if first is None else first.words)
             )
             with _rollouts(config, policy, learner, features, environment, evaluator) as rollout:
+                if not resume:
+                    folder.create(contents)
                 record = train(
                     config,
                     run=folder,

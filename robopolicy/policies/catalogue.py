@@ -117,9 +117,9 @@ def check_paths(like: Any, arrays: Mapping[str, Any]) -> None:
 
 def policy_of(config: PolicyConfig, features: Mapping[str, NDArray[Any]]) -> tuple[PolicyFunctions, Any]:
     """The policy of `config`, and its features from arrays by path. Raises as `from_path`."""
-    features = {current_path(path): array for path, array in features.items()}
     kind = KINDS[kind_of(config)]
     paths = {name: f"{kind.constants}/{name}" for name in kind.shapes(config)}
+    features = {current_path(path, paths.values()): array for path, array in features.items()}
     missing = [path for path in paths.values() if path not in features]
     if missing:
         raise ValueError(f"features lack {missing[0]}: they are of another policy")

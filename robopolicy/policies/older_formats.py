@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -92,8 +92,10 @@ def from_older(kind: str, settings: Mapping[str, Any]) -> IAPConfig | VisionPerf
     return older.current()
 
 
-def current_path(path: str) -> str:
-    """The path in this version of an array that version 0.1 wrote to `path`; paths of this version stay."""
+def current_path(path: str, expected: Container[str]) -> str:
+    """The path in this version of an array that version 0.1 wrote to `path`; the `expected` ones stay."""
+    if path in expected:
+        return path
     for pattern, name in RENAMED:
         path = pattern.sub(name, path)
     return path

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from robopolicy.naming import one_line, one_of
+from robopolicy.naming import one_line, one_of, shown
 from robopolicy.runtime.bundle import GRAPH, Bundle, open_bundle
 from robopolicy.runtime.compiled import CompiledPolicy
 from robopolicy.runtime.graph import Observation, OnnxPolicy, Outputs
@@ -86,7 +86,7 @@ class BundlePolicy:
         """All outputs by name. Raises as `act` does."""
         if not isinstance(observation, Mapping) or observation.keys() != self._inputs.keys():
             content = sorted(map(str, observation)) if isinstance(observation, Mapping) else observation
-            raise ValueError(f"observation holds {content}: it must hold {sorted(self._inputs)}")
+            raise ValueError(f"observation holds {shown(content)}: it must hold {sorted(self._inputs)}")
         for name, limits in self._inputs.items():
             limits.check(observation[name])
         self._check_steps(observation)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.naming import one_line
+from robopolicy.naming import one_line, shown
 from robopolicy.runtime.manifest import Value
 from robopolicy.settings import check_array
 
@@ -128,8 +128,10 @@ class Decoder:
 def pack(values: Mapping[str, Value], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Arrays as a payload: sorted by name, row by row, little-endian.
 
-    Raises ValueError for a missing array, or one of another shape or dtype than in `values`.
+    Raises ValueError for no mapping, a missing array, and one of another shape or dtype than in `values`.
     """
+    if not isinstance(arrays, Mapping):
+        raise ValueError(f"the arrays are {shown(arrays)}: they must be a mapping with {sorted(values)}")
     parts = []
     for name in sorted(values):
         value, array = values[name], arrays.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from robopolicy.runtime.link import Link
 from robopolicy.runtime.manifest import Limits, Manifest
 from robopolicy.runtime.protocol import Kind, Message, ProtocolError, encode, pack, unpack
-from robopolicy.settings import check_count
+from robopolicy.settings import check_count, check_number
 
 MISSES, MOST_MISSES = 3, 10**9
 INTERRUPTED = "interrupted"  # reason of a safe stop after Ctrl-C
@@ -116,7 +117,11 @@ class Driver:
 
         Returns the reason of a safe stop, or None. An exception of the robot's methods is raised again after
         `Robot.stop`, and so is Ctrl-C, which the record has as the reason of a safe stop.
+
+        Raises ValueError, before the drive, unless `seconds` is a number of 0 or more, or infinite.
         """
+        if seconds != math.inf:
+            check_number("seconds", seconds, 0.0)
         reason = "the drive has ended"
         try:
             self._loop(robot, seconds)
@@ -136,9 +141,9 @@ class Driver:
         record, period = self.record, self._manifest.control_period
         if self._manifest.remembers:
             self._link.send(encode(Kind.BEGIN))
-        began = due = time.monotonic()
+        began = due = ready = time.monotonic()
         in_a_row = 0
-        while not robot.finished() and due - began < seconds - 1e-9:
+        while not robot.finished() and max(due, ready) - began < seconds - 1e-9:
             due = self._wait(due)
             now = time.monotonic()
             record.steps += 1
@@ -162,7 +167,8 @@ class Driver:
                 record.round_trips.append(round_trip)
                 record.thinking.append(min(1e-9 * answer.time, round_trip))  # the peer may send any number
                 robot.act(self._checked(answer))
-            due = max(due + period, time.monotonic())  # a late step shifts all later ones
+            due = max(due, ready) + period  # a late step shifts all later ones
+            ready = time.monotonic()
 
     def _answer(self, until: float) -> Message | None:
         """The command for the latest observation, or None if it does not arrive before `until`."""

@@ -350,7 +350,8 @@ class _Cloning:
 
     def restore(self, arrays: Arrays) -> None:
         """Return to a checkpoint; see `loop.running` for its errors."""
-        arrays = {current_path(path): array for path, array in arrays.items()}
+        expected = self.arrays()
+        arrays = {current_path(path, expected): array for path, array in arrays.items()}
         check_features(arrays, self._features)
         self.progress = Progress(**{name: arrays[PROGRESS + name].item() for name in Progress._fields})
         self._best = np.asarray(arrays[BEST], np.float32)

@@ -16,6 +16,7 @@ from robopolicy.cli import main
 from robopolicy.training.lerobot import OURS
 
 ES = "--population 2 --generations 1 --episode-seconds 0.5 --workers 1 --patch 4 --held-out 2"
+SPOT = "--env spot:Spot-v0 --population 2 --generations 1 --workers 1 --held-out 2"
 DEMOS = "--episodes 2 --image-size 64 --balls 2 --workers 1"
 BC = (
     "--attention positive(m=4) --preset tiny --patch 16 --samples 16 --batch 8 --validation 0.5 --steps 2 "
@@ -98,6 +99,7 @@ def _make():
     spot, *_ = documented.python_blocks(documented.ROOT / "docs/guides/own-environment.md")
     Path("spot.py").write_text(spot)
     do(f"train es --out runs/mine {ES}")
+    do(f"train es --out runs/spot-2 {SPOT}")
     do(f"demos --out datasets/sweep-v0 {DEMOS}")
     do(f"train bc --data datasets/sweep-v0 --out runs/clone {BC}")
     do("export runs/mine --out bundle --observations 5")

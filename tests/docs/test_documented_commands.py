@@ -12,6 +12,7 @@ from importlib.resources import files
 from itertools import pairwise
 
 import documented
+import gymnasium
 import jax
 import pytest
 from documented import ROOT, Line, commands, of_program, ships
@@ -254,13 +255,16 @@ def test_every_command_is_documented():
         for mark in ["slow" if line in FEW else "full"]
     ],
 )
-def test_a_documented_command_runs(here, fewer_plans, capsys, name, words):
+def test_a_documented_command_runs(here, fewer_plans, monkeypatch, capsys, name, words):
     for word in EXTRAS.keys() & {name, *words}:
         pytest.importorskip(EXTRAS[word])
-    for option, folder in pairwise(words):
+    # As in a new process, in which a command imports the reader's module itself.
+    monkeypatch.delitem(sys.modules, "spot", raising=False)
+    monkeypatch.delitem(gymnasium.registry, "Spot-v0", raising=False)
+    less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
+    for option, folder in pairwise([*words, *less]):
         if option == "--out" and "--resume" not in words:  # what a command makes must not exist
             shutil.rmtree(here / folder, ignore_errors=True)
-    less = [word for option, value in small(name, words).items() for word in (option, *value.split(" "))]
     if name == "grid":  # the others name a run
         shutil.rmtree(here / words[0], ignore_errors=True)
     words = fewer(name, words)

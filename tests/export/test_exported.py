@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import jax
@@ -15,12 +16,16 @@ import pytest
 import yaml
 from installed_compilers import needs_compiler
 
+from robopolicy.bundles.outputs import OUTPUTS
+from robopolicy.bundles.readme import readme
 from robopolicy.cli import main
 from robopolicy.envs.registry import TASKS
 from robopolicy.envs.task import task_of
 from robopolicy.experiments.exporting import export as export_policy
 from robopolicy.experiments.runs import find_run, load
 from robopolicy.policies.base import unflatten
+from robopolicy.policies.iap_parts import Vector
+from robopolicy.policies.vision_performer_config import VectorInput
 from robopolicy.runtime import BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden
@@ -151,6 +156,10 @@ def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
             assert one["unit"]
             assert "entries" not in part or f"`{one['name']}`" in page
     assert f"Robot: {described['robot']['name']}." in page
+    assert "intrinsics" in page
+    assert "intrinsics" not in readme({**described, "cameras": {}})
+    bare = {name: described["robot"][name] for name in ("name", "safe_stop")}
+    assert "## Robot" not in readme({**described, "cameras": {}, "robot": bare})
     card = yaml.safe_load(page.split("---\n")[1])
     assert card["library_name"] == "robopolicy"
     assert {"robotics", task, "onnx"} <= set(card["tags"])
@@ -166,6 +175,13 @@ def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
     assert described["evaluation"]["bullet"]["episodes"] >= 50
     assert described["training"]["records"] > 1
     assert described["run"]["git"]["commit"]
+
+
+@pytest.mark.parametrize("name", [*OUTPUTS, "parameters", "normaliser"])
+def test_an_observation_has_no_name_of_another_part_of_a_graph(name):
+    for make in (partial(VectorInput, size=3), partial(Vector, entries=("x",))):
+        with pytest.raises(ValueError, match=f"^the name of a vector is '{name}': it must not be one of "):
+            make(name)
 
 
 def test_its_evaluation_is_of_its_checkpoint(tmp_path, monkeypatch):

@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.experiments.runs import load
-from robopolicy.policies.catalogue import by_path, restore
+from robopolicy.policies.catalogue import by_path, functions_of, policy_of, restore
 from robopolicy.policies.quadruped import quadruped
+from robopolicy.policies.vision_performer_config import ImageInput, VectorInput, VisionPerformerConfig
 
 RECORDED = json.loads((Path(__file__).parent / "shipped_actions.json").read_text())
 NAMES = ("pitch", *(f"nominal_landing_{leg}" for leg in ("FR", "FL", "RR", "RL")), "velocity_x")
@@ -92,3 +94,13 @@ def test_arrays_of_an_old_policy_have_current_paths():
     paths = set(by_path(load("bimanual-sweep-angular").features))
     assert {"statistics/poses_shift", "statistics/poses_scale"} <= paths
     assert not paths & {"statistics/pose_shift", "statistics/pose_scale"}
+
+
+def test_a_vector_may_have_a_name_that_old_policies_had():
+    sizes = {"actions": 2, "patch": 8, "width": 4, "depth": 1, "heads": 1, "mlp": 4, "channels": 1}
+    clone = VisionPerformerConfig("all", (ImageInput("image", 8, 8),), (VectorInput("pose", 3),), **sizes)
+    numbers = {f"pose_{n}": np.ones(3, np.float32) for n in ("shift", "scale")}
+    limits = {f"action_{n}": np.full(2, v, np.float32) for n, v in (("low", -1.0), ("high", 1.0))}
+    features = functions_of(clone, numbers | limits).init_features(jax.random.key(0))
+    _, again = policy_of(clone, by_path(features))
+    assert by_path(again).keys() == by_path(features).keys()

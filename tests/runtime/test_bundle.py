@@ -295,6 +295,7 @@ def with_one(array, value, at=(1,)):
         ({"image": IMAGE, "felt": FELT, "more": FELT}, "it must hold ['felt', 'image']"),
         (None, "observation holds None"),
         ([IMAGE, FELT], "it must hold ['felt', 'image']"),
+        ([np.ones((40, 50), np.float32)], "observation holds [array([[1."),
         ({"image": IMAGE, "felt": FELT.tolist()}, "felt is of type list: it must be float32[2]"),
         ({"image": IMAGE, "felt": FELT.astype(float)}, "felt is float64[2]: it must be float32[2]"),
         ({"image": IMAGE.T, "felt": FELT}, "image is float32[5, 4]: it must be float32[4, 5]"),
@@ -312,6 +313,7 @@ def test_an_invalid_observation_is_refused_by_name(bundle, observation, message)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is checked below)
         policy.act(observation)
     assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
     policy.act({"image": IMAGE, "felt": FELT})
 
 

@@ -63,6 +63,10 @@ def test_unpack_restores_what_pack_packed():
         pack(inputs(), {"image": arrays["image"]})
     with pytest.raises(ValueError, match=r"felt is float64\[2\]"):
         pack(inputs(), {**arrays, "felt": arrays["felt"].astype(float)})
+    with pytest.raises(
+        ValueError, match=r"^the arrays are None: they must be a mapping with \['felt', 'image'\]$"
+    ):
+        pack(inputs(), None)
 
 
 def header(magic=b"RPOL", version=1, kind=Kind.COMMAND, zero=0, length=8, crc=0):

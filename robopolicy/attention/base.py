@@ -189,6 +189,11 @@ def check_inputs(q: Array, k: Array, v: Array | None, mask: Array | None) -> Non
         )
 
 
+def widened(*arrays: Array) -> list[Array]:
+    """Arrays of 16 bits in float32, others as they are: exp(|x|^2 / 2) in 16 bits has large errors."""
+    return [array.astype(jnp.promote_types(array.dtype, jnp.float32)) for array in arrays]
+
+
 def check_causal(q: Array, k: Array, v: Array, mask: Array | None) -> None:
     """Raise ValueError, in one line, unless q, k, v and mask are the arrays of one causal head."""
     check_inputs(q, k, v, mask)

@@ -18,7 +18,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.base import Attention, FeatureMap, Features, check_causal, check_inputs, fit
+from robopolicy.attention.base import (
+    Attention,
+    FeatureMap,
+    Features,
+    check_causal,
+    check_inputs,
+    fit,
+    widened,
+)
 from robopolicy.attention.causal import causal_sums
 from robopolicy.attention.chunked import Head, chunked_rank, chunked_reading, head_of
 from robopolicy.attention.contraction import inverse, quotient, read, sums
@@ -28,6 +36,7 @@ def linear(feature_map: FeatureMap) -> Attention:
     """Attention with the kernel of `feature_map`; its features are the map's."""
 
     def prepared(features: Features, q: Array, k: Array, mask: Array | None) -> tuple[Head, Array]:
+        q, k = widened(q, k)
         with jax.named_scope("key map"):
             # Masked keys may be anything, NaN included.
             k = k if mask is None else jnp.where(mask[:, None], k, 0)
@@ -67,6 +76,7 @@ def linear(feature_map: FeatureMap) -> Attention:
 
     def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_causal(q, k, v, mask)
+        q, k = widened(q, k)
         # Constants that follow the data would depend on later tokens, so those of the draw stay.
         with jax.named_scope("query map"):
             queries = feature_map.apply_q(features, q)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from robopolicy.attention.base import FeatureMap, Features, check_inputs
+from robopolicy.attention.base import FeatureMap, Features, check_inputs, widened
 from robopolicy.attention.catalogue import canonical, feature_map
 from robopolicy.attention.chunked import Head, head_of
 from robopolicy.attention.contraction import guarded, merged, on_common_scale, on_row_scale, read, sums
@@ -144,7 +144,7 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
             )
 
     def read_at(features: Features, state: Summed, q: Array, least: Any = None) -> Array:
-        _check_queries(q)
+        q = _queries(q)
         groups = head(features, q.shape[1]).groups
         with jax.named_scope("query map"):
             queries = feature_map.apply_q(features, q)
@@ -195,7 +195,7 @@ def _replaced(feature_map: FeatureMap, faded: float) -> Memory:
         return Table(table, scale)
 
     def read_at(features: Features, state: Table, q: Array, least: Any = None) -> Array:
-        _check_queries(q)
+        q = _queries(q)
         with jax.named_scope("query map"):
             asked = feature_map.apply_q(features, q)
         with jax.named_scope("contraction"):
@@ -231,6 +231,7 @@ def _exact(faded: float, updates: int) -> Memory:
 
 def _written(array: Array, mask: Array | None) -> Array:
     """Tokens that are masked may be anything, NaN included."""
+    (array,) = widened(array)
     return array if mask is None else jnp.where(mask[:, None], array, 0)
 
 
@@ -245,6 +246,7 @@ def _check_width(name: str, tokens: Array, kind: str, width: int) -> None:
         raise ValueError(f"{name} has width {tokens.shape[1]}: the memory was made for {kind} of {width}")
 
 
-def _check_queries(q: Array) -> None:
+def _queries(q: Array) -> Array:
     if q.ndim != 2:
         raise ValueError(f"q has shape {q.shape}; one head takes [tokens, width], use jax.vmap for more")
+    return widened(q)[0]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from robopolicy.attention.base import Attention, Features, check_causal, check_inputs
+from robopolicy.attention.base import Attention, Features, check_causal, check_inputs, widened
 
 
 def softmax() -> Attention:
@@ -58,6 +58,7 @@ def _rows(
 
     Masked keys, and `pairs` [T, S] that are False, weigh nothing.
     """
+    q, k = widened(q, k)
     logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0)).T
     logits = logits if bias is None else logits + bias
     if mask is None and pairs is True and bias is None:

@@ -63,6 +63,19 @@ def test_a_read_is_attention_over_all_that_was_written(spec_or_softmax):
         assert sound.mean() > 0.5
 
 
+@pytest.mark.parametrize(
+    ("spec", "rule"), [("softmax", "sum"), ("trigonometric(m=8)", "sum"), ("trigonometric(m=8)", "delta")]
+)
+def test_tokens_of_16_bits_count_as_in_float32(spec, rule):
+    draw, memory = attention(spec).init(jax.random.key(3), D), memory_of(spec, rule=rule)
+    arrays = [(3 * tokens(seed, TOKENS, D)).astype(jnp.bfloat16) for seed in range(3)]
+    found, exact = (
+        memory.read(draw, memory.update(draw, memory.init(draw, D, D, TOKENS), k, v), q)
+        for q, k, v in (arrays, [array.astype(jnp.float32) for array in arrays])
+    )
+    np.testing.assert_array_equal(found, exact)
+
+
 def _estimate(fm, draw, q, k):
     """`kernel_estimate` with the constants of the draw, since those that follow the data would change."""
     queries, keys = fm.apply_q(draw, q), fm.apply_k(draw, k)

@@ -30,6 +30,14 @@ def test_a_nan_in_the_rotation_gives_a_nan_tilt(entry):
     assert np.isnan(read(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12)), LEGS).tilt)
 
 
+@pytest.mark.parametrize("attitude", [(-0.5, 0.2), (0.1, -0.5)])
+def test_the_tilt_is_the_larger_of_roll_and_pitch_to_either_side(attitude):
+    rotation, zeros = Rotation.from_euler("xy", attitude).as_matrix(), np.zeros(3)
+    reading = read(BodyState(zeros, rotation, zeros, zeros, np.zeros(12), np.zeros(12)), LEGS)
+    np.testing.assert_allclose(reading.attitude[:2], attitude)
+    assert reading.tilt == pytest.approx(0.5)
+
+
 @pytest.fixture(scope="module", params=EACH_ENGINE)
 def physics(request):
     engine = make_physics(request.param, LAIKAGO, visible=False)
@@ -39,7 +47,7 @@ def physics(request):
 
 def random_joints(count: int) -> np.ndarray:
     rng = np.random.default_rng(7)
-    low, high = np.array([-0.4, -0.6, -1.3]), np.array([0.4, 0.8, 0.2])
+    low, high = np.array([-2.0, -0.6, -1.3]), np.array([2.0, 0.8, 0.2])  # some feet are above their hips
     return rng.uniform(low, high, (count, 4, 3))
 
 
@@ -208,6 +216,7 @@ def test_edges_of_turned_stones_are_those_of_their_boxes():
         for box, start, end, top in zip(terrain.stones(), starts, ends, terrain.tops, strict=True):
             assert box.center[2] + box.half[2] == pytest.approx(top)
             for x in (start, end):
+                assert terrain.margin(np.array([x, y])) == pytest.approx(0.0, abs=1e-12)
                 along = (x - box.center[0]) * np.cos(box.yaw) + y * np.sin(box.yaw)
                 assert abs(along) == pytest.approx(box.half[0])
     with pytest.raises(ValueError, match=r"yaw is 0\.2"):
@@ -290,10 +299,12 @@ def test_grip_pushes_a_standing_foot_against_its_velocity():
         np.testing.assert_allclose(torques[own], gradients[leg].T @ force)
 
 
-def test_walker_trots_straight_at_its_speed_on_level_ground(physics):
+@pytest.mark.parametrize(("aside", "yaw"), [(0.0, 0.0), (0.1, 0.2)])
+def test_walker_trots_straight_at_its_speed_on_level_ground(physics, aside, yaw):
     terrain = Terrain(TerrainConfig(painted=True), np.random.default_rng(0))
     walker = Walker(LAIKAGO)
-    physics.reset(Start(terrain.solids(), np.array([0.0, 0.0, 0.42]), LAIKAGO.standing_joints(0.42)))
+    place, turn = np.array([0.0, aside, 0.42]), (np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2))
+    physics.reset(Start(terrain.solids(), place, LAIKAGO.standing_joints(0.42), quaternion=turn))
     walker.begin(physics)
     for _ in range(400):
         walker.advance()

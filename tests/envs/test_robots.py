@@ -217,6 +217,8 @@ def test_courses_are_in_units_of_the_leg():
             wide, narrow = getattr(of_laikago.terrain, part), getattr(config.terrain, part)
             np.testing.assert_allclose(narrow, share * np.array(wide), rtol=1e-4)
         assert config.largest_offset == pytest.approx(share * of_laikago.largest_offset, rel=1e-4)
+        payload = np.array(of_laikago.disturbances.payload) * GO2.mass / LAIKAGO.mass
+        np.testing.assert_allclose(config.disturbances.payload, payload)
         assert (config.terrain.goal, config.terrain.width) == (
             of_laikago.terrain.goal,
             of_laikago.terrain.width,
@@ -270,16 +272,45 @@ def test_torques_stay_within_the_table():
     physics.close()
 
 
+STATE = BodyState(
+    np.array([0.0, 0.0, GO2.walker.height]),
+    np.eye(3),
+    np.array([0.3, 0.1, 0.0]),
+    np.zeros(3),
+    GO2.standing_joints(GO2.walker.height),
+    np.zeros(12),
+)
+
+
+def test_offsets_that_come_late_move_the_feet_in_the_air():
+    prompt, late = Controller(GO2), Controller(GO2)
+    offsets = np.tile([0.05, 0.03], (4, 1))
+    for controller in (prompt, late):
+        controller.reset(STATE)
+    prompt.step(STATE, offsets)
+    late.step(STATE)
+    late.retarget(late.swinging, offsets)
+    shifts = np.where([True, False, False, True], 0.03, 0.0)
+    np.testing.assert_allclose(late.nominal_asides() - late.sway(), shifts, atol=1e-12)
+    for _ in range(40):  # until the other feet are in the air
+        np.testing.assert_allclose(late.step(STATE).positions, prompt.step(STATE).positions, atol=1e-9)
+    assert late.swinging.tolist() == [False, True, True, False]
+
+
+def test_a_halted_controller_holds_its_joints_until_it_is_reset():
+    controller, sunk = Controller(GO2), STATE._replace(joint_positions=STATE.joint_positions + 0.05)
+    for first, later in ((STATE, sunk), (sunk, STATE)):
+        controller.reset(first)
+        controller.halt()
+        for _ in range(40):
+            controller.step(first)
+        commands = controller.step(later)
+        assert commands.held.all()
+        np.testing.assert_array_equal(commands.positions, first.joint_positions)
+
+
 def test_the_controller_refuses_what_no_robot_can_follow():
-    state = BodyState(
-        np.array([0.0, 0.0, GO2.walker.height]),
-        np.eye(3),
-        np.zeros(3),
-        np.zeros(3),
-        GO2.standing_joints(GO2.walker.height),
-        np.zeros(12),
-    )
-    controller = Controller(GO2)
+    state, controller = STATE, Controller(GO2)
     with pytest.raises(RuntimeError, match=r"^call reset before step$"):
         controller.step(state)
     controller.reset(state)

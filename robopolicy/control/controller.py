@@ -77,15 +77,14 @@ class Controller:
         """Start at time 0 from `state`.
 
         body: mass (kg), centre of mass [3] (m) and inertia about it [3, 3] (kg m^2), in base axes; those of
-        the robot by default. Those of the first reset hold for the MPC.
+        the robot by default.
 
         Raises ValueError for a state as `step` does.
         """
         state, robot = checked_state(state), self.robot
         mass, center, inertia = body or (robot.mass, np.array(robot.center), np.array(robot.inertia))
         self._center = center
-        if self.mpc is None:
-            self.mpc = ConvexMPC(mass, inertia, self.config.stance)
+        self.mpc = ConvexMPC(mass, inertia, self.config.stance)
         self.tick = 0
         self.offsets = np.zeros((4, 2))
         self._asides = np.zeros(4)  # m, shifts to the left of the current or last swings

@@ -309,6 +309,16 @@ def test_a_halted_controller_holds_its_joints_until_it_is_reset():
         np.testing.assert_array_equal(commands.positions, first.joint_positions)
 
 
+def test_a_controller_is_reset_with_another_body():
+    heavy, torques = (2 * GO2.mass, np.array(GO2.center), 2 * np.array(GO2.inertia)), []
+    for bodies in ([heavy], [None, heavy]):
+        controller = Controller(GO2)
+        for body in bodies:
+            controller.reset(STATE, body)
+        torques.append(controller.step(STATE).torques)
+    np.testing.assert_array_equal(*torques)
+
+
 def test_the_controller_refuses_what_no_robot_can_follow():
     state, controller = STATE, Controller(GO2)
     with pytest.raises(RuntimeError, match=r"^call reset before step$"):

@@ -79,7 +79,11 @@ def test_a_first_table_has_the_torques_of_motors_of_joints(changed, table):
     tendon = '<tendon><fixed name="cord"><joint joint="rf_haa" coef="1"/></fixed></tendon><actuator>'
     cords = '<motor tendon="cord" forcerange="-0.5 0.5"/>' * 20  # a tendon's number is a joint's, too
     path = changed("<actuator>", tendon + cords)
-    path.write_text(path.read_text().replace('joint="rf_haa" force', 'jointinparent="rf_haa" force'))
+    text = path.read_text().replace('joint="rf_haa" force', 'jointinparent="rf_haa" force')
+    motor = '<motor name="lf_haa" joint="lf_haa" forcerange="-30 30"/>'
+    assert motor in text
+    general = '<general name="lf_haa" joint="lf_haa" gainprm="2" gear="3" ctrlrange="-5 5"/>'
+    path.write_text(text.replace(motor, general))
     assert first_table("mine", path, JOINTS, TOES, 0.36).torques == table.torques
 
 

@@ -174,7 +174,8 @@ def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) 
             if model.actuator_forcelimited[motor]:
                 limits.append(gear * model.actuator_forcerange[motor, 1])
             elif model.actuator_ctrllimited[motor] and model.actuator_biastype[motor] == NONE:
-                limits.append(gear * model.actuator_ctrlrange[motor, 1])
+                gain = abs(model.actuator_gainprm[motor, 0])
+                limits.append(gear * gain * model.actuator_ctrlrange[motor, 1])
         if not limits:
             raise ValueError(f"{where} limits no torque of {name!r}: give its joint an actuatorfrcrange")
         most.append(float(min(limits)))

@@ -9,10 +9,12 @@ from scipy.spatial.transform import Rotation
 
 from robopolicy.control.estimate import EstimatorConfig, Sensed, StateEstimator
 from robopolicy.control.gait import cycle, path, standing
-from robopolicy.control.kinematics import jacobians, joint_angles
+from robopolicy.control.kinematics import foot_positions, jacobians, joint_angles
+from robopolicy.control.odometry import Odometry
+from robopolicy.control.reading import read
 from robopolicy.control.robots import GO2
 from robopolicy.control.state import BodyState
-from robopolicy.envs.quadruped.body_sensors import BodySensorConfig, BodySensors
+from robopolicy.envs.quadruped.body_sensors import BodySensorConfig, BodySensors, SensedState
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 
 PERIOD, SECONDS = 0.01, 8.0
@@ -120,6 +122,67 @@ def test_where_the_imu_points_at_the_start_does_not_matter():
         np.testing.assert_allclose(part, same, atol=1e-9)
 
 
+def rocking(time):
+    """The state of a robot at `time` that rocks over feet, which roll on the ground without slipping."""
+    legs, height, step = GO2.legs, GO2.walker.height, 1e-5
+    stood = GO2.standing_joints(height).reshape(4, 3)
+    toes = foot_positions(legs, stood) + np.array([0.0, 0.0, height])
+
+    def pose(time):
+        share = 1 - np.cos(3 * time)
+        rotation = Rotation.from_euler("xyz", [0.1 * share, -0.06 * share, 0.0])
+        place, joints = np.array([0.02 * share, -0.015 * share, height - 0.01 * share]), stood
+        for _ in range(20):
+            across = -0.06 * share + (joints - stood)[:, 1:].sum(axis=1)
+            along = 0.1 * share + legs.turns * (joints - stood)[:, 0]
+            rolled = legs.foot_radius * np.stack([across, -along, 0 * along], axis=1)
+            joints = joint_angles(legs, (toes + rolled - place) @ rotation.as_matrix())
+        return place, rotation, joints.ravel()
+
+    (before, turn, low), (after, later, high) = pose(time - step), pose(time + step)
+    place, rotation, joints = pose(time)
+    spin = (later * turn.inv()).as_rotvec() / (2 * step)
+    return BodyState(
+        place,
+        rotation.as_matrix(),
+        (after - before) / (2 * step),
+        spin,
+        joints,
+        (high - low) / (2 * step),
+    )
+
+
+def test_feet_that_roll_do_not_move_the_base():
+    states = [rocking(PERIOD * tick) for tick in range(200)]
+    sensors, estimator = BodySensors(NO_FAULTS, PERIOD, np.random.default_rng(0)), StateEstimator(GO2)
+    estimator.reset(sensors.read(states[0]))
+    odometry, stand = Odometry(GO2.legs, read(states[0], GO2.legs)), np.ones(4, bool)
+    for state in states[1:]:
+        estimated = estimator.update(sensors.read(state), stand)
+        odometry.update(read(state, GO2.legs), stand)
+        np.testing.assert_allclose(odometry.place, state.position[:2], atol=1e-6)
+        np.testing.assert_allclose(estimated.position, state.position, atol=2e-4)
+        np.testing.assert_allclose(estimated.linear_velocity, state.linear_velocity, atol=2e-3)
+
+
+def test_feet_that_have_just_touched_down_tell_nothing():
+    sensed, since = [], np.full(4, 99)
+    for each, stands in zip(readings(NO_FAULTS), STOOD, strict=True):
+        since = np.where(stands, since + 1, 0)
+        sliding = np.repeat(since <= round(EstimatorConfig().settling / PERIOD), 3)
+        sensed.append(each._replace(joint_velocities=each.joint_velocities + 5.0 * sliding))
+    velocity, place = errors(estimates(sensed))
+    assert velocity < 1e-4
+    assert place < 1e-4
+
+
+def test_the_bias_at_rest_counts_as_gravity():
+    bias = [0.0, 0.0, 0.5]
+    sensed = [each._replace(accelerometer=each.accelerometer + bias) for each in readings(NO_FAULTS)]
+    velocity, _ = errors(estimates(sensed))
+    assert velocity < 0.005
+
+
 def test_the_same_readings_give_the_same_bits():
     sensed = list(readings(BodySensorConfig()))[:50]
     used = StateEstimator(POINT_FEET, period=PERIOD)
@@ -168,6 +231,9 @@ def test_readings_may_be_lists_and_views_but_no_other_types():
     for given in (views, lists):
         for part, same in zip(estimates(given, STOOD[:2])[-1], expected, strict=True):
             np.testing.assert_array_equal(part, same)
+    longer = [one._replace(orientation=1.05 * one.orientation) for one in sensed]
+    for part, same in zip(estimates(longer, STOOD[:2])[-1], expected, strict=True):
+        np.testing.assert_allclose(part, same, atol=1e-12)
     estimator = StateEstimator(POINT_FEET, period=PERIOD)
     estimator.reset(sensed[0])
     with pytest.raises(ValueError, match=r"^gyroscope has the type <U1: it must hold real numbers$"):
@@ -210,12 +276,36 @@ def test_sensors_read_late_and_in_steps():
             assert np.abs(getattr(stepped, name) - getattr(exact, name)).max() <= step / 2 + 1e-12
 
 
+def test_faults_of_sensors_fit_each_other():
+    names = ("accelerometer_bias", "gyroscope_bias", "joint_offset")
+    sensors = BodySensors(replace(NO_FAULTS, **dict.fromkeys(names, 0.05)), PERIOD, np.random.default_rng(0))
+    sensed = [sensors.read(STATES[0]) for _ in range(100)]
+    turn = Rotation.from_quat(np.roll(sensed[-1].orientation, -1))
+    # An IMU at rest takes what it feels for gravity, and turns with its gyroscope.
+    up = turn.apply(sensed[-1].accelerometer)
+    np.testing.assert_allclose(up[:2], 0.0, atol=1e-3)
+    assert np.abs(sensed[-1].accelerometer[:2]).min() > 5e-3
+    yaw = PERIOD * sum(each.gyroscope[2] for each in sensed)
+    assert turn.as_euler("xyz")[2] == pytest.approx(yaw, rel=1e-3)
+    # A joint stops where its own sensor reads the target.
+    target = STATES[0].joint_positions
+    stopped = SensedState(GO2, sensors, PERIOD).targets(target)
+    assert np.abs(stopped - target).max() > 0.01
+    angles = sensors.read(STATES[0]._replace(joint_positions=stopped)).joint_positions
+    np.testing.assert_allclose(angles, target)
+
+
 def test_a_walker_with_sensors_knows_its_state_nearly():
     # Feet that do not roll would make the estimate short by 6 %.
     env = SteppingStones(engine="mujoco", preset="sensors", episode_seconds=6.0)
-    walker, speeds = env.walker, []
+    walker, speeds, grounds = env.walker, [], []
     seen, _ = env.reset(seed=1)
-    env.on_tick = lambda: speeds.append(walker.reading.velocity - walker.truth.velocity)
+
+    def record():
+        speeds.append(walker.reading.velocity - walker.truth.velocity)
+        grounds.append(walker.true_ground)
+
+    env.on_tick = record
     over = False
     while not over:
         seen, _, ended, cut, info = env.step(env.oracle_action())
@@ -225,4 +315,5 @@ def test_a_walker_with_sensors_knows_its_state_nearly():
     np.testing.assert_allclose(seen["proprioception"][5:8], walker.reading.velocity, atol=1e-6)
     assert 0.001 < np.sqrt((np.array(speeds) ** 2).mean()) < 0.02
     assert np.abs(walker.misplaced[:2]).max() < 0.03 * info["distance"]
+    np.testing.assert_allclose(grounds, 0.0, atol=0.01)
     env.close()

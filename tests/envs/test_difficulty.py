@@ -152,6 +152,8 @@ def test_disturbances_stay_in_their_ranges_and_follow_the_seed():
         assert ((np.diff(starts) >= 2.0) & (np.diff(starts) <= 4.2)).all()
         speeds = [np.linalg.norm(f) * 0.1 / 25.0 for f in forces if f is not None]
         assert 0.0 < max(speeds) <= 0.3
+    forces = np.concatenate([disturbances.forces for disturbances in samples])
+    assert len({tuple(quarter) for quarter in forces[:, :2] > 0}) == 4
     again = Disturbances(config, 25.0, 20.0, np.random.default_rng(3))
     assert again.conditions == samples[3].conditions
 

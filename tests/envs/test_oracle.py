@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from robopolicy.envs.quadruped.oracle import shifted
 from robopolicy.envs.quadruped.presets import PRESETS
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
+from robopolicy.envs.quadruped.terrain import Terrain, TerrainConfig
 
 SECONDS = 5.0
 
@@ -31,11 +33,14 @@ def footholds(env: SteppingStones, seed: int) -> np.ndarray:
     return np.array(margins)
 
 
-@pytest.mark.parametrize(("gap", "least"), [((0.10, 0.20), 0.035), ((0.30, 0.30), 0.01)])
-def test_the_oracle_lands_inside_the_stones(gap, least):
+@pytest.mark.parametrize(
+    ("gap", "yaw", "least"),
+    [((0.10, 0.20), 0.0, 0.035), ((0.30, 0.30), 0.0, 0.01), ((0.15, 0.15), 0.28, 0.01)],
+)
+def test_the_oracle_lands_inside_the_stones(gap, yaw, least):
     # Offsets of 15 cm reach just both edges of a gap of 30 cm from its middle: margins need a plan ahead.
     paper = PRESETS["paper"]
-    config = replace(paper, terrain=replace(paper.terrain, gap=gap), episode_seconds=SECONDS)
+    config = replace(paper, terrain=replace(paper.terrain, gap=gap, yaw=yaw), episode_seconds=SECONDS)
     env = SteppingStones(engine="mujoco", config=config)
     margins = np.concatenate([footholds(env, seed) for seed in range(3)])
     assert len(margins) > 3 * 30
@@ -66,6 +71,15 @@ def test_the_oracle_moves_only_feet_that_lift_off_by_at_most_the_largest_offset(
         moved += int((action != 0).sum())
         env.step(action)
     assert moved > 5
+
+
+def test_shifted_stones_have_their_edges_where_the_shift_puts_them():
+    stones = Terrain(TerrainConfig(yaw=0.19), np.random.default_rng(0)).rows()
+    moved = shifted(stones, 0.1, 0.05)
+    for y in (-0.2, 0.0, 0.2):
+        edges = stones[:, :2] - stones[:, 2:3] * (y - 0.05) + 0.1
+        np.testing.assert_allclose(moved[:, :2] - moved[:, 2:3] * y, edges)
+    np.testing.assert_allclose(moved[:, 3:], stones[:, 3:] + 0.05)
 
 
 def test_the_oracle_depends_on_the_state_alone():

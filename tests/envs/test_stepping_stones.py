@@ -74,6 +74,12 @@ def test_action_is_latched_at_lift_off_and_moves_the_landing():
     moved = landings[1.0] - landings[0.0]
     np.testing.assert_allclose(moved[[0, 3]], 0.15, atol=0.03)
     np.testing.assert_allclose(moved[[1, 2]], 0.0, atol=0.03)
+    rewards = []
+    for late in (0.0, 1.0):  # an offset that moves no foot costs nothing
+        env.reset(seed=0)
+        env.step(STILL)
+        rewards.append(env.step(np.full(4, late, np.float32))[1])
+    assert rewards[0] == rewards[1]
     env.close()
 
 
@@ -96,6 +102,24 @@ def test_an_action_to_the_side_moves_the_landing_to_the_left():
     np.testing.assert_allclose(moved[[1, 2], 1], 0.0, atol=0.015)
     np.testing.assert_allclose(moved[:, 0], 0.0, atol=0.015)
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("limits", "push", "cause"),
+    [
+        ({"widest_drift": 0.005}, 1500.0, "drift"),
+        ({"widest_drift": 0.005}, -1500.0, "drift"),
+        ({"largest_tilt": 0.0}, 0.0, "fall"),
+    ],
+)
+def test_an_episode_ends_beyond_a_limit(limits, push, cause):
+    task = SteppingStones("mujoco", config=replace(PRESETS["paper"], **limits))
+    task.reset(seed=1)
+    task.physics.push(np.array([0.0, push, 0.0]))
+    _, reward, ended, _, info = task.step(STILL)
+    assert (ended, info["cause"], info["success"]) == (True, cause, False)
+    assert reward < -2.9
+    task.close()
 
 
 @pytest.mark.parametrize("engine", EACH_OF_QUADRUPEDS)

@@ -10,7 +10,7 @@ from installed_engines import each_engine, needs_bullet
 
 import robopolicy
 from robopolicy.envs.physics import ARM_ENGINES
-from robopolicy.envs.physics.arms import TABLE_LIGHT, Placement
+from robopolicy.envs.physics.arms import TABLE_LIGHT, Bowl, Placement
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, CAMERA, PRESETS, BimanualSweepConfig
 from robopolicy.envs.sweep.distractions import NOMINAL, DistractionConfig, drawn_look
 from robopolicy.envs.sweep.randomised import RandomisedConfig, drawn_physics
@@ -147,13 +147,13 @@ def test_a_wrong_ball_in_a_bowl_costs_what_a_right_one_earns(engine):
     assert env.shapes()["other balls"].centers.shape == (3, 3)
     right, wrong = env.balls[:2, :2], env.others[:2, :2]
     # Bowls lie where balls are, so that these are in bowls without a sweep.
-    bowl = env.config.bowls[0]
-    for places, counts, reward in (
-        (right, (2, 0), 2 / 4),
-        (np.concatenate([right[:1], wrong[:1]]), (1, 1), 0.0),
-        (wrong, (0, 2), -2 / 4),
+    for places, height, counts, reward in (
+        (right, 0.045, (2, 0), 2 / 4),
+        (right, 0.01, (0, 0), 0.0),  # balls over a bowl are not in it
+        (np.concatenate([right[:1], wrong[:1]]), 0.045, (1, 1), 0.0),
+        (wrong, 0.045, (0, 2), -2 / 4),
     ):
-        small = tuple(replace(bowl, center=tuple(place), radius=0.005) for place in places.tolist())
+        small = tuple(Bowl(tuple(place), radius=0.005, height=height) for place in places.tolist())
         env.config = replace(env.config, bowls=small)
         _, earned, ended, _, info = env.step(STILL)
         assert (sum(info["in_bowls"]), info["wrong_in_bowls"]) == counts

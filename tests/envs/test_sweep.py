@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 from robopolicy.envs.physics.arms import Bowl
 from robopolicy.envs.sweep import kinematics
 from robopolicy.envs.sweep.bimanual_sweep import ACTION, BimanualSweepConfig
-from robopolicy.envs.sweep.workspace import LIP, WorkspaceConfig
+from robopolicy.envs.sweep.workspace import LIP, Target, WorkspaceConfig
 
 ID = "robopolicy:robopolicy/BimanualSweep-v0"
 STILL = np.zeros(len(ACTION), np.float32)
@@ -96,6 +96,45 @@ def test_spatulas_reach_their_targets_and_observations_have_their_poses(engine):
     np.testing.assert_allclose(env.target.turns[0], [0.2, 0, 0], atol=1e-9)
     assert (poses[:, 3] >= 0).all()
     assert info["out_of_reach"] == []
+
+
+def test_turns_go_on_from_the_left_up_to_their_largest():
+    env = gymnasium.make(ID, engine="mujoco", image_size=None).unwrapped
+    env.reset(seed=0)
+    tipped = Target(env.target.positions, np.array([[0.3, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    turns = np.array([[0.0, 0.0, 0.2], [0.0, 1.5, 0.0]])
+    moved = env.workspace.moved(tipped, np.zeros((2, 3)), turns).turns
+    wanted = Rotation.from_rotvec(turns[0]) * Rotation.from_rotvec(tipped.turns[0])
+    largest = env.workspace.config.turn
+    np.testing.assert_allclose(moved, [wanted.as_rotvec(), [0.0, largest, 0.0]], atol=1e-12)
+    env.close()
+
+
+def test_targets_in_a_corner_are_brought_inside_and_apart():
+    env = gymnasium.make(ID, engine="mujoco", image_size=None).unwrapped
+    env.reset(seed=0)
+    for side in (-1.0, 1.0):
+        far = Target(side * np.array([[0.5, 0.6, 0.0], [0.5, 0.6, 0.0]]), np.zeros((2, 3)))
+        inside = env.workspace.moved(far, np.zeros((2, 3)), np.zeros((2, 3)))
+        assert env.workspace.clear(inside)
+        assert np.abs(inside.positions[:, :2]).max() == pytest.approx(0.45)
+    env.close()
+
+
+@each_engine
+def test_a_mirrored_action_gives_the_mirrored_motion(engine):
+    env = gymnasium.make(ID, engine=engine, preset="state", balls=1, image_size=None).unwrapped
+    action = np.linspace(-0.9, 1.0, len(ACTION), dtype=np.float32)
+    ends = []
+    for each in (action, env.mirror.actions(action)):
+        before = env.reset(seed=0)[0]["poses"]
+        for _ in range(3):
+            seen, *_ = env.step(each)
+        ends.append(seen["poses"])
+    np.testing.assert_allclose(env.mirror.vectors(before), before, atol=1e-4)
+    np.testing.assert_allclose(env.mirror.vectors(ends[0]), ends[1], atol=5e-3)
+    assert np.abs(ends[0] - before).max() > 0.05
+    env.close()
 
 
 @each_engine

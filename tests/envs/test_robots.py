@@ -297,18 +297,6 @@ def test_offsets_that_come_late_move_the_feet_in_the_air():
     assert late.swinging.tolist() == [False, True, True, False]
 
 
-def test_a_halted_controller_holds_its_joints_until_it_is_reset():
-    controller, sunk = Controller(GO2), STATE._replace(joint_positions=STATE.joint_positions + 0.05)
-    for first, later in ((STATE, sunk), (sunk, STATE)):
-        controller.reset(first)
-        controller.halt()
-        for _ in range(40):
-            controller.step(first)
-        commands = controller.step(later)
-        assert commands.held.all()
-        np.testing.assert_array_equal(commands.positions, first.joint_positions)
-
-
 def test_a_controller_is_reset_with_another_body():
     heavy, torques = (2 * GO2.mass, np.array(GO2.center), 2 * np.array(GO2.inertia)), []
     for bodies in ([heavy], [None, heavy]):

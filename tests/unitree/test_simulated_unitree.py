@@ -58,6 +58,7 @@ def test_it_walks_and_lies_down():
     truth = world.run(4 * SECOND)
     assert truth.position[0] > 1.2
     assert abs(truth.position[1]) < 0.05
+    assert abs(world.stones.walker.true_ground) < 0.01
     world.low.stop("the test ends")
     truth = world.run(5 * SECOND)
     assert world.low.rests

@@ -36,9 +36,18 @@ def sound(tick):
     return [state(tick)]
 
 
-def test_it_stands_and_walks():
+def in_milliseconds(tick):
+    return [state(tick - 1), state(tick)]
+
+
+def around_the_end_of_the_count(tick):
+    return [state((tick - WALKS // 2) % 2**32)]
+
+
+@pytest.mark.parametrize("messages", [sound, in_milliseconds, around_the_end_of_the_count])
+def test_it_stands_and_walks(messages):
     low = low_level()
-    phases, commands = play(low, sound)
+    phases, commands = play(low, messages)
     assert phases == [Phase.WAITING, Phase.STANDING, Phase.WALKING]
     assert low.steps == 8  # every 50 ms from its first
     assert low.readings["proprioception"].shape == (30,)
@@ -53,6 +62,25 @@ def test_it_stands_and_walks():
         assert not motors["kd"][~held].any()
         assert not any(spare[name].any() for name in ("kp", "kd", "tau"))
     assert any((command["motor_cmd"]["tau"] != 0).any() for command in commands)
+    assert low.periods == WALKS // 2 - 1
+
+
+def test_its_plans_are_as_far_apart_as_in_training():
+    walker, trained = low_level().walker, GO2.walker
+    every = trained.replan_every * trained.control_period
+    assert walker.replan_every * walker.control_period == pytest.approx(every)
+
+
+def test_no_joint_is_sent_beyond_its_limits():
+    narrow = np.stack([STANDING - 0.1, STANDING + 0.1], axis=1)
+    low = LowLevel(replace(GO2, limits=tuple(map(tuple, narrow.tolist()))), GO2.walker, 0.05, SCALE, 0.01)
+    low.walk()
+    phases, commands = play(low, sound)
+    assert phases[-1] is Phase.WALKING, low.reason
+    motors = np.array([command["motor_cmd"][:12] for command in commands])
+    held = motors["kp"] > 0
+    beyond = np.abs(motors["q"] - STANDING)[held]
+    assert beyond.max() == pytest.approx(0.1, abs=1e-6)
 
 
 LIES = np.array([0.0, 1.36, -2.65] * 4)
@@ -202,17 +230,24 @@ def after_400(message):
     return lambda tick: message(tick) if tick > 400 else [state(tick)]
 
 
-def tilted(made):
-    made["imu_state"]["quaternion"] = np.cos(0.45), np.sin(0.45), 0.0, 0.0
+def tilted(*axis):
+    """By 0.9 rad about an axis [3]."""
+    quaternion = np.cos(0.45), *(np.sin(0.45) * np.array(axis))
+    return after_400(
+        lambda tick: [
+            state(tick, change=lambda made: made["imu_state"].__setitem__("quaternion", quaternion))
+        ]
+    )
 
 
-def bent(tick):
-    """The calf straightens by 10 rad/s."""
+def bent(rate):
+    """The calf turns by `rate` (rad/s)."""
 
-    def change(made):
-        made["motor_state"]["q"][2] = STANDING[2] + 0.01 * max(0, tick - 400)
+    def messages(tick):
+        angle = STANDING[2] + 1e-3 * rate * max(0, tick - 400)
+        return [state(tick, change=lambda made: made["motor_state"]["q"].__setitem__(2, angle))]
 
-    return [state(tick, change=change)]
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -225,14 +260,14 @@ def bent(tick):
         ),
         (after_400(lambda tick: [put(("motor_state", "q"), 0.3, tick - 2)]), "a Go2 has 12 motors"),
         (after_400(lambda tick: [put(("motor_state", "q"), np.nan, tick - 2)]), "q of a motor is not finite"),
-        (after_400(lambda tick: [state(tick, change=tilted)]), "the trunk is tilted by 0.9 rad"),
-        (bent, "joint 'FR_calf_joint' is at"),
+        *((tilted(*axis), "the trunk is tilted by 0.9 rad") for axis in ((1, 0, 0), (0, 1, 0), (0, -1, 0))),
+        *((bent(rate), "joint 'FR_calf_joint' is at") for rate in (10.0, -20.0)),
         (
             after_400(lambda tick: [put(("motor_state", 4, "temperature"), 90, tick - 2)]),
             "motor 'FL_thigh_joint' has 90 degrees",
         ),
         (
-            after_400(lambda tick: [put(("motor_state", 0, "lost"), 51, tick - 2)]),
+            after_400(lambda tick: [put(("motor_state", 0, "lost"), 1051, tick - 2)]),
             "motor 'FR_hip_joint' has lost 51 packets",
         ),
     ],
@@ -246,6 +281,7 @@ def test_a_robot_that_cannot_be_read_or_is_unsafe_is_damped(messages, said):
     motors = low.command["motor_cmd"][:12]
     assert not motors["kp"].any()
     assert not motors["tau"].any()
+    assert not motors["dq"].any()
     assert (motors["kd"] == SafetyConfig.damping).all()
     assert low.command["crc"] == checksum(low.command)
     assert low.rests
@@ -274,6 +310,7 @@ def test_a_silent_driver_is_a_stop():
     phases, _ = play(low, sound, until=5000, acts=False)
     assert phases[2:] == [Phase.WALKING, *REST]
     assert low.reason == "the driver was silent for 4 steps"
+    assert low.steps == 5
 
 
 def test_a_stop_lays_the_robot_down_and_is_kept():
@@ -312,17 +349,22 @@ def test_a_stop_before_the_first_step_lays_it_down():
 
 
 def test_a_command_moves_the_feet_that_have_just_lifted_off():
-    def swung(at):
-        low = low_level()
+    def swung(at, command=(0.1,) * 4):
+        low = LowLevel(GO2, GO2.walker, 0.05, np.full(len(command), 0.1, np.float32), 0.01)
+        low.walk()
         for tick in range(2, 302, 2):
             low.update(sealed(state(tick)))
             if tick == at:
-                low.act(np.full(4, 0.1, np.float32))
+                low.act(np.array(command, np.float32))
             else:
                 low.hold()
-        return low.command["motor_cmd"]["q"][:12].copy()
+        return low.command["motor_cmd"]["q"][:12].copy(), low.overdue
 
-    never, now, late, too_late = (swung(at) for at in (0, 206, 212, 230))
+    (never, _), (now, in_time), (late, _), (too_late, overdue) = (swung(at) for at in (0, 206, 212, 230))
     assert np.abs(never - now)[[1, 10]].min() > 0.05, "FR and RL lift off at 204 ms"
     np.testing.assert_array_equal(now, late)
     np.testing.assert_array_equal(never, too_late)
+    assert (in_time, overdue) == (0, 1)
+    aside, _ = swung(206, (0.0,) * 4 + (0.1, 0.0, 0.0, 0.0))
+    assert abs(never - aside)[0] > 0.05, "FR alone lands to the side"
+    np.testing.assert_array_equal(never[3:], aside[3:])

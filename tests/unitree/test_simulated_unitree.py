@@ -59,6 +59,8 @@ def test_it_walks_and_lies_down():
     assert truth.position[0] > 1.2
     assert abs(truth.position[1]) < 0.05
     assert abs(world.stones.walker.true_ground) < 0.01
+    place = [*truth.position[:2], truth.attitude[2]]
+    np.testing.assert_allclose(world.low.readings["odometry"], place, atol=0.1)
     world.low.stop("the test ends")
     truth = world.run(5 * SECOND)
     assert world.low.rests

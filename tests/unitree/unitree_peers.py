@@ -19,6 +19,7 @@ def state(tick, **changes):
     made = np.zeros((), LOW_STATE)
     made["imu_state"]["quaternion"][0], made["imu_state"]["accelerometer"][2] = 1.0, 9.81
     made["motor_state"]["q"][:12], made["motor_state"]["temperature"][:12] = STANDING, 35
+    made["motor_state"]["lost"][:12] = 1000  # packets since it was switched on
     made["tick"] = tick
     for change in changes.values():
         change(made)

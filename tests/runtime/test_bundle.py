@@ -142,6 +142,18 @@ def test_an_invalid_manifest_is_refused(tmp_path, change, message):
     assert message in refused(make_bundle(tmp_path / "bundle", **change))
 
 
+def test_all_that_both_ends_of_a_drive_agree_on_is_in_the_digest():
+    described = {**manifest(), "files": {}}
+    digests = {parse(json.dumps(described).encode()).digest}
+    for part, name in (("inputs", "felt"), ("outputs", "command")):
+        described[part][name]["entries"][0]["name"] = "other"
+        digests.add(parse(json.dumps(described).encode()).digest)
+    for time in ("deadline", "control_period"):
+        described[time] *= 0.99 if time == "deadline" else 1.01
+        digests.add(parse(json.dumps(described).encode()).digest)
+    assert len(digests) == 5
+
+
 def test_a_tolerance_is_1_or_a_limit_of_its_output_at_most():
     described = {**manifest(), "files": {}}
     described["outputs"]["command"]["entries"] = entries("mdeg", 1e6)
@@ -317,6 +329,12 @@ def test_an_invalid_observation_is_refused_by_name(bundle, observation, message)
     policy.act({"image": IMAGE, "felt": FELT})
 
 
+def test_a_limit_itself_is_allowed(bundle):
+    largest = np.full(2, 0.3, np.float32)  # a little more than the 0.3 of the manifest
+    policy = BundlePolicy.load(bundle)
+    np.testing.assert_array_equal(policy.act({"image": np.full_like(IMAGE, 10.0), "felt": FELT}), largest)
+
+
 def test_readme_files_of_older_bundles_import_policy():
     assert runtime.Policy is BundlePolicy
 
@@ -327,6 +345,9 @@ def test_verify_detects_a_changed_policy(bundle):
     assert verdict.observations == 6
     assert verdict.calls == 50
     assert json.loads(json.dumps(verdict.as_dict()))["same"] is True
+    for slowest, in_time in ((0.019, True), (0.021, False)):
+        latency = {"p50": 0.001, "p99": slowest, "max": 1.0}
+        assert verdict._replace(latency=latency).in_time is in_time
     (bundle / "policy.onnx").write_bytes(graph(largest=0.2999))
     seal(bundle, manifest())
     changed = verify(bundle, 5)

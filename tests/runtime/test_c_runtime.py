@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import onnx
 import pytest
 from installed_compilers import needs_compiler, needs_gcc
+from onnx import TensorProto
 from test_remembering import bundle_of, remembering
 from toy_bundle import ROWS, STEP, ToyRobot, graph, manifest, observations, played, seal, stepping, write_c
 
@@ -22,8 +24,8 @@ from robopolicy.experiments.deployment import deploy
 from robopolicy.runtime import BundlePolicy, proof
 from robopolicy.runtime.__main__ import main as runtime_main
 from robopolicy.runtime.bundle import open_bundle
-from robopolicy.runtime.compiled import outputs_digest
-from robopolicy.runtime.compiler import CompilerError, library
+from robopolicy.runtime.compiled import CompiledPolicy, outputs_digest
+from robopolicy.runtime.compiler import CompilerError, footprint, library
 from robopolicy.runtime.manifest import BundleError, parse
 from robopolicy.runtime.process import policy_process
 from robopolicy.runtime.robot import Driver
@@ -96,6 +98,28 @@ def test_a_compiler_that_is_missing_or_fails_is_one_line(with_c, monkeypatch, ca
     monkeypatch.delenv("CC")
     with pytest.raises(CompilerError, match="there is no C compiler: install one of cc, gcc, clang"):
         library({"policy.c": ""})
+
+
+@needs_compiler
+def test_source_of_the_same_length_is_compiled_anew():
+    for number in (1, 2, 1):
+        text = f"int number(void);\nint number(void) {{ return {number}; }}\n"
+        assert library({"policy.c": text}).number() == number
+
+
+@needs_gcc
+def test_the_stack_is_that_of_the_deepest_functions():
+    made = [
+        f"{'int' if name == 'policy_run' else 'static __attribute__((noinline)) int'} {name}(void)\n"
+        f"{{ volatile char kept[{size}]; kept[{size - 1}] = 1; return kept[{size - 1}] + {inner}; }}\n"
+        for name, size, inner in (
+            ("most", 10_000, "0"),
+            ("graph", 1_000, "most()"),
+            ("policy_run", 100, "graph()"),
+        )
+    ]
+    found = footprint({"policy.c": "".join(made)})
+    assert found.stack == pytest.approx(11_100, abs=300)  # calls take some, and the last function needs less
 
 
 @needs_gcc
@@ -172,6 +196,35 @@ def test_codes_say_what_is_wrong_and_change_nothing(bundle):
         assert policy.c.policy_run(*pointers) == 1
     assert policy.c.policy_reset(None) == 1
     assert policy.c.policy_check(None, None) == 1
+
+
+@needs_compiler
+def test_a_step_is_rounded_down_to_its_type(bundle):
+    described = manifest()
+    for entry in described["inputs"]["felt"]["entries"]:
+        entry["step"] = 0.1
+    seal(bundle, described)
+    write_c(bundle, described)
+    policy, far = Library(bundle), np.array([0.1, 0.0], np.float32)  # a little more than 0.1
+    policy.reset()
+    assert [policy.run(IMAGE, felt) for felt in (FELT, far, np.nextafter(far, FELT))] == [0, 4, 0]
+
+
+@needs_compiler
+def test_bytes_are_within_their_limits(bundle):
+    described = manifest()
+    described["inputs"]["image"] = {"shape": [4, 5], "dtype": "uint8", "unit": "1", "low": 10, "high": 200}
+    model = graph(image_type=TensorProto.UINT8)
+    (bundle / "policy.onnx").write_bytes(model)
+    seal(bundle, described)
+    write_c(bundle, described, model)
+    policy = CompiledPolicy(open_bundle(bundle))
+    for byte, is_within in ((9, False), (10, True), (200, True), (201, False)):
+        image = np.full((4, 5), 100, np.uint8)
+        image[3, 4] = byte
+        context = nullcontext() if is_within else pytest.raises(ArithmeticError, match="out of its limits")
+        with context:
+            policy.run({"image": image, "felt": FELT}, lambda outputs: None)
 
 
 @needs_compiler

@@ -79,7 +79,10 @@ def test_a_refused_observation_leaves_the_state_as_it_is(bundle):
         policy.run(feeling(0.25, 1.5))
     np.testing.assert_allclose(policy.run(feeling(0.25, 0.5))["scores"], [1.0, 1.0])
     policy.reset()
-    policy.run(feeling(0.25, 1.5))  # an episode may begin anywhere
+    policy.run(seen := feeling(0.25, 1.5))  # an episode may begin anywhere
+    seen["felt"][1] = 0.0  # readings may come in the same memory
+    with pytest.raises(ValueError, match=r"^felt 'right' jumped by 1.5 rad"):
+        policy.run(seen)
 
 
 def test_a_result_beyond_its_limits_leaves_the_state_as_it_is(bundle):

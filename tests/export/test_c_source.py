@@ -86,6 +86,7 @@ CASES = {
             ([A],),
             ([reals(3, 5, 4, 2), np.array([1, 3], INT)], (1,)),
             ([reals(2, 37), np.array([1], INT)], (1,)),
+            *([([WHOLE, np.array([0], INT)], (1,)), ([WHOLE],)] if name == "ReduceSum" else []),
         ]
         for name in REDUCTIONS
     },
@@ -113,6 +114,7 @@ CASES = {
             {"pads": [1, 1, 1, 1], "strides": [2, 2]},
         ),
         ([reals(1, 2, 9, 8), reals(3, 2, 2, 3)], (1,)),
+        ([reals(1, 2, 9, 8), reals(3, 2, 3, 3)], (1,), 1, {"pads": [0, 1, 2, 3], "strides": [2, 1]}),
     ],
     "Cos": [([9 * A],)],
     "Einsum": [
@@ -168,11 +170,7 @@ CASES = {
         ([A, np.array([1, 0, 2, 3], INT), np.float32(0.5)], (1, 2)),
         ([A, np.array([0, 2, 0, 0], INT)], (1,)),
     ],
-    "Pow": [
-        ([A, np.float32(2)], (1,)),
-        ([POSITIVE, np.float32(0.5)], (1,)),
-        ([POSITIVE, np.float32(-3)], (1,)),
-    ],
+    "Pow": [([A, np.float32(2)], (1,)), *(([POSITIVE, np.float32(power)], (1,)) for power in (0.5, -3))],
     "Reciprocal": [([POSITIVE],)],
     "Relu": [([A],), ([WITH_NAN],)],
     "Reshape": [([A, np.array([0, 4, -1], INT)], (1,))],

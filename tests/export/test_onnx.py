@@ -120,6 +120,11 @@ def test_code_that_determines_a_graph_is_part_of_its_name_in_the_cache(monkeypat
     _code.cache_clear()
 
 
+def test_parameters_and_features_are_part_of_the_name_of_a_graph_in_the_cache():
+    arrays = [{}, {"a": np.zeros(2)}, {"a": np.ones(2)}, {"a": np.ones((2, 1))}, {"b": np.ones(2)}]
+    assert len({cache_path({}, one) for one in arrays}) == len(arrays)
+
+
 def test_a_damaged_cached_graph_is_not_used(tmp_path):
     path, cached, out = (tmp_path / name for name in ("policy.onnx", "cached.onnx", "out.onnx"))
     path.write_bytes(b"a graph")

@@ -155,6 +155,15 @@ def test_sampled_pairs_represent_all_pairs(heads):
     assert np.std(chosen) == pytest.approx(np.std(products), rel=0.1)
 
 
+def test_heads_of_several_sizes_count_alike(heads, monkeypatch):
+    monkeypatch.setattr("robopolicy.plan.measure.DRAWS", 3)
+    (q, k), *others = heads
+    fewer = [(q[:40], k)]
+    one, two = (measured_error("positive(m=8)", group, DIM) for group in (fewer, others))
+    together = measured_error("positive(m=8)", [*fewer, *others], DIM)
+    assert together == pytest.approx(np.sqrt((one**2 + 2 * two**2) / 3), rel=1e-6)
+
+
 @pytest.mark.parametrize("bad", [0.0, np.nan])
 def test_zero_and_nan_tokens_are_refused(heads, bad):
     (q, k), *others = heads

@@ -36,6 +36,12 @@ def test_the_error_of_a_read_is_as_predicted(windows, monkeypatch, name):
     assert error == pytest.approx(measured(f"{name}(m=512, coupling=iid)", windows), rel=0.15)
 
 
+def test_of_the_updates_that_a_prediction_reads_the_newest_is_one(windows):
+    (window,) = windows
+    newest = window._replace(k=window.k[-1:], v=window.v[-1:])
+    assert predicted("positive", windows) == predicted("positive", [newest])
+
+
 def test_where_weights_err_too_much_nothing_is_predicted(windows, monkeypatch):
     monkeypatch.setattr(reads, "STRIDE", 1)
     found = predicted("positive", windows)

@@ -14,6 +14,7 @@ POLICIES = {
     "mask": lambda: policy_config("softmax", "stepping-stones"),
     "rank": lambda: policy_config("softmax", "stepping-stones", variant="rank"),
     "trans": lambda: policy_config("softmax", "stepping-stones", variant="trans"),
+    "query": lambda: policy_config("softmax", "stepping-stones", variant="query"),
     "sweep": lambda: policy_config("softmax", "bimanual-sweep", preset="tiny", images={"image": (96, 96)}),
 }
 

@@ -178,6 +178,20 @@ def test_train_evaluate_price_film_and_export(capsys, refused, tmp_path, monkeyp
     assert exact["attention"] == "softmax"
 
 
+@pytest.mark.parametrize(("stopped", "code"), [(None, 0), ("the sensor failed", 1)])
+def test_a_drive_that_was_stopped_is_no_success(monkeypatch, stopped, code):
+    asked = {}
+
+    def drive(bundle, **settings):
+        asked.update(settings)
+        return {"stopped": stopped}
+
+    monkeypatch.setattr("robopolicy.cli.deploy.deploy", drive)
+    words = "deploy bundle --seed 7 --preset hard --misses 9 --episodes 2 --json"
+    assert main(words.split()) == code
+    assert [asked[name] for name in ("seed", "preset", "misses", "episodes")] == [7, "hard", 9, 2]
+
+
 def test_no_more_workers_start_than_there_are_episodes(monkeypatch):
     monkeypatch.setattr(evaluators, "worker_graph", lambda config, features: b"")
     monkeypatch.setattr(evaluators, "LocalPool", lambda e, model, workers, *more: workers)

@@ -53,6 +53,20 @@ def test_the_time_left_has_hours(clock, capsys, seconds, left):
     assert capsys.readouterr().err.endswith(f"left {left}\n")
 
 
+def test_the_time_left_is_that_of_the_work_that_is_left(clock, capsys):
+    recorded = RecordingProgress(10, "bimanual-sweep", "")
+    clock[0] += 30.0
+    recorded.episode(SimpleNamespace(seed=5, steps=400, score=0.0, unsolved=""), 6)  # the first after a stop
+    assert capsys.readouterr().err.endswith("left 2:00\n")
+    config = ESConfig(generations=10, population=2, episodes=(1,))
+    numbers = ("return_mean", "return_best", "episodes_per_second", "share_in_episodes")
+    record = {"generation": 4, "environment": "hard", "episodes": 2, **dict.fromkeys(numbers, 0.5)}
+    with TrainingProgress(config, "all", "hard", ()) as trained:
+        clock[0] += 60.0
+        trained.record(record)  # the first after a stop
+    assert capsys.readouterr().err.endswith("left 6:00\n")
+
+
 @pytest.mark.parametrize(
     ("trainer", "module", "words"),
     [

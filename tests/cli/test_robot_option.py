@@ -72,11 +72,15 @@ def test_other_settings_of_a_run_that_are_damaged_are_refused(tmp_path):
         played_on([damaged], None, None)
 
 
-def test_an_evaluation_records_cameras_and_drift_and_is_kept_for_them_alone(tmp_path):
+def test_an_evaluation_records_cameras_and_drift_and_is_kept_for_them_alone(tmp_path, capsys):
     settings = {"cameras": ("front",), "drift": 0.01}
     environment = Environment("stepping-stones", "mujoco", "paper", 0.2, settings)
     played = evaluate("blind", environment, [9000]).summary()
     assert (played["cameras"], played["drift"]) == (["front"], 0.01)
+    words = "evaluate blind --engine mujoco --episodes 1 --episode-seconds 0.2 --cameras front --drift 0.01"
+    assert main([*words.split(), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cameras"], told["drift"]) == (["front"], 0.01)
     assert environment.title == "stepping-stones (paper, mujoco, front, drift 0.01 m a step)"
     run = made_run(tmp_path / "run")
     (tmp_path / "run" / FILE).write_text(json.dumps({"mujoco": played}))

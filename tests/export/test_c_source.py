@@ -365,6 +365,8 @@ def test_a_state_goes_from_step_to_step_as_with_onnxruntime():
         wanted, found = (policy.run(inputs) for policy in policies)
         assert found.keys() == wanted.keys() == {"action"}
         np.testing.assert_array_equal(found["action"], wanted["action"])
+    before, after = (policies[1].run(inputs)["action"] for _ in range(2))  # each has memory of its own
+    np.testing.assert_allclose(after - before, 1.0, rtol=1e-5)
 
 
 @needs_compiler

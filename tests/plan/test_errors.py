@@ -153,6 +153,8 @@ def test_sampled_pairs_represent_all_pairs(heads):
     chosen = np.sum(pairs.x * pairs.y, axis=1)
     assert np.mean(chosen) == pytest.approx(np.mean(products), abs=0.03)
     assert np.std(chosen) == pytest.approx(np.std(products), rel=0.1)
+    squares = [np.mean(np.sum((q[:, None] + k) ** 2, axis=-1)) for q, k in heads]
+    np.testing.assert_allclose(np.unique(pairs.square), np.sort(squares), rtol=1e-9)
 
 
 def test_heads_of_several_sizes_count_alike(heads, monkeypatch):

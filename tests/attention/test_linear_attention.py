@@ -394,8 +394,7 @@ def test_tokens_of_16_bits_count_as_in_float32(mechanism: str, dtype: type) -> N
         np.testing.assert_array_equal(found, operation(features, *exact[:count]))
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_many_tokens_of_16_bits_need_no_conversion(dtype: type) -> None:
+def test_many_tokens_of_16_bits_need_no_conversion() -> None:
     mechanism = attention("positive_antithetic(m=64)")
-    features, x = mechanism.init(jax.random.key(0), 8), jnp.ones((20_000, 8), dtype) / 4
+    features, x = mechanism.init(jax.random.key(0), 8), jnp.ones((20_000, 8), jnp.bfloat16) / 4
     np.testing.assert_allclose(mechanism.apply(features, x, x, x), 0.25, rtol=1e-2)

@@ -138,10 +138,16 @@ class FeatureMap(NamedTuple):
 def fit(feature_map: FeatureMap, key: Array, x: Array, y: Array) -> Features:
     """Draw features for data like x [T, D] and y [S, D]; maps that do not depend on data draw as in `init`.
 
-    Do not compile it: it may run k-means or an optimiser. Raises ValueError for data of the wrong shape.
+    Do not compile it: it may run k-means or an optimiser. Raises ValueError for data of the wrong shape, and,
+    if the map depends on data, for numbers that are not finite.
     """
     check_inputs(x, y, None, None)
-    return feature_map.fit(key, x, y) if feature_map.fit else feature_map.init(key, x.shape[1])
+    if feature_map.fit is None:
+        return feature_map.init(key, x.shape[1])
+    for name, tokens in (("x", x), ("y", y)):
+        if not np.isfinite(np.asarray(tokens, np.float32)).all():
+            raise ValueError(f"{name} has numbers that are not finite: features cannot fit them")
+    return feature_map.fit(key, x, y)
 
 
 class Attention(NamedTuple):

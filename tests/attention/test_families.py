@@ -275,6 +275,12 @@ def test_gaussian_coefficients_are_one_at_opposite_vectors(tokens) -> None:
             "queries are 2 t",
         ),
         (lambda: fit(positive(8), jax.random.key(0), jnp.ones((2, 4)), jnp.ones((9, 3))), "q has width 4"),
+        (
+            lambda: fit(
+                generalized_exponential(8), jax.random.key(0), jnp.ones((2, 4)), jnp.full((9, 4), jnp.nan)
+            ),
+            "^y has numbers that are not finite",
+        ),
         (lambda: feature_map("generalized_exponential(m=8, A=0.2, s=1)"), "generalized_exponential: A is"),
         (lambda: feature_map("complex_exponential(m=8)"), "needs A, a complex number"),
         (lambda: feature_map("complex_exponential(m=8, A=blue)"), "A is 'blue'; it must be a complex number"),

@@ -8,7 +8,7 @@ from typing import Any
 LONGEST_WORD, LONGEST_MESSAGE = 200, 1000  # characters
 _EXTRAS = {"pyarrow": "lerobot"}  # of packages that only some commands need
 GRAPH_NAMES = ("action", "command", "normaliser", "parameters", "scores")
-"""Other inputs and the outputs of an ONNX graph, so no observation can have these names."""
+"""Other inputs and the outputs of ONNX graphs, so no observation of a new run or a bundle has these names."""
 NAME = re.compile(r"[^_{}\x00-\x1f\x7f][^{}\x00-\x1f\x7f]{0,99}")
 
 
@@ -36,14 +36,14 @@ def check_name(what: str, name: Any) -> None:
         raise ValueError(f"the name of {what} is {shown(name)}: it must be {allowed}")
 
 
-def check_observation(what: str, name: Any) -> None:
-    """Raise ValueError as `check_name`, and for a name that graphs have for something else."""
-    check_name(what, name)
-    if name in GRAPH_NAMES:
-        others = ", ".join(GRAPH_NAMES)
-        raise ValueError(
-            f"the name of {what} is {name!r}: it must not be one of {others}, as graphs have those"
-        )
+def check_graph_names(observations: Iterable[str]) -> None:
+    """Raise ValueError naming the first of `observations` with a name that graphs have for something else."""
+    for name in observations:
+        if name in GRAPH_NAMES:
+            others = ", ".join(GRAPH_NAMES)
+            raise ValueError(
+                f"an observation is called {name!r}: graphs have {others}, so give it another name"
+            )
 
 
 def check_distinct(what: str, names: Iterable[str]) -> None:

@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import robopolicy
 from robopolicy.cli import main
+from robopolicy.experiments.evaluators import EvaluatorConfig
 
 ARM = "planar_arm:PlanarArm-v0"
 SHORT = "--population 4 --generations 2 --held-out 2 --workers 1"
@@ -137,6 +140,11 @@ def test_python_does_what_commands_do(folder, tmp_path):
     robopolicy.export(policy, env, tmp_path / "bundle", observations=5)  # it has no run
     assert main(["flops", str(tmp_path / "bundle")]) == 0
     config = robopolicy.BCConfig(steps=4, batch=8, validate_every=4, mirror=False)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="no worker"):
+        patch.setattr(EvaluatorConfig, "make", Mock(side_effect=RuntimeError("no worker")))
+        data, playing = folder / "arm-v0", replace(config, rollouts=1)
+        robopolicy.train_bc("positive(m=8)", data, playing, out=tmp_path / "none", preset="tiny")
+    assert not (tmp_path / "none").exists()
     clone = robopolicy.train_bc(
         "positive(m=8)", folder / "arm-v0", config, out=tmp_path / "clone", preset="tiny"
     )

@@ -196,7 +196,10 @@ def check_inputs(q: Array, k: Array, v: Array | None, mask: Array | None) -> Non
 
 
 def widened(*arrays: Array) -> list[Array]:
-    """Arrays of 16 bits in float32, others as they are: exp(|x|^2 / 2) in 16 bits has large errors."""
+    """Arrays of 16 bits and of integers in float32, wider floats as they are.
+
+    exp(|x|^2 / 2) in 16 bits has large errors.
+    """
     return [array.astype(jnp.promote_types(array.dtype, jnp.float32)) for array in arrays]
 
 

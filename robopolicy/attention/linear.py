@@ -35,17 +35,17 @@ from robopolicy.attention.contraction import inverse, quotient, read, sums
 def linear(feature_map: FeatureMap) -> Attention:
     """Attention with the kernel of `feature_map`; its features are the map's."""
 
-    def prepared(features: Features, q: Array, k: Array, mask: Array | None) -> tuple[Head, Array]:
+    def prepared(features: Features, q: Array, k: Array, mask: Array | None) -> tuple[Head, Array, Array]:
         q, k = widened(q, k)
         with jax.named_scope("key map"):
             # Masked keys may be anything, NaN included.
             k = k if mask is None else jnp.where(mask[:, None], k, 0)
             features = feature_map.adapt(features, q, k, mask)
-        return head_of(feature_map, features, q, k), k
+        return head_of(feature_map, features, q, k), q, k
 
     def reading(features: Features, q: Array, k: Array, values: Array, mask: Array | None) -> Array:
         """Kernel estimates times values [S, V], summed over keys: [T, V], rows on scales of their own."""
-        head, k = prepared(features, q, k, mask)
+        head, q, k = prepared(features, q, k, mask)
         if max(len(q), len(k)) > head.tokens(values.shape[1]):
             return chunked_reading(head, q, k, values, mask)
         queries, keys = head.sides(q, k, mask)
@@ -66,7 +66,7 @@ def linear(feature_map: FeatureMap) -> Attention:
 
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
-        head, k = prepared(features, q, k, mask)
+        head, q, k = prepared(features, q, k, mask)
         if max(len(q), len(k)) > head.tokens(1):
             return chunked_rank(head, q, k, mask)
         queries, keys = head.sides(q, k, mask)

@@ -10,7 +10,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 from gymnasium.spaces import Box, Dict, Space
 
-from robopolicy.naming import GRAPH_NAMES
 from robopolicy.settings import is_finite
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")  # of an observation, as manifests have it
@@ -133,11 +132,6 @@ def wrong_spaces(task: Any) -> Iterator[tuple[str, str]]:
     for name, box in space.items():
         if not NAME.fullmatch(name):
             yield "observation_space", f"{name!r} must be letters, digits and underscores"
-        if name in GRAPH_NAMES:
-            yield (
-                "observation_space",
-                f"{name!r} must have another name: graphs have {', '.join(GRAPH_NAMES)}",
-            )
         axes = len(box.shape or ())
         if axes == 1 and box.dtype != np.float32:
             yield "observation_space", f"{name!r} must be float32"

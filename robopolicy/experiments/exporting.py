@@ -19,6 +19,7 @@ from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.experiments.stored_evaluations import FILE, is_of
+from robopolicy.naming import check_graph_names
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import parse_json_lines, read_json
 from robopolicy.settings import check_count
@@ -61,6 +62,7 @@ def export(
         raise ValueError(f"policy is {policy!r}: it must be a Policy or the name of a run")
     if not np.isfinite(trained.parameters).all():
         raise ValueError(f"policy is {trained.name!r}: its parameters must be finite, and some are not")
+    check_graph_names(trained.functions.observation)
     folder = _folder_of(trained)
     name = (Path(trained.name) if folder is None else folder.resolve()).name
     try:

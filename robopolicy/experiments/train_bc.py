@@ -28,7 +28,7 @@ from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
 from robopolicy.experiments.starting import Run, Start, checked_evaluator, of_type, plain
 from robopolicy.experiments.warm_start import first_policy
-from robopolicy.naming import one_of, shown
+from robopolicy.naming import check_graph_names, one_of, shown
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import describe
 from robopolicy.policies.policy import Policy
@@ -127,6 +127,8 @@ def train_bc(
                 policy, images, columns.vectors, columns.actions, **{"preset": preset, **(settings or {})}
             )
         _check_columns(policy, dataset)
+        if not resume:
+            check_graph_names([*(i.name for i in policy.images), *(v.name for v in policy.vectors)])
         _check_reach(policy, datasets, config.batch)
         first = None if init is None and not resume else first_policy(init, policy, start, config.seed)
         environment = rollout_environment(dataset, env)

@@ -21,6 +21,7 @@ from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
 from robopolicy.experiments.starting import RESUMED, Run, Start, check_same, checked_evaluator, of_type, plain
+from robopolicy.naming import check_graph_names
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.policy import ONNX
@@ -176,6 +177,8 @@ def train_es(
         _check_rounding(before, settings)
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
     hooks, folder, functions = start.hooks, start.folder, policy.functions
+    if not resume:
+        check_graph_names(functions.observation)
     hooks.on_begin(f"{policy.parameters.size} parameters; compiling the policy")
     evaluator, why = evaluator.settled(search.variants, policy)
     if why:

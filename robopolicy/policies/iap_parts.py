@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from robopolicy.naming import check_distinct, check_name, check_observation
+from robopolicy.naming import check_distinct, check_name
 from robopolicy.settings import check_count, check_key, check_number
 
 LARGEST_IMAGE, MOST_NAMES = 2048, 1024
@@ -38,7 +38,7 @@ class Camera:
 
     def __post_init__(self) -> None:
         check_key(self)
-        check_observation("a camera", self.name)
+        check_name("a camera", self.name)
         for side in ("rows", "columns"):
             check_count(f"{side} of camera {self.name!r}", getattr(self, side), 1, LARGEST_IMAGE)
         if self.channels not in (1, 3):
@@ -68,7 +68,7 @@ class Vector:
 
     def __post_init__(self) -> None:
         check_key(self)
-        check_observation("a vector", self.name)
+        check_name("a vector", self.name)
         check_count(f"the number of entries of vector {self.name!r}", len(self.entries), 1, MOST_NAMES)
         for entry in self.entries:
             check_name(f"an entry of vector {self.name!r}", entry)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from robopolicy.attention import attention
-from robopolicy.naming import check_distinct, check_observation, one_of
+from robopolicy.naming import check_distinct, check_name, one_of
 from robopolicy.policies.controls import NO_ATTENTION, NO_VISION, PLAIN_ENCODERS, Looking
 from robopolicy.policies.energy import HEADS, MOST, HeadConfig
 from robopolicy.policies.multihead import tempered, unit
@@ -42,7 +42,7 @@ class ImageInput:
 
     def __post_init__(self) -> None:
         check_key(self)
-        check_observation("an image", self.name)
+        check_name("an image", self.name)
         for side in ("rows", "columns"):
             check_count(f"{side} of image {self.name!r}", getattr(self, side), 1, LARGEST_IMAGE)
 
@@ -56,7 +56,7 @@ class VectorInput:
 
     def __post_init__(self) -> None:
         check_key(self)
-        check_observation("a vector", self.name)
+        check_name("a vector", self.name)
         check_count(f"size of vector {self.name!r}", self.size, 1, LARGEST_VECTOR)
 
 

@@ -64,7 +64,12 @@ def test_a_read_is_attention_over_all_that_was_written(spec_or_softmax):
 
 
 @pytest.mark.parametrize(
-    ("spec", "rule"), [("softmax", "sum"), ("trigonometric(m=8)", "sum"), ("trigonometric(m=8)", "delta")]
+    ("spec", "rule"),
+    [
+        ("softmax", "sum"),
+        pytest.param("poisson(m=2)", "sum", marks=pytest.mark.slow),
+        ("trigonometric(m=2)", "delta"),
+    ],
 )
 def test_tokens_of_16_bits_count_as_in_float32(spec, rule):
     draw, memory = attention(spec).init(jax.random.key(3), D), memory_of(spec, rule=rule)

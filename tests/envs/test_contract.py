@@ -113,7 +113,6 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("observation_space", Dict(), "it must be a Dict of Boxes"),
         ("observation_space", Box(0, 1, (3,)), "it must be a Dict of Boxes"),
         ("observation_space", Dict({"left-eye": Box(0, 1, (3,))}), "'left-eye' must be letters"),
-        ("observation_space", Dict({"action": Box(-1, 1, (3,))}), "'action' must have another name"),
         ("observation_space", Dict({"joints": Box(0, 1, (3,), np.float64)}), "'joints' must be float32"),
         (
             "observation_space",

@@ -101,6 +101,7 @@ def test_a_vector_may_have_a_name_that_old_policies_had():
     clone = VisionPerformerConfig("all", (ImageInput("image", 8, 8),), (VectorInput("pose", 3),), **sizes)
     numbers = {f"pose_{n}": np.ones(3, np.float32) for n in ("shift", "scale")}
     limits = {f"action_{n}": np.full(2, v, np.float32) for n, v in (("low", -1.0), ("high", 1.0))}
-    features = functions_of(clone, numbers | limits).init_features(jax.random.key(0))
+    shapes = jax.eval_shape(functions_of(clone, numbers | limits).init_features, jax.random.key(0))
+    features = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), shapes)
     _, again = policy_of(clone, by_path(features))
     assert by_path(again).keys() == by_path(features).keys()

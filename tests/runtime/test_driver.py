@@ -1,11 +1,10 @@
 """The steps of a drive: when they begin, which are late, and when they stop."""
 
 import math
-import time
+from itertools import count
 
 import numpy as np
 import pytest
-from test_driving import answers, drive
 from toy_bundle import ToyRobot
 
 from robopolicy.runtime.bundle import open_bundle
@@ -35,34 +34,67 @@ def test_only_misses_in_a_row_stop_the_robot(bundle, answered, stops):
     assert driver.record.missed == answered.count(0)
 
 
-def test_a_late_step_shifts_those_after_it(bundle):
-    ends, dues = [], []
+class Clock:
+    """In place of the module `time`."""
 
-    class Slow(ToyRobot):
-        def act(self, command):
-            time.sleep(0.1 if not ends else 0.0)  # five periods
-            ends.append(time.monotonic())
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    def monotonic_ns(self):
+        return round(1e9 * self.now)
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Slow(ToyRobot):
+    """A robot that takes its time for each command: a period is 0.02 s."""
+
+    def __init__(self, clock, *seconds):
+        super().__init__(len(seconds))
+        self._clock, self._seconds, self.begins = clock, iter(seconds), []
+
+    def act(self, command):
+        self.begins.append(self._clock.now)
+        self._clock.sleep(next(self._seconds))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("robopolicy.runtime.robot.time", clock)
+    return clock
+
+
+def test_a_step_after_an_overrun_is_late_and_shifts_those_after_it(bundle, clock):
+    robot, driver = Slow(clock, 0.05, 0.05, 0.0, 0.0), Driver(Script([1] * 4), open_bundle(bundle).manifest)
+    assert driver.run(robot, 100.0) is None
+    np.testing.assert_allclose(np.diff(robot.begins), [0.05, 0.05, 0.02])
+    np.testing.assert_allclose(driver.record.jitter, [0.0, 0.03, 0.03, 0.0], atol=1e-9)
+    assert driver.record.late == 2
+
+
+def test_no_step_begins_after_the_last_second(bundle, clock):
+    driver = Driver(Script([1] * 9), open_bundle(bundle).manifest)
+    driver.run(Slow(clock, *[0.05] * 9), 0.04)
+    assert driver.record.steps == 1
+
+
+def test_an_overrun_does_not_shift_the_clock_of_a_robot(bundle, clock):
+    began, steps = clock.now, count()
 
     def wait(due):
-        dues.append(due)
-        return due
+        planned = began + 0.001 + 0.0201 * next(steps)  # it is a little slower
+        clock.sleep(max(0.0, planned - clock.now))
+        return planned
 
-    driver = Driver(Script([1] * 4), open_bundle(bundle).manifest, wait=wait)
-    assert driver.run(Slow(4), 100.0) is None
-    assert dues[2] >= ends[0] + 0.02 - 1e-9
-    assert np.diff(dues).min() > 0.02 - 1e-9
-
-
-def test_steps_after_an_overrun_of_the_robot_are_late(bundle):
-    class Slow(ToyRobot):
-        def act(self, command):
-            super().act(command)
-            time.sleep(0.05)  # of a period of 0.02 s
-
-    _, record, _ = drive(bundle, answers, Slow(steps=4))
-    assert record.steps == 4
-    assert record.late >= 3  # all but the first, which may be late on a busy machine
-    assert min(record.jitter[1:]) >= 0.03
+    driver = Driver(Script([1] * 9), open_bundle(bundle).manifest, wait=wait)
+    driver.run(Slow(clock, 0.0, 0.0, 0.035, *[0.0] * 6), 0.09)
+    assert driver.record.steps == 5
+    assert driver.record.late == 1
 
 
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, "3", None])

@@ -20,7 +20,6 @@ from robopolicy.settings import check_number
 
 ALIKE = 1e-3  # m, by which the legs of a robot may differ
 PARALLEL = 0.999  # cosine
-NONE = mujoco.mjtBias.mjBIAS_NONE  # a motor, whose control is its torque
 
 
 def first_table(
@@ -173,13 +172,20 @@ def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) 
             gear = abs(model.actuator_gear[motor, 0])
             if model.actuator_forcelimited[motor]:
                 limits.append(gear * model.actuator_forcerange[motor, 1])
-            elif model.actuator_ctrllimited[motor] and model.actuator_biastype[motor] == NONE:
+            elif model.actuator_ctrllimited[motor] and _is_motor(model, motor):
                 gain = abs(model.actuator_gainprm[motor, 0])
                 limits.append(gear * gain * model.actuator_ctrlrange[motor, 1])
         if not limits:
             raise ValueError(f"{where} limits no torque of {name!r}: give its joint an actuatorfrcrange")
         most.append(float(min(limits)))
     return tuple(most)
+
+
+def _is_motor(model: Any, actuator: Any) -> bool:
+    """Whether the force of an actuator is its control times a constant other than 0."""
+    is_fixed = model.actuator_gaintype[actuator] == mujoco.mjtGain.mjGAIN_FIXED
+    is_alone = model.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE
+    return bool(is_fixed and is_alone and model.actuator_gainprm[actuator, 0])
 
 
 def _rounded(values: Array) -> Any:

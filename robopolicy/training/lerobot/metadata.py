@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robopolicy.naming import NAME, check_distinct, shown
+from robopolicy.naming import GRAPH_NAMES, NAME, check_distinct, shown
 from robopolicy.reading_json import read_object
 from robopolicy.settings import is_finite
 from robopolicy.training.datasets import LARGEST_IMAGE, MOST_NUMBERS, MOST_STEPS, DatasetError
@@ -184,8 +184,10 @@ def _is_name(value: Any) -> bool:
 
 def _name(key: str, keys: Mapping[str, str]) -> str:
     """The name of an observation, as manifests have it: letters, digits and underscores."""
-    short = key.removeprefix(IMAGES).removeprefix(OBSERVATION)
-    return keys.get(key, re.sub(r"^(?![A-Za-z])", "x", re.sub(r"\W", "_", short, flags=re.ASCII))[:64])
+    if key in keys:
+        return keys[key]
+    short = re.sub(r"\W", "_", key.removeprefix(IMAGES).removeprefix(OBSERVATION), flags=re.ASCII)
+    return f"x_{short}" if short in GRAPH_NAMES else re.sub(r"^(?![A-Za-z])", "x", short)[:64]
 
 
 def _features(where: str, described: Any) -> dict[str, Feature]:

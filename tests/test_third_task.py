@@ -140,12 +140,11 @@ def test_python_does_what_commands_do(folder, tmp_path):
     robopolicy.export(policy, env, tmp_path / "bundle", observations=5)  # it has no run
     assert main(["flops", str(tmp_path / "bundle")]) == 0
     config = robopolicy.BCConfig(steps=4, batch=8, validate_every=4, mirror=False)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(RuntimeError, match="no worker"):
+    data, playing = folder / "arm-v0", replace(config, rollouts=1)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EvaluatorConfig, "make", Mock(side_effect=RuntimeError("no worker")))
-        data, playing = folder / "arm-v0", replace(config, rollouts=1)
-        robopolicy.train_bc("positive(m=8)", data, playing, out=tmp_path / "none", preset="tiny")
+        with pytest.raises(RuntimeError, match="no worker"):
+            robopolicy.train_bc("positive(m=8)", data, playing, out=tmp_path / "none", preset="tiny")
     assert not (tmp_path / "none").exists()
-    clone = robopolicy.train_bc(
-        "positive(m=8)", folder / "arm-v0", config, out=tmp_path / "clone", preset="tiny"
-    )
+    clone = robopolicy.train_bc("positive(m=8)", data, config, out=tmp_path / "clone", preset="tiny")
     assert robopolicy.evaluate(clone.policy(), env, seeds=range(1)).returns.shape == (1,)

@@ -142,12 +142,14 @@ def fit(feature_map: FeatureMap, key: Array, x: Array, y: Array) -> Features:
     if the map depends on data, for numbers that are not finite.
     """
     check_inputs(x, y, None, None)
-    if feature_map.fit is None:
-        return feature_map.init(key, x.shape[1])
+    return feature_map.fit(key, x, y) if feature_map.fit else feature_map.init(key, x.shape[1])
+
+
+def check_finite(x: Array, y: Array) -> None:
+    """Raise ValueError unless data that features follow are finite."""
     for name, tokens in (("x", x), ("y", y)):
         if not np.isfinite(np.asarray(tokens, np.float32)).all():
             raise ValueError(f"{name} has numbers that are not finite: features cannot fit them")
-    return feature_map.fit(key, x, y)
 
 
 class Attention(NamedTuple):

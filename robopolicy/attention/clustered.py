@@ -122,7 +122,8 @@ def clustered_hybrid(
     All pairs share omega, since one pair has all the weight for any query and key. There are m features per
     pair with REAL matrices, 2m with COMPLEX ones. The choice of a cluster has no derivative.
 
-    `fit` finds the centres by k-means, and raises ValueError for fewer tokens than clusters.
+    `fit` finds the centres by k-means, and raises ValueError for fewer tokens than clusters, or tokens that
+    are not finite.
     """
     check_counts(m=m, query_clusters=query_clusters, key_clusters=key_clusters)
     pairs = [(i, j) for i in range(query_clusters) for j in range(key_clusters)]
@@ -163,7 +164,7 @@ def gaussian_mixture_hybrid(
     These are exact at the centres, where a coefficient is one. Source: HRF Definition H.1.
 
     Raises ValueError for a width that is not positive and finite. `fit` raises it for fewer tokens than
-    clusters.
+    clusters, or tokens that are not finite.
     """
     check_counts(m=m, n=n, query_clusters=query_clusters, key_clusters=key_clusters)
     check_positive(width=width)
@@ -217,8 +218,8 @@ def _centres(name: str, key: Array, count: int, dim: int, tokens: Array | None) 
     from sklearn.cluster import KMeans
 
     points = np.asarray(tokens, np.float64)
-    if len(points) < count:
-        raise ValueError(f"{name} are {len(points)} tokens: k-means needs {count} or more")
+    if len(points) < count or not np.all(np.isfinite(points)):
+        raise ValueError(f"{name} are {len(points)} tokens: k-means needs {count} or more, all finite")
     means = KMeans(count, n_init=10, random_state=int(jax.random.bits(key, (), jnp.uint32)))
     return jnp.asarray(means.fit(points).cluster_centers_, jnp.float32)
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from robopolicy.attention.base import FeatureMap, ScaledFeatures
+from robopolicy.attention.base import FeatureMap, ScaledFeatures, check_finite
 from robopolicy.attention.estimator import Estimator, Projected, from_estimator, mean_square_of_sums
 from robopolicy.attention.projections import (
     Coupling,
@@ -98,6 +98,7 @@ def _unit_constants(dim: int) -> Exponent:
 
 
 def _fitted(x: Array, y: Array) -> Exponent:
+    check_finite(x, y)
     lengths = jnp.mean(jnp.sum(x * x, axis=1)) + jnp.mean(jnp.sum(y * y, axis=1))
     sums, differences = (float(mean_square_of_sums(x, y, None, s)) for s in (1.0, -1.0))
     return _exponent(*best_exponent(sums, differences, float(lengths), x.shape[1]))

@@ -27,7 +27,7 @@ from robopolicy.experiments.runs import engine_of, load
 from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
-from robopolicy.naming import check_distinct, one_line, one_of
+from robopolicy.naming import check_distinct, check_graph_names, one_line, one_of
 from robopolicy.policies.controls import CONTROLS, from_label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
@@ -166,6 +166,7 @@ def train_grid(
         raise ValueError(f"seed is {config.seed}: a grid takes seeds")
     cells = _cells(folder, env, grid, config, presets, evaluator, settings)
     shared = _policy(env, ATTENDS, grid.seeds[0], settings)
+    check_graph_names(shared.functions.observation if before is None else ())
     stored = _stored(checked_search(shared, env, config, presets, evaluator), grid)
     tests = _tests(stored)
     for test in tests:

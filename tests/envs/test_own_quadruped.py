@@ -83,7 +83,13 @@ def test_a_first_table_has_the_torques_of_motors_of_joints(changed, table):
     motor = '<motor name="lf_haa" joint="lf_haa" forcerange="-30 30"/>'
     assert motor in text
     general = '<general name="lf_haa" joint="lf_haa" gainprm="2" gear="3" ctrlrange="-5 5"/>'
-    path.write_text(text.replace(motor, general + '<damper joint="lf_haa" kv="1" ctrlrange="0 1"/>'))
+    others = [
+        '<damper joint="lf_haa" kv="1" ctrlrange="0 1" forcerange="-5 5"/>',
+        '<general joint="lf_haa" gaintype="affine" gainprm="0.1 0 -1" ctrlrange="-5 5"/>',
+        '<general joint="lf_haa" gainprm="0" ctrlrange="-5 5"/>',
+        '<general joint="lf_haa" dyntype="integrator" gainprm="2" ctrlrange="-1 1"/>',
+    ]
+    path.write_text(text.replace(motor, general + "".join(others)))
     assert first_table("mine", path, JOINTS, TOES, 0.36).torques == table.torques
 
 

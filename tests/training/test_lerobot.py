@@ -313,6 +313,16 @@ def test_a_picture_without_names_may_have_its_channels_first(arm, tmp_path):
     assert open_dataset(tmp_path / "arm-v0", None).columns.images == {"wrist": (*SIDES, 3)}
 
 
+def test_a_column_with_a_name_of_graphs_gets_another_one(arm, tmp_path):
+    (path,) = (arm / "data").rglob("*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("observation.command", table["observation.state"]), path)
+    added = {"dtype": "float32", "shape": [2], "names": JOINTS}
+    change(arm, lambda i: i["features"].update({"observation.command": added}))
+    convert(arm, tmp_path / "arm-v0", cameras=["wrist"])
+    assert open_dataset(tmp_path / "arm-v0", None).columns.vectors == {"state": 2, "x_command": 2}
+
+
 @pytest.mark.parametrize(("part", "value"), [("fps", 15), ("action", ["gripper.pos", "shoulder_pan.pos"])])
 def test_datasets_of_other_rates_or_joints_are_not_mixed(arm, tmp_path, part, value):
     other = Path(shutil.copytree(arm, tmp_path / "other"))

@@ -169,6 +169,8 @@ def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) 
     for name, joint in zip(joints, ids, strict=True):
         limits = [model.jnt_actfrcrange[joint, 1]] if model.jnt_actfrclimited[joint] else []
         for motor in np.flatnonzero(of_joints & (model.actuator_trnid[:, 0] == joint)):
+            if model.actuator_gaintype[motor] != mujoco.mjtGain.mjGAIN_FIXED:
+                continue  # such as a damper
             gear = abs(model.actuator_gear[motor, 0])
             if model.actuator_forcelimited[motor]:
                 limits.append(gear * model.actuator_forcerange[motor, 1])
@@ -182,10 +184,10 @@ def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) 
 
 
 def _is_motor(model: Any, actuator: Any) -> bool:
-    """Whether the force of an actuator is its control times a constant other than 0."""
-    is_fixed = model.actuator_gaintype[actuator] == mujoco.mjtGain.mjGAIN_FIXED
+    """Whether the force of an actuator of constant gain follows its control alone, at once."""
     is_alone = model.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE
-    return bool(is_fixed and is_alone and model.actuator_gainprm[actuator, 0])
+    is_direct = model.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
+    return bool(is_alone and is_direct and model.actuator_gainprm[actuator, 0])
 
 
 def _rounded(values: Array) -> Any:

@@ -82,7 +82,7 @@ def test_a_first_table_has_the_torques_of_motors_of_joints(changed, table):
     text = path.read_text().replace('joint="rf_haa" force', 'jointinparent="rf_haa" force')
     motor = '<motor name="lf_haa" joint="lf_haa" forcerange="-30 30"/>'
     assert motor in text
-    general = '<general name="lf_haa" joint="lf_haa" gainprm="2" gear="3" ctrlrange="-5 5"/>'
+    general = '<general name="lf_haa" joint="lf_haa" gainprm="2" gear="3" ctrlrange="-5 5" dyntype="filter"/>'
     others = [
         '<damper joint="lf_haa" kv="1" ctrlrange="0 1" forcerange="-5 5"/>',
         '<general joint="lf_haa" gaintype="affine" gainprm="0.1 0 -1" ctrlrange="-5 5"/>',

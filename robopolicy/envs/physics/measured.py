@@ -184,10 +184,11 @@ def _torques(where: str, model: Any, joints: Sequence[str], ids: Sequence[int]) 
 
 
 def _is_motor(model: Any, actuator: Any) -> bool:
-    """Whether the force of an actuator of constant gain follows its control alone, at once."""
+    """Whether the force of an actuator of constant gain is at most that of its control."""
+    kinds = mujoco.mjtDyn.mjDYN_NONE, mujoco.mjtDyn.mjDYN_FILTER, mujoco.mjtDyn.mjDYN_FILTEREXACT
     is_alone = model.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE
-    is_direct = model.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
-    return bool(is_alone and is_direct and model.actuator_gainprm[actuator, 0])
+    is_bounded = np.isin(model.actuator_dyntype[actuator], kinds)
+    return bool(is_alone and is_bounded and model.actuator_gainprm[actuator, 0])
 
 
 def _rounded(values: Array) -> Any:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from made_datasets import black_frames
 
 from robopolicy.cli import main
 
@@ -145,3 +146,20 @@ def test_the_next_command_removes_the_leftovers_of_a_killed_one(
     assert main([*words.split(), str(out), *short.split()]) == 0
     assert left(tmp_path) == [name]
     assert left(temporary) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train es --engine mujoco --attention all --out run",
+        "train bc --data data-v0 --attention all --patch 16 --rollouts 0 --out run",
+        "grid run --engine mujoco --attention all --seeds 0",
+    ],
+)
+def test_a_name_of_graphs_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("robopolicy.naming.GRAPH_NAMES", ("front_depth", "poses"))
+    black_frames(tmp_path / "data-v0")
+    assert main(command.split()) == 2
+    assert "graphs have front_depth, poses, so give it another name" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data-v0"]

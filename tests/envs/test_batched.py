@@ -167,10 +167,10 @@ def test_closed_loops_are_those_of_the_environment(preset, precision, most):
         envs = [SteppingStones("mujoco", config=config) for _ in SEEDS]
         expected = [env.reset(seed=seed)[0] for env, seed in zip(envs, SEEDS, strict=True)]
         running, totals, causes = set(SEEDS), np.zeros(len(SEEDS)), [""] * len(SEEDS)
-        rng = np.random.default_rng(5)
+        rng, shares = np.random.default_rng(5), []
         while running:
             for i in running:
-                _check_observation(observation, expected[i], i, precision)
+                shares += _check_observation(observation, expected[i], i, precision)
             actions = rng.uniform(-1, 1, (len(SEEDS), batch.actions)).astype(np.float32)
             for i in running:
                 actions[i] = np.clip(0.2 * actions[i] + envs[i].oracle_action(), -1, 1)
@@ -187,6 +187,7 @@ def test_closed_loops_are_those_of_the_environment(preset, precision, most):
         assert [CAUSES[int(cause)] for cause in walks.each.cause] == causes
         assert np.asarray(walks.each.total) == pytest.approx(totals, abs=30 * most)
         assert not np.asarray(walks.each.unsettled).any()
+        assert np.mean(shares) < 1e-4  # 1e-5 in `hard`
 
 
 @pytest.mark.parametrize(
@@ -200,17 +201,22 @@ def test_cameras_see_all_stones_of_a_terrain_of_ones_own(terrain):
     config = SteppingStonesConfig(terrain=terrain)
     batch = SteppingStonesBatch(config=config)
     _, seen = jax.jit(batch.reset)(batch.courses([3]))
-    _check_observation(seen, SteppingStones("mujoco", config=config).reset(seed=3)[0], 0, 32)
+    expected = SteppingStones("mujoco", config=config).reset(seed=3)[0]
+    assert max(_check_observation(seen, expected, 0, 32)) < 0.003  # 2 of 768 pixels, at edges
 
 
 def _check_observation(ours, expected, index, precision):
+    """The share of pixels that differ in each depth image: none in float64, at most a row in float32.
+
+    A ray along an edge may see either side of it, and a whole row of rays may run along one edge.
+    """
+    most, shares = 1e-5 if precision == 64 else 1e-3, []
     for name, value in expected.items():
-        if name == "proprioception":
-            assert np.abs(ours[name][index] - value).max() < (1e-5 if precision == 64 else 1e-3)
-        else:
-            # A ray along an edge may see either side of it.
-            off = np.abs(ours[name][index] - value) > (1e-5 if precision == 64 else 1e-3)
-            assert off.sum() <= (0 if precision == 64 else 2)
+        differs = ~(np.abs(ours[name][index] - value) <= most)  # NaN differs
+        assert differs.sum() <= (0 if value.ndim == 1 or precision == 64 else value.shape[1]), name
+        if value.ndim > 1:
+            shares.append(differs.mean())
+    return shares
 
 
 def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():

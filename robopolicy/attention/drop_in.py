@@ -58,7 +58,8 @@ def dot_product_attention(
     Returns:
       [B, T, N, V] or [T, N, V] of the dtype of `query`; the mechanism computes in float32 or wider.
 
-    Raises ValueError for shapes that do not fit, and for options that the mechanism does not support.
+    Raises ValueError for shapes and features that do not fit, and for options that the mechanism does not
+    support.
     """
     spec = canonical(mechanism)
     q, k, v = (_batched(name, a) for name, a in (("query", query), ("key", key), ("value", value)))
@@ -101,6 +102,11 @@ def dot_product_attention(
     else:
         one_head = attention(spec).causal if is_causal else attention(spec).apply
         drawn = drawn_features(spec, width, seed) if features is None else features
+        if _form(drawn) != _form(_expected_features(spec, width)):
+            raise ValueError(
+                f"features are not those of {spec} for heads of width {width}: they must come from its "
+                "`init` or `fit`"
+            )
         of_keys = None if mask is None else mask[:, :, 0]
         result = _grouped(lambda *head: one_head(drawn, *head), q, k, v, of_keys)
     result = result.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, v.shape[-1])
@@ -173,6 +179,17 @@ def drawn_features(spec: str, width: int, seed: int) -> Features:
     """The features of a seed, drawn once and as constants, even while JAX traces a program."""
     with jax.ensure_compile_time_eval():
         return attention(spec).init(jax.random.key(seed), width)
+
+
+@lru_cache(maxsize=256)
+def _expected_features(spec: str, width: int) -> Features:
+    """The shapes of the features that `init` and `fit` draw."""
+    return jax.eval_shape(lambda: attention(spec).init(jax.random.key(0), width))
+
+
+def _form(features: Features) -> tuple[Any, list[tuple[int, ...]]]:
+    leaves, structure = jax.tree.flatten(features)
+    return structure, [jnp.shape(leaf) for leaf in leaves]
 
 
 def _exact(

@@ -177,6 +177,9 @@ def test_padded_queries_may_be_anything(spec_or_softmax: str) -> None:
     np.testing.assert_array_equal(gradients[~real[..., 0, 0]], 0)
 
 
+FEATURES = r"features are not those of positive\(m=12\) for heads of width 6: they must come from"
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "says"),
     [
@@ -195,7 +198,10 @@ def test_padded_queries_may_be_anything(spec_or_softmax: str) -> None:
         (LINEAR, {"query_seq_lengths": np.ones((1, 2), np.int32)}, r"query_seq_lengths has shape \(1, 2\)"),
         ("positive(m=0)", {}, "m is '0'"),
         (None, {}, "spec is None: it must be a string"),
-        (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, "drawn for"),
+        (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, FEATURES),
+        (LINEAR, {"features": attention("positive(m=13)").init(jax.random.key(0), H)}, FEATURES),
+        ("angular_hybrid(m=8, n=8)", {"features": attention(LINEAR).init(jax.random.key(0), H)}, FEATURES[:21]),
+        ("softmax", {"features": attention(LINEAR).init(jax.random.key(0), H)}, FEATURES[:21]),
     ],
 )
 def test_unsupported_options_are_refused_in_one_line(spec: str, options: dict, says: str) -> None:

@@ -28,7 +28,7 @@ from robopolicy.training.checkpoint import (
 from robopolicy.training.device import DeviceEvaluator
 from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.loop import PROGRESS, Loop, Schedule, running
-from robopolicy.training.metrics import HELD_OUT_RETURN, Record, Sink
+from robopolicy.training.metrics import HELD_OUT_RETURN, UNPLANNED, Record, Sink
 from robopolicy.training.normaliser import Normaliser
 from robopolicy.training.progress import Conditions, Progress
 from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
@@ -298,7 +298,7 @@ class _Search:
         ended = loop.ends_with(generation) or bool(self.over)
         if planned or ended:
             held_out = self._held_out()
-            record |= _held_out_record(held_out)
+            record |= _held_out_record(held_out) | ({} if planned else {UNPLANNED: True})
             inside += held_out.seconds
         # An extra evaluation after a stop must not change a run that continues.
         if planned:

@@ -18,6 +18,8 @@ Record = dict[str, Any]
 # Names, in records, of the measures that compare runs.
 HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS = "held_out/return", "rollout/return", "validation/loss"
 
+UNPLANNED = "unplanned"  # true in the record of a stop, which a run without a stop does not evaluate
+
 
 class Sink(Protocol):
     """A further log: `add` receives each record with its generation or step, `close` ends the run."""

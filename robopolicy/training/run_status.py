@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from robopolicy.reading_json import read_json
 from robopolicy.settings import check_types, is_finite
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
-from robopolicy.training.metrics import HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS, Record, read
+from robopolicy.training.metrics import HELD_OUT_RETURN, ROLLOUT_RETURN, UNPLANNED, VALIDATION_LOSS, Record, read
 from robopolicy.training.progress import Conditions, Progress
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
@@ -55,7 +55,8 @@ class RunStatus:
       why: the reason, in one line, or "".
       done, total: generations or steps.
       end: the one after which its settings end it: `total`, or an earlier one by the conditions of a search.
-      measure, best: name and best value of its quality measure; None without one in the log.
+      measure, best: name and best value of its quality measure, that of the policy @best; None without one in
+        the log.
       written: time of the last change of its files, in seconds since 1970.
       records: its log.
     """
@@ -121,7 +122,8 @@ def status(folder: RunFolder) -> RunStatus:
 
 def _best(trainer: Trainer, records: Sequence[Record]) -> tuple[str | None, float | None]:
     for measure, best in trainer.measures:
-        values = [record[measure] for record in records if is_finite(record.get(measure))]
+        compared = (record.get(measure) for record in records if not record.get(UNPLANNED))
+        values = [value for value in compared if is_finite(value)]
         if values:
             return measure, float(best(values))
     return None, None

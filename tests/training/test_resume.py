@@ -222,6 +222,7 @@ def test_ctrl_c_or_sigterm_saves_and_ends_the_run(tmp_path, request_):
     before = signal.getsignal(request_)  # which ignores Ctrl-C if the test runs in the background
     folder = run(tmp_path / "run", on_record=interrupt)
     assert log(folder)[-1]["generation"] == 3
+    assert [record["generation"] for record in log(folder) if record.get("unplanned")] == [3]
     assert folder.generations()[-1] == 3
     assert signal.getsignal(request_) is before
 

@@ -164,6 +164,11 @@ def test_the_measure_of_a_clone_is_its_return_or_else_its_loss(tmp_path):
     assert (result.status, result.measure, result.best) == ("finished", "rollout/return", 7.0)
 
 
+def test_an_evaluation_after_a_stop_is_not_the_best(tmp_path):
+    records = [{"step": 3, "validation/loss": 1.0, "unplanned": True}, {"step": 4, "validation/loss": 3.0}]
+    assert cloned(tmp_path / "a", records).best == 3.0
+
+
 @pytest.mark.parametrize(
     ("last", "saved", "expected"),
     [

@@ -68,7 +68,8 @@ class TrainBC:
         robopolicy train bc --preset tiny --data datasets/small-v0 --out runs/quick --steps 600
         robopolicy train bc --history 3 --chunk 4 --data datasets/sweep-v0 --out runs/chunks
 
-    Ctrl-C or SIGTERM stops the run after the current step. --resume continues it to the same bits.
+    Ctrl-C or SIGTERM stops the run after the current step. --resume continues it; on the same number of
+    cores, to the same bits.
     """
 
     out: Path

@@ -83,7 +83,7 @@ def train_bc(
         taken, and the head's are drawn. May end in @best or @40. Default: drawn weights.
       precision: precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator).
       workers: number of processes that play rollouts.
-      resume: continue the run in `out`, to the same bits as without the interruption.
+      resume: continue the run in `out`; on the same number of cores, to the same bits as without the stop.
       resume_from: continue after this step's checkpoint instead of the last one.
       wandb: project of Weights & Biases to log to as well.
       command: further contents of the run's config.json, by name.

@@ -92,6 +92,16 @@ KEY = jax.eval_shape(lambda: jax.random.key(0))  # the shape of a key, to evalua
 CLIP = 5.0  # limit of normalised observations
 
 
+def exact(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with all bits of float32 in its products: by default, GPUs and TPUs round their factors."""
+
+    def precise(*arguments: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return function(*arguments)
+
+    return precise
+
+
 def constants_of(
     what: str, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:

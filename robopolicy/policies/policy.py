@@ -16,6 +16,7 @@ from robopolicy.naming import shown
 from robopolicy.policies.base import (
     KEY,
     PolicyFunctions,
+    exact,
     flatten,
     leaves_by_path,
     parameter_count,
@@ -150,11 +151,11 @@ class Policy:
 
     @cached_property
     def _compiled_act(self) -> Any:
-        return jax.jit(self.functions.act)
+        return jax.jit(exact(self.functions.act))
 
     @cached_property
     def _compiled_inspect(self) -> Any:
-        return jax.jit(self.functions.inspect)
+        return jax.jit(exact(self.functions.inspect))
 
     @cached_property
     def _state_shape(self) -> Any:

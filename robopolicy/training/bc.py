@@ -27,7 +27,7 @@ from robopolicy.training.checkpoint import BEST, FEATURES, MEAN, RunFolder, chec
 from robopolicy.training.descent import Descent, HeldOut, Keys, Ready
 from robopolicy.training.frames import Frames
 from robopolicy.training.loop import PROGRESS, Schedule, running
-from robopolicy.training.metrics import ROLLOUT_RETURN, VALIDATION_LOSS, Record, Sink
+from robopolicy.training.metrics import ROLLOUT_RETURN, UNPLANNED, VALIDATION_LOSS, Record, Sink
 from robopolicy.training.rollout import MOST_HELD_OUT
 
 COUNTER = "step"  # the number of a record
@@ -52,7 +52,7 @@ class BCConfig:
       accumulate: number of parts of a batch whose gradients are summed, for batches beyond memory.
       learning_rate: highest learning rate of AdamW, after the warm-up; a cosine reduces it to a hundredth.
       warmup: steps of the warm-up, at most all but the last one.
-      weight_decay: weight decay of AdamW, on matrices.
+      weight_decay: weight decay of AdamW, on arrays of two dimensions or more.
       clip: largest norm of a gradient.
       ema: decay of the running mean of parameters, which is the policy to evaluate and ship.
       negatives: number of uniform actions that the loss contrasts with the demonstrated one (per dimension,
@@ -266,6 +266,8 @@ def train(
                 # An extra validation after a stop must not change a run that continues.
                 if planned:
                     cloning.compare(record)
+                else:
+                    record[UNPLANNED] = True
                 record["seconds"] = loop.seconds
                 last, since = record, _Since(prefetcher)
             loop.complete(step, record, cloning.arrays, ended=ended)

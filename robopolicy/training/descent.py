@@ -14,6 +14,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from robopolicy.policies.base import exact
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.patches import stacked
 from robopolicy.policies.vision_performer import Learner
@@ -99,15 +100,15 @@ class Descent:
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._spread = NamedSharding(mesh, PartitionSpec(None, "data"))
         self._features = jax.device_put(features, self._everywhere)
-        slope = jax.value_and_grad(self._loss)
+        slope = exact(jax.value_and_grad(self._loss))
         self._slope = with_fast_sines(slope) if on_cpu else slope
         options = _known(LOOPED_SUMS) if on_cpu else None
         self._sum = jax.jit(self._summed, compiler_options=options)
         self._step = jax.jit(self._stepped, donate_argnums=0, compiler_options=options)
-        self._losses = jax.jit(self._loss)
-        self._chosen = jax.jit(jax.vmap(learner.chosen, in_axes=(None, None, 0)))
-        self._layers = jax.jit(jax.vmap(learner.layers, in_axes=(None, None, 0)))
-        self._gradient = jax.jit(jax.grad(self._loss))
+        self._losses = jax.jit(exact(self._loss))
+        self._chosen = jax.jit(exact(jax.vmap(learner.chosen, in_axes=(None, None, 0))))
+        self._layers = jax.jit(exact(jax.vmap(learner.layers, in_axes=(None, None, 0))))
+        self._gradient = jax.jit(exact(jax.grad(self._loss)))
 
     def begin(self, key: Array) -> State:
         """The state before the first step, its parameters drawn."""

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 from robopolicy.reading_json import read_json
 from robopolicy.settings import check_types, is_finite
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
-from robopolicy.training.metrics import HELD_OUT_RETURN, ROLLOUT_RETURN, UNPLANNED, VALIDATION_LOSS, Record, read
+from robopolicy.training.metrics import (
+    HELD_OUT_RETURN,
+    ROLLOUT_RETURN,
+    UNPLANNED,
+    VALIDATION_LOSS,
+    Record,
+    read,
+)
 from robopolicy.training.progress import Conditions, Progress
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"

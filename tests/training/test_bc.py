@@ -118,7 +118,7 @@ def test_ctrl_c_does_not_change_a_resumed_run(tmp_path):
 
     record, _ = cloned(tmp_path / "parts", on_step=interrupt)
     assert record["step"] in (6, 7)  # the signal may arrive after the step has been looked at
-    assert record["unplanned"] and "validation/loss" in record
+    assert record["unplanned"]
     cloned(tmp_path / "parts", fresh=False)
     whole, parts = (RunFolder(tmp_path / name).load()[1] for name in ("whole", "parts"))
     assert whole.keys() == parts.keys()

@@ -28,9 +28,10 @@ def learned(policy=POLICY, frames=None):
     return learner, learner.policy.init_features(jax.random.key(1))
 
 
-def descent(config=CONFIG, policy=POLICY, frames=None, optimiser=None):
+def descent(config=CONFIG, policy=POLICY, frames=None, optimiser=None, learner=None):
     frames = ToyFrames() if frames is None else frames
-    learner, features = learned(policy, frames)
+    drawn, features = learned(policy, frames)
+    learner = learner or drawn
     settings = {n: getattr(config, n) for n in ("batch", "accumulate", "negatives", "ema")}
     optimiser = optimiser or config.optimiser()
     made = Descent(learner, features, optimiser, keys=Keys.of(config.seed), **settings)
@@ -72,6 +73,20 @@ def test_a_step_follows_the_gradient_of_the_mean_loss(attention):
     # At first the running mean forgets nine tenths of where it began.
     mean = 0.9 * flatten(after.parameters) + 0.1 * flatten(before)
     np.testing.assert_allclose(flatten(after.ema), mean, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_products_of_a_step_have_all_bits_of_float32():
+    precisions = set()
+
+    def loss(*arguments):
+        precisions.add(jax.config.jax_default_matmul_precision)
+        return learner.loss(*arguments)
+
+    learner, _ = learned()
+    made, batch = descent(learner=learner._replace(loss=loss))
+    made.step(made.placed(made.begin(jax.random.key(0))), made.ready(batch), 1)
+    assert precisions == {"highest"}
 
 
 @pytest.mark.slow

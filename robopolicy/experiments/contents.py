@@ -216,7 +216,7 @@ def dataset_contents(dataset: Dataset) -> Contents:
         "lengths": list(dataset.steps),
         "observations": {**images, **{name: _range(np.concatenate(columns[name])) for name in vectors}},
         "actions": _range(np.concatenate(columns["actions"])),
-        "returns": [float(rewards.sum()) for rewards in columns["rewards"]]
+        "returns": [float(rewards.sum(dtype=float)) for rewards in columns["rewards"]]
         if has_rewards(dataset, np.concatenate(columns["rewards"]))
         else None,
         "seeds": _numbers(dataset, "seeds"),

@@ -27,6 +27,8 @@ DAMAGE = (OSError, KeyError, TypeError, AttributeError, IndexError, ValueError, 
 ROUNDING = 1e-6  # by which an action may leave [-1, 1]
 METADATA, CONTENT = "data/metadata.json", "data/main_data.hdf5"
 INTENDED = "infos/intended_action"  # of demonstrations whose executed actions differ
+FLOATS, FLAGS = (np.floating,), (np.bool_,)
+REALS = (np.floating, np.integer, np.bool_)
 
 
 class DatasetError(ValueError):
@@ -245,21 +247,22 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
     _expect(right, f"{where} has {steps} actions: {total} were expected, from 1 to {MOST_STEPS}")
     names, wanted = set(episode["observations"]), {*columns.images, *columns.vectors}
     _expect(names == wanted, f"{where} has observations {sorted(names)}: {sorted(wanted)} were expected")
-    shapes: dict[str, tuple[tuple[int, ...], type]] = {
-        **{f"observations/{n}": ((steps + 1, *shape), np.uint8) for n, shape in columns.images.items()},
-        **{f"observations/{n}": ((steps + 1, size), np.floating) for n, size in columns.vectors.items()},
-        "actions": ((steps, columns.actions), np.floating),
-        "rewards": ((steps,), np.floating),
-        "terminations": ((steps,), np.bool_),
-        "truncations": ((steps,), np.bool_),
+    shapes: dict[str, tuple[tuple[int, ...], tuple[type, ...]]] = {
+        **{f"observations/{n}": ((steps + 1, *shape), (np.uint8,)) for n, shape in columns.images.items()},
+        **{f"observations/{n}": ((steps + 1, size), FLOATS) for n, size in columns.vectors.items()},
+        "actions": ((steps, columns.actions), FLOATS),
+        "rewards": ((steps,), REALS),  # whole numbers of an environment stay whole in Minari
+        "terminations": ((steps,), FLAGS),
+        "truncations": ((steps,), FLAGS),
     }
     if INTENDED in episode:
         shapes[INTENDED] = shapes["actions"]
-    for name, (shape, kind) in shapes.items():
+    for name, (shape, kinds) in shapes.items():
         array = episode[name]
-        right = array.shape == shape and np.issubdtype(array.dtype, kind)
-        _expect(right, f"{where} has {name} of {_kind(array)}: {kind.__name__}{list(shape)} was expected")
-        if kind is np.floating:
+        right = array.shape == shape and issubclass(array.dtype.type, kinds)
+        wanted_kinds = " or ".join(kind.__name__ for kind in kinds)
+        _expect(right, f"{where} has {name} of {_kind(array)}: {wanted_kinds}{list(shape)} was expected")
+        if issubclass(array.dtype.type, FLOATS):
             largest = np.abs(array[()]).max()
             _expect(np.isfinite(largest), f"{where} has {name} that are not finite: numbers were expected")
             fits = largest <= 1 + ROUNDING or name not in ("actions", INTENDED)

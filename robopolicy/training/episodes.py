@@ -45,4 +45,4 @@ def open_episode(dataset: Dataset, number: int) -> Iterator[Episode]:
     with h5py.File(dataset.file) as file:
         episode = file[f"episode_{number}"]
         images = {name: episode[f"observations/{name}"] for name in dataset.columns.images}
-        yield Episode(episode["actions"][()], episode["rewards"][()], images)
+        yield Episode(episode["actions"][()], episode["rewards"][()].astype(float), images)

@@ -112,6 +112,11 @@ def truncated(path):
             r"2 has observations \['image'\]: \['image', 'poses'\] were expected",
         ),
         (lambda p: removed(p, "episode_2/rewards"), "is damaged"),
+        (
+            lambda p: retyped(p, "episode_2/rewards", complex),
+            r"2 has rewards of complex128.*: floating or integer or bool.* was expected",
+        ),
+        (lambda p: with_value(p, "episode_2/rewards", 1, np.nan), "2 has rewards that are not finite"),
         (lambda p: (p / "data" / "metadata.json").write_text("[]"), "holds no JSON object"),
         (truncated, "is damaged"),
         (lambda p: (p / "data" / "metadata.json").write_text("{"), "metadata.json' is not JSON"),

@@ -74,6 +74,21 @@ def test_a_video_has_every_step_and_a_sheet_has_the_wanted_number(capsys, datase
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.mp4", "e.png"]
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
+def test_rewards_may_be_whole_numbers_or_truth_values(capsys, dataset, tmp_path, dtype):
+    copy = copied(dataset, tmp_path)
+    with h5py.File(copy / "data" / "main_data.hdf5", "a") as file:
+        for episode in file.values():
+            steps = len(episode["rewards"])
+            del episode["rewards"]
+            episode["rewards"] = np.ones(steps, dtype)
+    lengths = inspected(capsys, copy)["lengths"]
+    assert inspected(capsys, copy)["returns"] == lengths
+    first = inspected(capsys, copy, "--episode", 0, "--sheet", tmp_path / "e.png")
+    assert first["rewards"] == [1.0] * lengths[0]
+    assert {type(reward) for reward in first["rewards"]} == {float}
+
+
 def test_a_sheet_may_have_fewer_frames_than_wanted(capsys, dataset, tmp_path):
     assert inspected(capsys, dataset, "--sheet", tmp_path / "e.png", "--frames", 100)["episode"] == 0
     assert (tmp_path / "e.png").is_file()

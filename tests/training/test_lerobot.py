@@ -144,15 +144,18 @@ def test_both_ways_keep_every_bit_but_an_episodes_last_observation(written, tmp_
         assert (tmp_path / "again" / file).read_bytes() == (lerobot / file).read_bytes(), file
 
 
-def test_an_outcome_called_reward_does_not_replace_the_rewards(written, tmp_path):
+def test_whole_rewards_become_floats_and_no_outcome_called_reward_replaces_them(written, tmp_path):
     source = Path(shutil.copytree(written[0], tmp_path / "toy-v0"))
     with h5py.File(source / "data/main_data.hdf5", "a") as file:
         for episode in file.values():
-            episode["infos/reward"] = np.full(len(episode["rewards"]) + 1, 7.0)
+            steps = len(episode["rewards"])
+            del episode["rewards"]
+            episode["rewards"], episode["infos/reward"] = np.arange(steps), np.full(steps + 1, 7.0)
     convert(source, tmp_path / "lerobot")
-    rewards = pq.read_table(tmp_path / f"lerobot/data/{FILE}.parquet")["next.reward"].to_pylist()
+    rewards = pq.read_table(tmp_path / f"lerobot/data/{FILE}.parquet")["next.reward"]
     data = arrays(source)
-    assert rewards == np.concatenate([data[f"episode_{n}/rewards"] for n in range(5)]).tolist()
+    assert rewards.type == pa.float64()
+    assert rewards.to_pylist() == np.concatenate([data[f"episode_{n}/rewards"] for n in range(5)]).tolist()
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def _extra(episode: h5py.Group) -> dict[str, NDArray[Any]]:
     """The columns of an episode besides observations and the action, [S, ...] by key."""
     steps, infos = len(episode["actions"]), episode.get("infos", {})
     own = {
-        REWARD: episode["rewards"][()],
+        REWARD: episode["rewards"][()] * 1.0,  # whole ones become float64
         DONE: episode["terminations"][()],
         TRUNCATED: episode["truncations"][()],
     }

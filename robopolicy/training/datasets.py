@@ -224,7 +224,8 @@ def _columns(where: str, episode: h5py.Group) -> Columns:
     for name, (rows, columns, _) in images.items():
         fits = 1 <= min(rows, columns) <= max(rows, columns) <= LARGEST_IMAGE
         _expect(fits, f"{where} has images {name} of {rows} x {columns}: 1 to {LARGEST_IMAGE} were expected")
-    _expect(actions.ndim == 2, f"{where} has actions of {_kind(actions)}: vectors were expected")
+    right = isinstance(actions, h5py.Dataset) and actions.ndim == 2
+    _expect(right, f"{where} has actions of {_kind(actions)}: vectors were expected")
     for name, size in {**vectors, "actions": actions.shape[1]}.items():
         fits = 1 <= size <= MOST_NUMBERS
         _expect(fits, f"{where} has {name} of {size} numbers: 1 to {MOST_NUMBERS} were expected")
@@ -237,7 +238,7 @@ def _is_jpeg(array: h5py.Dataset) -> bool:
 
 
 def _kind(array: Any) -> str:
-    return f"{array.dtype}{list(array.shape)}" if isinstance(array, h5py.Dataset) else "other observations"
+    return f"{array.dtype}{list(array.shape)}" if isinstance(array, h5py.Dataset) else "several arrays"
 
 
 def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:

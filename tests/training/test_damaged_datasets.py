@@ -63,6 +63,13 @@ def with_vast_images(path):
         file.create_dataset("episode_0/observations/image", **vast)  # which nobody has written
 
 
+def with_actions_by_name(path):
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        actions = file["episode_0/actions"][()]
+        del file["episode_0/actions"]
+        file["episode_0/actions/arm"] = actions
+
+
 def emptied(path):
     without(path, "episode_2/actions", 4)
     with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
@@ -96,6 +103,7 @@ def truncated(path):
         ),
         (lambda p: without(p, "episode_3/actions", 1), r"episode 3 has 4 actions: 5 were expected"),
         (cut_short, "episode 2 is cut short"),
+        (with_actions_by_name, "episode 0 has actions of several arrays: vectors were expected"),
         (emptied, "episode 2 has 0 actions: 0 were expected, from 1 to"),
         (
             lambda p: with_value(p, "episode_0/actions", (2, 3), np.nan),

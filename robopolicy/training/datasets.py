@@ -25,6 +25,7 @@ OURS = "robopolicy"  # key of the metadata that recordings of this library have
 MOST_STEPS, LARGEST_IMAGE, MOST_NUMBERS = 10**6, 4096, 4096
 DAMAGE = (OSError, KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, MemoryError)
 ROUNDING = 1e-6  # by which an action may leave [-1, 1]
+LARGEST = float(np.finfo(np.float32).max)  # in which training reads vectors
 METADATA, CONTENT = "data/metadata.json", "data/main_data.hdf5"
 INTENDED = "infos/intended_action"  # of demonstrations whose executed actions differ
 FLOATS, FLAGS = (np.floating,), (np.bool_,)
@@ -264,10 +265,11 @@ def _steps(where: str, episode: h5py.Group, columns: Columns) -> int:
         wanted_kinds = " or ".join(kind.__name__ for kind in kinds)
         _expect(right, f"{where} has {name} of {_kind(array)}: {wanted_kinds}{list(shape)} was expected")
         if issubclass(array.dtype.type, FLOATS):
-            largest = np.abs(array[()]).max()
+            largest = float(np.abs(array[()]).max())
             _expect(np.isfinite(largest), f"{where} has {name} that are not finite: numbers were expected")
-            fits = largest <= 1 + ROUNDING or name not in ("actions", INTENDED)
-            _expect(fits, f"{where} has {name} of {largest:.7g}: numbers in [-1, 1] were expected")
+            most = {"actions": 1, INTENDED: 1, "rewards": np.inf}.get(name, LARGEST)
+            allowed = f"numbers in [{-most:.7g}, {most:.7g}] were expected"
+            _expect(largest <= most + ROUNDING, f"{where} has {name} of {largest:.7g}: {allowed}")
     ended = episode["terminations"][()] | episode["truncations"][()]
     _expect(ended[-1], f"{where} is cut short: its last step does not end it")
     first = int(np.argmax(ended)) + 1

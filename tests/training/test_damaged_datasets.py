@@ -41,6 +41,11 @@ def removed(path, name):
         del file[name]
 
 
+def with_vast_numbers(path):
+    retyped(path, "episode_1/observations/poses", np.float64)
+    with_value(path, "episode_1/observations/poses", (2, 3), 1e39)
+
+
 def cut_short(path):
     for name in (
         "actions",
@@ -104,6 +109,10 @@ def truncated(path):
         (lambda p: without(p, "episode_3/actions", 1), r"episode 3 has 4 actions: 5 were expected"),
         (cut_short, "episode 2 is cut short"),
         (with_actions_by_name, "episode 0 has actions of several arrays: vectors were expected"),
+        (
+            with_vast_numbers,
+            r"1 has observations/poses of 1e\+39: numbers in \[-3.402823e\+38, 3.402823e\+38\]",
+        ),
         (emptied, "episode 2 has 0 actions: 0 were expected, from 1 to"),
         (
             lambda p: with_value(p, "episode_0/actions", (2, 3), np.nan),

@@ -6,8 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
+from math import ceil
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import cv2
@@ -98,7 +100,7 @@ def split_by_episode(episode: NDArray[Any], share: float, seed: int) -> Split:
     Raises ValueError if no episode is left for training.
     """
     names = np.unique(episode)
-    count = int(np.ceil(share * len(names))) if share else 0
+    count = ceil(Fraction(str(share)) * len(names))  # in floats, 0.07 * 100 is above 7
     if count >= len(names):
         raise ValueError(f"validation is {share}: of {len(names)} episodes none would be left to train on")
     held = np.random.default_rng([seed, 1]).permutation(names)[:count]

@@ -23,6 +23,13 @@ def test_training_and_validation_have_different_episodes():
         split_by_episode(np.zeros(4), 0.9, 0)
 
 
+@pytest.mark.parametrize(
+    ("share", "episodes", "count"), [(0.07, 100, 7), (0.05, 140, 7), (0.05, 141, 8), (1e-12, 3, 1), (0, 3, 0)]
+)
+def test_a_share_of_the_episodes_is_rounded_up_once(share, episodes, count):
+    assert len(split_by_episode(np.arange(episodes), share, 0).validation) == count
+
+
 def test_frames_with_small_actions_are_left_out_of_training_alone():
     frames = ToyFrames()
     small, large = frames.action[::7], frames.action[3::7]

@@ -165,7 +165,7 @@ def train_bc(
             check_batch(config, split)
             mirror = None if declared is None else Mirror(*declared)
             if first is None:
-                scales = statistics(frames, split.train, mirror if config.mirror else None)
+                scales = statistics(frames, split.train, mirror if config.mirror else None, policy.chunk)
             else:
                 scales = first.policy.features["statistics"]
             learner = vision_performer(policy, scales, precision)

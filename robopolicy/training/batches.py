@@ -117,17 +117,18 @@ def moving(frames: Frames, split: Split, least: float) -> Split:
 
 
 def statistics(
-    frames: Frames, indices: NDArray[np.intp], mirror: Mirror | None
+    frames: Frames, indices: NDArray[np.intp], mirror: Mirror | None, chunk: int = 1
 ) -> dict[str, NDArray[np.float32]]:
-    """Statistics of the data for a policy, by name.
+    """Statistics of the data for a policy that chooses `chunk` actions at once, by name.
 
     `NAME_shift` and `NAME_scale` [K] belong to each vector: (vector - shift) * scale has mean zero and
     deviation one, or less for a number that is nearly constant. `action_low` and `action_high` [A] are the
-    range of actions: that of the data, 5% wider on either side, and at least 0.05 wide. With a `mirror`, all
-    are of the data and its mirror image.
+    range of actions: that of the chunks of these frames, 5% wider on either side, and at least 0.05 wide.
+    With a `mirror`, all are of the data and its mirror image.
     """
     vectors = {name: array[indices].astype(np.float64) for name, array in frames.vectors.items()}
-    actions = frames.action[indices].astype(np.float64)
+    planned = np.unique(_nearby(frames.episode, indices, np.arange(chunk)))
+    actions = frames.action[planned].astype(np.float64)
     if mirror is not None:
         vectors = {n: np.concatenate([array, mirror.vector(array)]) for n, array in vectors.items()}
         actions = np.concatenate([actions, mirror.action(actions)])

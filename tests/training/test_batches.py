@@ -8,7 +8,16 @@ import pytest
 from toy_frames import ToyFrames
 
 from robopolicy.envs.sweep import mirror as sweep_mirror
-from robopolicy.training.batches import Batch, Batches, Mirror, Prefetcher, Reach, moving, split_by_episode
+from robopolicy.training.batches import (
+    Batch,
+    Batches,
+    Mirror,
+    Prefetcher,
+    Reach,
+    moving,
+    split_by_episode,
+    statistics,
+)
 
 MIRROR = Mirror(sweep_mirror.mirrored_images, sweep_mirror.mirrored_poses, sweep_mirror.mirrored_actions)
 
@@ -114,6 +123,15 @@ def test_frames_before_a_step_and_actions_after_it_are_of_its_episode():
         [9, 8, 7],
     ]
     assert batch.action[:, :, 0].tolist() == [[5, 6, 7, 8], [6, 7, 8, 9], [13, 14, 14, 14], [9, 9, 9, 9]]
+
+
+def test_the_range_of_actions_is_that_of_the_chunks():
+    frames = Numbered()
+    single = statistics(frames, np.array([2, 7]), None)
+    assert (single["action_low"][0], single["action_high"][0]) == (1.75, 7.25)  # of 2 and 7, 5% wider
+    chunks = statistics(frames, np.array([2, 7]), None, chunk=4)
+    np.testing.assert_allclose([chunks["action_low"][0], chunks["action_high"][0]], [1.65, 9.35])
+    np.testing.assert_array_equal(chunks["poses_shift"], single["poses_shift"])
 
 
 def test_all_frames_and_actions_of_a_demonstration_are_changed_alike():

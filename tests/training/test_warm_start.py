@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 from made_datasets import black_frames
@@ -191,3 +192,12 @@ def test_too_few_frames_with_large_actions_are_refused_before_a_run_exists(folde
     with pytest.raises(ValueError, match=r"batch is 4: there are 0 frames to train on with a"):
         cloned("round-1-v0", "warm", replace(CONFIG, least_action=0.99))
     assert not (folder / "warm").exists()
+
+
+def test_the_range_of_actions_has_those_that_chunks_take_from_removed_frames(folder):
+    with h5py.File(folder / "round-1-v0/data/main_data.hdf5", "a") as file:
+        for episode in file.values():
+            episode["actions"][...] = np.array([[0.9], [0.0], [0.9], [0.0]])
+    config = replace(CONFIG, batch=2, least_action=0.3)
+    policy = cloned("round-1-v0", "moving", config, settings={"chunk": 2}).policy()
+    assert (policy.features["statistics"]["action_low"] < 0.0).all()

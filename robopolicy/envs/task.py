@@ -51,8 +51,8 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
       curriculum: what evolution strategies train on; None for the first preset alone.
       policy_settings: the policy that this task trains by default: its `kind`, and settings of that kind.
       demonstrator: (seed, noise) -> a player of one episode whose `act()` returns `executed` and `intended`
-        actions; None for none. It is called before every step, also of an episode that a policy plays. It may
-        return `unsolved`, too: why no action solves the state, or "".
+        actions in [-1, 1]; None for none. It is called before every step, also of an episode that a policy
+        plays. It may return `unsolved`, too: why no action solves the state, or "".
       demo_settings: keyword arguments of the environment that demonstrations are recorded in.
       mirror: the mirror image of a demonstration; None for a task without symmetry.
       holds_last_action: whether a step without a command repeats the last action; if not, it acts by zeros.

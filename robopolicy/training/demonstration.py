@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from robopolicy.runtime.graph import OnnxPolicy
 from robopolicy.settings import check_count, check_number
 from robopolicy.training.capacity import check_settings
+from robopolicy.training.datasets import ROUNDING
 from robopolicy.training.rollout import copied
 
 LEVEL = 3  # of gzip: higher ones are slower and save nothing on rendered images
@@ -74,7 +77,8 @@ def play(
     """An episode and its HDF5 file, which is empty for an episode that is not kept.
 
     The demonstrator says in every step what it intends. A policy acts in the share 1 - beta of the steps; it
-    also observes the others. Its episode ends where the demonstrator has no action.
+    also observes the others. Its episode ends where the demonstrator has no action. Raises ValueError for an
+    episode that is kept, if a number of the demonstrator's actions is not in [-1, 1].
     """
     observation, info = env.reset(seed=seed)
     player: Any = env.get_wrapper_attr("demonstrator")(seed, config.noise)
@@ -102,12 +106,12 @@ def play(
     executed, intended, rewards, ends, cuts = zip(*steps, strict=True)
     arrays = {
         **{f"observations/{n}": np.stack([row[n] for row in observations]) for n in sorted(observation)},
-        "actions": np.stack(executed),
+        "actions": _stacked("executed", executed),
         "rewards": np.array(rewards) * 1.0,  # readers want real numbers, and a task may return whole ones
         "terminations": np.array(ends),
         "truncations": np.array(cuts),
         **{f"infos/{name}": np.array([row[name] for row in infos]) for name in config.outcomes},
-        "infos/intended_action": np.stack(intended),
+        "infos/intended_action": _stacked("intended", intended),
     }
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
@@ -115,3 +119,15 @@ def play(
             gzip = {"compression": "gzip", "compression_opts": LEVEL, "chunks": (1, *array.shape[1:])}
             file.create_dataset(name, data=array, **(gzip if array.ndim == 4 else {}))
     return recorded, content.getvalue()
+
+
+def _stacked(part: str, actions: Sequence[Any]) -> NDArray[np.floating]:
+    """The actions of S steps [S, A], in floats. Raises ValueError unless their numbers are in [-1, 1]."""
+    numbers = np.stack(actions) * 1.0
+    sizes = np.abs(numbers)
+    if not sizes.max() <= 1 + ROUNDING:  # also for NaN
+        raise ValueError(
+            f"the task's demonstrator has an {part} action with {numbers.flat[sizes.argmax()]:.7g}: "
+            "its numbers must be in [-1, 1]"
+        )
+    return numbers

@@ -261,3 +261,23 @@ def test_a_task_that_draws_into_one_array_keeps_every_frame():
         assert np.issubdtype(file["rewards"].dtype, np.floating)  # the task returns whole numbers
     episode = run_episode(OneArray(), lambda seen: np.zeros(1), 0, watched=("image",))
     np.testing.assert_array_equal(episode.moments["image"].total[0, 0], [3, 3, 3])  # of 0, 1 and 2
+
+
+@pytest.mark.parametrize(("part", "value"), [("intended", 1.5), ("intended", np.nan), ("executed", -1.00001)])
+def test_an_action_of_a_demonstrator_out_of_range_ends_the_recording(monkeypatch, part, value):
+    env = OneArray()
+    action = {"executed": np.zeros(2), "intended": np.zeros(2), part: np.array([0.0, value])}
+    monkeypatch.setattr(env, "act", lambda: SimpleNamespace(**action))
+    words = rf"^the task's demonstrator has an {part} action with {value}: its numbers must be in \[-1, 1\]$"
+    with pytest.raises(ValueError, match=words):
+        play(env, 0, RecordingConfig(episodes=1), None)
+
+
+def test_whole_actions_of_a_demonstrator_become_floats(monkeypatch):
+    env = OneArray()
+    monkeypatch.setattr(env, "act", lambda: SimpleNamespace(executed=[1, 0], intended=[True, False]))
+    _, content = play(env, 0, RecordingConfig(episodes=1), None)
+    with h5py.File(io.BytesIO(content)) as file:
+        for name in ("actions", "infos/intended_action"):
+            assert np.issubdtype(file[name].dtype, np.floating)
+            assert file[name][:].tolist() == [[1, 0]] * 3

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,6 +34,7 @@ from robopolicy.writing import clear_about_full_disks, lock_now, whole, write_at
 CONTINUE = "complete episodes are kept: free some space, and the same command goes on"
 SPARE = 20_000_000  # bytes of a dataset besides its episodes
 MIN_TRIED, TRIED_PER_EPISODE = 20, 10  # seeds, before too few succeed
+COMPLETE = "complete"  # file in the folder of the episodes once their dataset is ready to move to its place
 
 
 class Recording(NamedTuple):
@@ -51,6 +52,8 @@ def check_recording(out: Path, workers: int) -> None:
     check_workers(workers)
     shutil.rmtree(_removed_folder(out), ignore_errors=True)
     if out.exists():
+        if (partial_folder(out) / COMPLETE).exists():
+            _remove_episodes(out)
         raise FileExistsError(f"{str(out)!r} exists: give another --out")
 
 
@@ -62,6 +65,14 @@ def partial_folder(out: Path) -> Path:
 def _removed_folder(out: Path) -> Path:
     """The folder in which the episodes of a complete recording are removed."""
     return out.with_name(f".{partial_folder(out).name}")
+
+
+def _remove_episodes(out: Path) -> None:
+    """Remove the episodes of a complete recording."""
+    # One rename, so that a part of the folder never looks like an interrupted recording.
+    with suppress(FileNotFoundError):  # another process removes it, too
+        os.replace(partial_folder(out), _removed_folder(out))
+    shutil.rmtree(_removed_folder(out), ignore_errors=True)
 
 
 def record(
@@ -325,10 +336,9 @@ def _assemble(
             }
         )
         finished = dataset if finish is None else finish(dataset)
+        (folder / COMPLETE).touch()
     os.replace(finished, out)
-    # One rename, so that a part of the folder never looks like an interrupted recording.
-    os.replace(folder, _removed_folder(out))
-    shutil.rmtree(_removed_folder(out), ignore_errors=True)
+    _remove_episodes(out)
 
 
 def _json_spec(spec: Any) -> Any:

@@ -143,6 +143,35 @@ def test_the_rest_of_a_recorder_killed_at_its_end_is_removed(dataset, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_episodes_of_a_recorder_killed_after_it_moved_the_dataset_are_removed(tmp_path, monkeypatch):
+    out = tmp_path / "toy-v0"
+    replace = os.replace
+
+    def killed_after(source, target):
+        replace(source, target)
+        if target == out:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed_after)
+    with pytest.raises(KeyboardInterrupt):
+        recorded(out)
+    monkeypatch.undo()
+    assert partial_folder(out).exists()
+    with pytest.raises(FileExistsError):
+        recorded(out)
+    assert [path.name for path in tmp_path.iterdir()] == ["toy-v0"]
+
+
+def test_an_interrupted_recording_stays_where_another_dataset_has_its_name(copy, tmp_path):
+    with pytest.raises(EpisodeError):
+        record(RecordingConfig(5, outcomes=OUTCOMES), spec(raises=3), tmp_path / "toy-v0", ABOUT, 1)
+    copy.rename(tmp_path / "toy-v0")
+    with pytest.raises(FileExistsError):
+        recorded(tmp_path / "toy-v0")
+    assert (partial_folder(tmp_path / "toy-v0") / "1.hdf5").exists()
+
+
+@pytest.mark.slow
 def test_a_full_disk_is_one_clear_error_and_keeps_episodes(tmp_path, monkeypatch):
     out = tmp_path / "toy-v0"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))

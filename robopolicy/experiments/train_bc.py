@@ -84,6 +84,7 @@ def train_bc(
       precision: precision of products in training: float32, bfloat16, or auto (bfloat16 on an accelerator).
       workers: number of processes that play rollouts.
       resume: continue the run in `out`; on the same number of cores, to the same bits as without the stop.
+        Other frames in `data` are refused; of the images, 64 are compared.
       resume_from: continue after this step's checkpoint instead of the last one.
       wandb: project of Weights & Biases to log to as well.
       command: further contents of the run's config.json, by name.
@@ -154,9 +155,13 @@ def train_bc(
             "bc": asdict(config),
             "precision": precision,
             "data": _origins(datasets),
+            "frames_sha256": _digest(datasets),
             "versions": versions(),
             "git": git_revision(),
         }
+        begun_on = start.folder.config().get("frames_sha256") if resume else None  # older runs do not have it
+        if begun_on not in (None, contents["frames_sha256"]):
+            raise ValueError(f"data is {[str(path) for path in paths]}: its frames are not those of the run")
         contents = plain("env", contents) | ({} if first is None else {"init": first.origin}) | extra
         start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
         hooks, folder = start.hooks, start.folder
@@ -217,6 +222,11 @@ def _origins(datasets: Sequence[Dataset]) -> dict[str, Any]:
     if len(origins) == 1:
         return origins[0]
     return {f"dataset {number}": origin for number, origin in enumerate(origins)}
+
+
+def _digest(datasets: Sequence[Dataset]) -> str:
+    with Frames(*datasets) as frames:
+        return frames.digest()
 
 
 def rollout_environment(

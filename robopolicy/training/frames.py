@@ -6,6 +6,7 @@ per frame, so this reads any frame alone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from math import prod
@@ -17,6 +18,8 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from robopolicy.training.datasets import DAMAGE, INTENDED, Dataset, DatasetError
+
+IN_DIGEST = 64  # frames whose images are read for a digest
 
 
 class Frames:
@@ -72,6 +75,18 @@ class Frames:
     def images(self, indices: Sequence[int] | NDArray[np.intp]) -> dict[str, NDArray[np.uint8]]:
         """The images [B, H, W, 3] of these frames by name, in this order."""
         return {name: np.stack([self.image(i, name) for i in indices]) for name in self._names}
+
+    def digest(self) -> str:
+        """A hash of all actions and vectors, and of some images: equal for the same frames."""
+        some = np.linspace(0, len(self) - 1, min(len(self), IN_DIGEST)).astype(int)
+        images = self.images(some)
+        names, parts = sorted(self.vectors), sorted(images)
+        arrays = [self.episode, self.action, *(self.vectors[n] for n in names), *(images[n] for n in parts)]
+        total = hashlib.sha256()
+        for array in arrays:
+            total.update(f"{array.dtype.str} {array.shape} ".encode())
+            total.update(np.ascontiguousarray(array).data)
+        return total.hexdigest()
 
     def __enter__(self) -> Self:
         return self

@@ -172,11 +172,20 @@ def test_it_resumes_with_no_other_weights(folder):
         cloned("round-1-v0", "source", init="warm", resume=True)
 
 
+def test_it_resumes_with_no_other_frames(folder):
+    cloned("round-1-v0", "warm", init="source")
+    with h5py.File(folder / "round-1-v0/data/main_data.hdf5", "r+") as file:
+        file["episode_0/actions"][0] *= 0.5
+    with pytest.raises(ValueError, match=r"data is \['round-1-v0'\]: its frames are not those of the run"):
+        cloned("round-1-v0", "warm", init="source", resume=True, resume_from=2)
+    assert RunFolder(folder / "warm").generations() == [2, 4]
+
+
 def test_a_run_of_an_older_version_resumes_to_the_same_bits(folder):
     whole = robopolicy.load("source").parameters
     path = folder / "source/config.json"
     config = json.loads(path.read_text())
-    del config["bc"]["least_action"]
+    del config["bc"]["least_action"], config["frames_sha256"]
     path.write_text(json.dumps(config))
     cloned("round-1-v0", "source", resume=True, resume_from=2)
     np.testing.assert_array_equal(robopolicy.load("source").parameters, whole)

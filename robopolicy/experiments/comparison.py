@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, combinations
 from pathlib import Path
@@ -16,7 +17,7 @@ from robopolicy.envs.registry import task_class
 from robopolicy.experiments.environments import Environment, others_of
 from robopolicy.experiments.evaluation import evaluate
 from robopolicy.experiments.run_table import runs_below
-from robopolicy.experiments.runs import config_of, find_run, load, played_on, task_of
+from robopolicy.experiments.runs import check_no_baseline, config_of, find_run, load, played_on, task_of
 from robopolicy.experiments.statistics import FEWEST, has_verdict, interval, permutation_p, verdict
 from robopolicy.experiments.trainings import apart, search_settings, training
 from robopolicy.policies.base import parameter_count
@@ -30,9 +31,10 @@ def runs_in(names: Sequence[str]) -> list[str]:
     result: list[str] = []
     for name in names:
         folder = Path(name)
-        may_hold_runs = bool(name) and not (folder / "config.json").is_file()
+        may_hold_runs = bool(name) and folder.is_dir() and not (folder / "config.json").is_file()
         below = runs_below(folder) if may_hold_runs else []
-        result += sorted(str(path) for _, path in below) or [name]
+        # With the folder, since "./random" is a run, and "random" a baseline.
+        result += sorted(os.path.join(path.parent, path.name) for _, path in below) or [name]
     return result
 
 
@@ -46,8 +48,8 @@ def compared_on(
 ) -> Environment:
     """The environment in which runs of one task are compared.
 
-    Raises ValueError or FileNotFoundError, in one line, for fewer than two runs, for a run that occurs twice,
-    and for runs of several tasks.
+    Raises ValueError or FileNotFoundError, in one line, for fewer than two runs, for a run that occurs twice
+    or has the name of a baseline, and for runs of several tasks.
     """
     if len({_place(name) for name in names}) < max(2, len(names)):
         raise ValueError(f"runs is {', '.join(names) or 'empty'}: it must be two or more, each of them once")
@@ -57,8 +59,10 @@ def compared_on(
     if len(tasks) > 1:
         trained_on = ", ".join(f"{name!r} on {task!r}" for task, name in tasks.items())
         raise ValueError(f"runs were trained as {trained_on}: all must be of one task")
+    (task,) = tasks
+    check_no_baseline(names, task)
     others = others_of(robot=robot)
-    return played_on(names, next(iter(tasks)), engine, preset, episode_seconds, renderer, others)
+    return played_on(names, task, engine, preset, episode_seconds, renderer, others)
 
 
 def compare(

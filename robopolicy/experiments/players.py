@@ -65,16 +65,14 @@ def player(who: PlayerLike, task: str) -> Player:
     A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or
     FileNotFoundError, in one line, for other values.
     """
-    if isinstance(who, Path):
-        return player(str(who), task)
-    if isinstance(who, str):
-        privileged = task_class(task).players
+    if isinstance(who, str | Path):  # a path is a run, whatever its name
+        name, privileged = str(who), task_class(task).players
         if who in (*BLIND, *privileged):
-            return Player(who, lambda env, seed: _baseline(who, env, seed), {}, None)
+            return Player(name, lambda env, seed: _baseline(name, env, seed), {}, None)
         if who in BASELINES:
             raise ValueError(f"player is {who!r}: {task} has {', '.join((*privileged, *BLIND))}")
-        find_run(who, (*privileged, *BLIND))  # its error lists the players
-        return _policy_player(load(who), who)
+        find_run(name, (*privileged, *BLIND))  # its error lists the players
+        return _policy_player(load(name), name)
     if isinstance(who, Policy):
         return _policy_player(who, who.name)
     if callable(who):

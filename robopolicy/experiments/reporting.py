@@ -17,7 +17,7 @@ from robopolicy.experiments.flop_table import row, subject
 from robopolicy.experiments.learning_curves import Run, all_logged, groups
 from robopolicy.experiments.output_files import check_file
 from robopolicy.experiments.provenance import git_revision, versions
-from robopolicy.experiments.runs import load, played_on
+from robopolicy.experiments.runs import check_no_baseline, load, played_on
 from robopolicy.experiments.stored_evaluations import stored_evaluation
 from robopolicy.viz.report import Film, page
 from robopolicy.viz.video import still
@@ -70,6 +70,7 @@ def report(
     seeds = seeds_from(seed, PLAYED if episodes is None else episodes, fewest=0)
     check_size(size)
     runs = all_logged(names)
+    check_no_baseline(names, runs[0].config["task"])
     environment = played_on(names, None, engine, preset, episode_seconds, renderer, others_of(robot=robot))
     for run in runs:
         load(run.name)

@@ -46,6 +46,13 @@ def find_run(name: str, players: Sequence[str] = ()) -> tuple[Path, str]:
     raise FileNotFoundError(f"run is {name!r}: it must be a run folder{others}{baselines}{hint}")
 
 
+def check_no_baseline(names: Sequence[str], task: str) -> None:
+    """Raise ValueError for a run that has the name of a baseline, which would play in its place."""
+    for name in names:
+        if name in (*BASELINES, *task_class(task).players):
+            raise ValueError(f"run is {name!r}: a baseline has this name, so write ./{name}")
+
+
 def _shipped() -> list[Path]:
     """The folders of the shipped policies."""
     folder = Path(str(files("robopolicy.assets"))) / "policies"

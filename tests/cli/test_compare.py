@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from robopolicy.costs.flops import count_step
 from robopolicy.experiments import comparison
 from robopolicy.experiments.comparison import policies, verdicts
 from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.players import player
 from robopolicy.experiments.runs import find_run, load
 from robopolicy.experiments.trainings import difference
 from robopolicy.policies.catalogue import blank_policy
@@ -247,6 +249,18 @@ def test_one_run_under_two_names_is_refused(refused, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(find_run(EXACT)[0], copy)
     assert "each of them once" in refused("compare", str(copy), f"{copy}/", *SHORT)
+
+
+def test_a_run_does_not_share_the_name_of_a_baseline(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("random", "oracle"):
+        made_run(tmp_path / name, "none")
+        said = f"run is {name!r}: a baseline has this name, so write ./{name}\n"
+        assert refused("compare", ANGULAR, name, *SHORT).endswith(said)
+        assert refused("report", name, "--out", "page.html").endswith(said)
+        for run in (f"./{name}", Path(name)):
+            assert player(run, "stepping-stones").policy.config.label == "none"
+    assert comparison.runs_in(["."]) == ["./oracle", "./random"]
 
 
 @pytest.mark.parametrize("name", ["/proc/compared.png", "x" * 236 + ".png"])

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from robopolicy.cli.options import Engine, Env, EpisodeSeconds, Json, Preset, Renderer, Robot, Seed
 from robopolicy.cli.progress import CountingProgress
 from robopolicy.experiments.claims import check_claim, off_budget
-from robopolicy.experiments.comparison import compare, compared_on, runs_in
+from robopolicy.experiments.comparison import compare, compared_on, draw_comparison, runs_in
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.output_files import check_picture
@@ -55,7 +55,7 @@ class Compare:
     json: Json = False
 
     def run(self) -> None:
-        """Play, draw, print."""
+        """Play, print, draw."""
         seeds = seeds_from(self.seed, self.episodes)
         check_picture("picture", self.picture)
         runs = runs_in(self.runs)
@@ -65,14 +65,7 @@ class Compare:
         if self.claim:
             check_claim(runs, seeds)
         with CountingProgress("playing", len(runs) * self.episodes, "episodes") as progress:
-            rows = compare(
-                runs,
-                environment,
-                seeds,
-                picture=self.picture,
-                on_begin=progress.begin,
-                on_episode=progress.advance,
-            )
+            rows = compare(runs, environment, seeds, on_begin=progress.begin, on_episode=progress.advance)
         print(json_format.dumps(rows) if self.json else table(rows, environment.title))
         trainings: dict[Path, str] = {}
         for name in runs:  # several policies may be of one training
@@ -82,3 +75,5 @@ class Compare:
             notes.append(f"the trainings differ, not only the policies: {differs}")
         for note in notes:
             print(one_line(note), file=sys.stderr if self.json else sys.stdout)
+        if self.picture is not None:  # last, so that no failure to write it hides the results
+            draw_comparison(self.picture, rows, environment.title)

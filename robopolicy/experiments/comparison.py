@@ -70,11 +70,10 @@ def compare(
     environment: Environment,
     seeds: Sequence[int],
     *,
-    picture: Path | None = None,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[], None] = lambda: None,
 ) -> list[Row]:
-    """A row for each policy, the fewest FLOPs first; `picture` draws return against FLOPs.
+    """A row for each policy, the fewest FLOPs first; see `draw_comparison` for a picture.
 
     Runs that differ in nothing but their seeds count as one policy with several trainings. Several policies
     of one training have a row each, since they have no spread between seeds.
@@ -86,13 +85,19 @@ def compare(
         for name in group
     }
     results = {name: evaluation.summary() for name, evaluation in played.items()}
-    rows = rows_of(groups, results, {name: evaluation.latency for name, evaluation in played.items()})
-    if picture is not None:
-        from robopolicy.viz.trade_off import trade_off  # needs matplotlib, which is an extra
+    return rows_of(groups, results, {name: evaluation.latency for name, evaluation in played.items()})
 
-        named = [row | {"label": title} for row, title in zip(rows, titles(rows), strict=True)]
-        trade_off(picture, named, environment.title)
-    return rows
+
+def draw_comparison(path: Path, rows: Sequence[Row], title: str) -> None:
+    """Draw return against FLOPs of `rows` of `compare` to a .png or .svg; needs matplotlib, an extra."""
+    from robopolicy.viz.trade_off import trade_off
+
+    trade_off(path, titled(rows), title)
+
+
+def titled(rows: Sequence[Row]) -> list[Row]:
+    """`rows` with their `titles` as labels."""
+    return [row | {"label": title} for row, title in zip(rows, titles(rows), strict=True)]
 
 
 def policies(names: Sequence[str]) -> list[tuple[PolicyConfig, list[str]]]:

@@ -153,7 +153,8 @@ def test_a_picture_names_the_runs_of_policies_with_one_label(tmp_path, monkeypat
     monkeypatch.setattr(comparison, "evaluate", lambda *given, **more: evaluation(*given, 1.0))
     monkeypatch.setattr("robopolicy.viz.trade_off.trade_off", lambda path, rows, title: drawn.extend(rows))
     place = Environment("stepping-stones", "mujoco", "paper")
-    rows = comparison.compare(names, place, range(9000, 9003), picture=tmp_path / "compared.svg")
+    rows = comparison.compare(names, place, range(9000, 9003))
+    comparison.draw_comparison(tmp_path / "compared.svg", rows, place.title)
     assert [row["label"] for row in drawn] == [f"none ({name})" for name in names]
     assert {row["label"] for row in rows} == {"none"}
 
@@ -268,6 +269,17 @@ def test_a_picture_that_cannot_be_written_is_refused_before_any_episode(refused,
     said = refused("compare", ANGULAR, EXACT, "--picture", name)
     assert f"picture is '{name[:50]}" in said
     assert "': nothing can be written there" in said
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_table(capsys, tmp_path, monkeypatch, full_disk):
+    names = [made_run(tmp_path / f"sigma-{sigma}", "none", sigma=sigma) for sigma in (0.1, 0.2)]
+    monkeypatch.setattr(comparison, "evaluate", lambda *given, **more: evaluation(*given[:3], 1.0))
+    picture = tmp_path / "compared.svg"
+    full_disk(picture.name)
+    assert main(["compare", *names, *SHORT, "--picture", str(picture)]) == 1
+    out, err = capsys.readouterr()
+    assert f"\nnone ({names[1]}) " in out
+    assert f"{picture}: the disk is full" in err
 
 
 @pytest.mark.parametrize("ratio", [1, 1.002, 1.18, 2, 9.9])

@@ -20,6 +20,7 @@ from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import check_no_baseline, config_of, find_run, load, played_on, task_of
 from robopolicy.experiments.statistics import FEWEST, has_verdict, interval, permutation_p, verdict
 from robopolicy.experiments.trainings import apart, search_settings, training
+from robopolicy.naming import one_line
 from robopolicy.policies.base import parameter_count
 from robopolicy.policies.catalogue import PolicyConfig, blank_policy
 
@@ -190,7 +191,7 @@ def titles(rows: Sequence[Row]) -> list[str]:
         elif precise.count(with_variant) == 1:
             result.append(with_variant)
         else:
-            result.append(f"{label} ({row['runs'][0]})")
+            result.append(one_line(f"{label} ({row['runs'][0]})"))
     return result
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from robopolicy.naming import one_line
 from robopolicy.training.run_status import TRAINERS
 
 NOT_SETTINGS = ("versions", "git", "command", "flops", "frames_sha256")  # parts of a config.json that are no settings
@@ -124,9 +125,7 @@ def apart(names: Sequence[str], trainings: Sequence[str]) -> list[int]:
     for place, name in enumerate(names):
         before = [names[n] for n in range(place) if trainings[n] == trainings[place]]
         if before:
-            print(
-                f"{name} has the settings and the seed of {before[0]}, and stays apart",
-                file=sys.stderr,
-            )
+            line = f"{name} has the settings and the seed of {before[0]}, and stays apart"
+            print(one_line(line), file=sys.stderr)
         counts.append(len(before))
     return counts

@@ -14,6 +14,7 @@ from robopolicy.cli import main
 from robopolicy.costs.flops import count_step
 from robopolicy.experiments import comparison
 from robopolicy.experiments.comparison import policies, verdicts
+from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.players import player
 from robopolicy.experiments.runs import find_run, load
@@ -157,6 +158,17 @@ def test_a_picture_names_the_runs_of_policies_with_one_label(tmp_path, monkeypat
     comparison.draw_comparison(tmp_path / "compared.svg", rows, place.title)
     assert [row["label"] for row in drawn] == [f"none ({name})" for name in names]
     assert {row["label"] for row in rows} == {"none"}
+
+
+def test_a_run_whose_name_has_control_characters_is_printed_without_them(tmp_path, capsys):
+    names = [made_run(tmp_path / f"a\x1b[31m\n{sigma}", "none", sigma=sigma) for sigma in (0.1, 0.2)]
+    names.append(made_run(tmp_path / "copy\x1b", "none", sigma=0.1))
+    place = Environment("stepping-stones", "mujoco", "paper")
+    results = {name: evaluation(name, place, range(9000, 9001), 1.0).summary() for name in names}
+    text = table(comparison.rows_of(policies(names), results, {}), place.title)
+    assert f"none ({tmp_path}/a [31m 0.2) " in text
+    assert f"{tmp_path}/copy has the settings" in (err := capsys.readouterr().err)
+    assert "\x1b" not in text + err
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from robopolicy.envs.registry import task_class
 from robopolicy.experiments.comparison import Row, missing_controls, titles, verdicts
 from robopolicy.experiments.tables import aligned
+from robopolicy.naming import counted
 
 MIDDLE = "{value:.2f} ({low:.2f} to {high:.2f})"
 
@@ -29,8 +30,8 @@ def table(rows: Sequence[Row], title: str) -> str:
         lines.append([*first, *means, *price])
     filled = [column for column, cells in enumerate(zip(*lines, strict=True)) if any(cells)]
     lines = [[cells[column] for column in filled] for cells in (title_line, *lines)]
-    count = rows[0]["episodes"]
-    about = f"{title}, {count} unseen episodes each; spread between runs of one policy, cheapest first"
+    count = counted(rows[0]["episodes"], "unseen episodes")
+    about = f"{title}, {count} each; spread between runs of one policy, cheapest first"
     lines_below = verdicts(rows)
     if missing := missing_controls(rows):
         without = "the table does not show what vision and attention contribute"

@@ -27,7 +27,7 @@ from robopolicy.experiments.runs import engine_of, load
 from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
 from robopolicy.experiments.train_es import PARTS, Search, Variants, checked_search, train_es
-from robopolicy.naming import check_distinct, check_graph_names, one_line, one_of
+from robopolicy.naming import check_distinct, check_graph_names, counted, one_line, one_of
 from robopolicy.policies.controls import CONTROLS, from_label
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_object
@@ -183,7 +183,7 @@ def train_grid(
             if _stopped_in(cell, env, evaluator, wandb, showing, settings):
                 return result._replace(stopped=name)
             for test in tests:
-                about = f"playing {len(seeds)} unseen episodes of {test.title}"
+                about = f"playing {counted(len(seeds), 'unseen episodes')} of {test.title}"
                 evaluate_and_keep(cell.folder, test, seeds, workers=workers, on_begin=partial(say, about))
         except DiskFullError:
             raise

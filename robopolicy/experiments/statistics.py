@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import permutation_test, trim_mean
 
+from robopolicy.naming import counted
+
 Array = NDArray[np.float64]
 RESAMPLES, LEVEL = 2000, 0.95
 FEWEST = 2  # training seeds of an interval
@@ -112,7 +114,7 @@ def verdict(
         words = f"{name} above {other}"
     elif is_enough and difference.high < 0 and of_means < 0:
         words = f"{other} above {name}"
-    words += f", p = {p:.2g}, n = {len(mine)} and {len(theirs)} seeds, {mine.shape[1]} courses"
+    words += f", p = {p:.2g}, n = {len(mine)} and {len(theirs)} seeds, {counted(mine.shape[1], 'courses')}"
     return Verdict(words, difference, p, probability_of_improvement(mine, theirs))
 
 

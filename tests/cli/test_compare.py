@@ -104,6 +104,8 @@ def test_verdicts_are_of_policies_with_several_trainings():
             "episode_returns": [[each, each + 0.1, each - 0.1, each] for each in returns]
         }
 
+    on_one_course = [row(name, 1, 2) | {"episode_returns": [[1.0], [2.0]]} for name in ("all", "none")]
+    assert "n = 2 and 2 seeds, 1 course; " in verdicts(on_one_course)[0]
     good, bad, single = row("softmax", 7.0, 7.2, 7.1, 7.3), row("all", 1.0, 0.8, 1.2, 0.9), row("none", 0)
     first, last = verdicts([good, bad, single])
     assert first.startswith("softmax against all: softmax above all, p = 0.029, n = 4 and 4 seeds")
@@ -166,6 +168,7 @@ def test_a_run_whose_name_has_control_characters_is_printed_without_them(tmp_pat
     place = Environment("stepping-stones", "mujoco", "paper")
     results = {name: evaluation(name, place, range(9000, 9001), 1.0).summary() for name in names}
     text = table(comparison.rows_of(policies(names), results, {}), place.title)
+    assert "(paper, mujoco), 1 unseen episode each; " in text
     assert f"none ({tmp_path}/a [31m 0.2) " in text
     assert f"{tmp_path}/copy has the settings" in (err := capsys.readouterr().err)
     assert "\x1b" not in text + err

@@ -156,7 +156,11 @@ def error_of(row: Row) -> float:
 
 def recorded_windows(trained: Policy, environment: Environment, count: int, seed: int) -> list[Window]:
     """`count` windows of episodes that the policy plays, from `seed` on, each with as many updates as softmax
-    keeps."""
+    keeps.
+
+    The first one of an episode is at the step that fills the memory. Raises ValueError, in one line, for an
+    episode that ends before it.
+    """
     config = trained.config
     assert isinstance(config, IAPConfig)
     level = {name: np.asarray(image) for name, image in trained.features["level"].items()}
@@ -174,7 +178,8 @@ def recorded_windows(trained: Policy, environment: Environment, count: int, seed
                 action, state = act(tree, trained.features, seen, state)
                 _, kept = keep(tree, exact.features, seen, kept)
                 steps += 1
-                if steps >= config.memory_steps and steps % APART == 0:
+                beyond = steps - config.memory_steps
+                if beyond >= 0 and beyond % APART == 0:
                     windows += _windows(config, kept, ask(tree, exact.features, seen, kept))
                 _, episode = playing.step(np.asarray(action))
             if steps < config.memory_steps:

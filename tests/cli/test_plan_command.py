@@ -10,9 +10,10 @@ from robopolicy.attention.catalogue import MECHANISMS
 from robopolicy.cli import main
 from robopolicy.experiments import memory_plan
 from robopolicy.experiments.memory_plan import MEASURED
-from robopolicy.experiments.runs import load
+from robopolicy.experiments.runs import load, trained_on
 from robopolicy.plan import families
 from robopolicy.policies.policy import Policy
+from robopolicy.training.rollout import Playing
 
 
 def result_of(capsys, *words):
@@ -135,6 +136,23 @@ def test_a_budget_that_buys_no_known_memory_is_refused_before_any_episode(refuse
     assert re.search(
         r"budget is 1000: it buys no memory whose error is known; a step takes \d+ at least$", line
     )
+
+
+@pytest.mark.slow
+def test_an_episode_that_fills_the_memory_has_a_window(monkeypatch):
+    def first_episode(env, seed):
+        assert seed == 0, "a second episode begins"
+        return Playing(env, seed)
+
+    monkeypatch.setattr(memory_plan, "Playing", first_episode)
+    shipped = load("stepping-stones-memory")
+    trained = replace(shipped, config=replace(shipped.config, memory_steps=41))
+    environment = replace(trained_on(shipped), engine="mujoco", episode_seconds=2.5)
+    windows = memory_plan.recorded_windows(trained, environment, 1, 0)
+    assert (len(windows), windows[0].k.shape[0]) == (1, 41)
+    short = replace(environment, episode_seconds=0.5)
+    with pytest.raises(ValueError, match="its episodes end before its memory is full"):
+        memory_plan.recorded_windows(trained, short, 1, 0)
 
 
 def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):

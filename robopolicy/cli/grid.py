@@ -18,6 +18,7 @@ from robopolicy.cli.train_es import ESOptions
 from robopolicy.envs.registry import check_name, task_class
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid_results, train_grid
+from robopolicy.experiments.grid_drawing import draw_grid
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import check_picture
 from robopolicy.training.es import ESConfig
@@ -55,7 +56,7 @@ class Grid(ESOptions):
     json: Json = False
 
     def run(self) -> int:
-        """Train, evaluate, draw, print. Returns the exit code."""
+        """Train, evaluate, print, draw. Returns the exit code."""
         check_picture("picture", self.picture)
         if self.show:
             self._check_shown()
@@ -63,7 +64,7 @@ class Grid(ESOptions):
         trained = Trained([], {}, "") if self.show else self._trained(lines)
         if trained.stopped:
             lines.say(f"stopped in {trained.stopped}; the same command continues")
-        results = grid_results(self.folder, self.picture)
+        results = grid_results(self.folder)
         if self.json:
             print(json_format.dumps(results._asdict() | {"failed": trained.failed}))
         else:
@@ -72,6 +73,9 @@ class Grid(ESOptions):
             lines.say(f"note: {note}")
         for name, error in (results.damaged | trained.failed).items():
             lines.say(f"{name} failed: {error}")
+        if self.picture is not None and any(results.rows.values()):  # last: a failure to draw hides nothing
+            for note in draw_grid(self.picture, results.rows):
+                lines.say(f"note: {note}")
         if trained.stopped:
             return INTERRUPTED
         return FAILED if trained.failed or results.damaged else DONE

@@ -20,9 +20,8 @@ from robopolicy.experiments.environments import Environment, opened
 from robopolicy.experiments.evaluation import FIRST_SEED, seeds_from
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.hooks import Hooks
-from robopolicy.experiments.learning_curves import AXES, all_logged, groups, panels
 from robopolicy.experiments.output_files import new_folder
-from robopolicy.experiments.run_table import flops_of, runs_below
+from robopolicy.experiments.run_table import runs_below
 from robopolicy.experiments.runs import engine_of, load
 from robopolicy.experiments.starting import check_same, checked_evaluator
 from robopolicy.experiments.stored_evaluations import evaluate_and_keep, evaluation_of_last
@@ -212,12 +211,11 @@ class Results(NamedTuple):
     notes: list[str]
 
 
-def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
-    """The results of a grid's complete runs, from the evaluations that they keep.
+def grid_results(folder: str | Path) -> Results:
+    """The results of a grid's complete runs, from the evaluations that they keep; `draw_grid` draws them.
 
-    `picture` draws them, if a run is complete: returns over the FLOPs of a step and of training. Raises
-    FileNotFoundError or ValueError, in one line, for a folder without a grid, and for a damaged file that is
-    no evaluation.
+    Raises FileNotFoundError or ValueError, in one line, for a folder without a grid, and for a damaged file
+    that is no evaluation.
     """
     folder = Path(folder)
     if not (folder / FILE).is_file():
@@ -240,18 +238,8 @@ def grid_results(folder: str | Path, picture: Path | None = None) -> Results:
     for number, test in enumerate(tests):
         results = {str(path): found[number] for path, found in kept.items()}
         rows[test.title] = rows_of(together, {name: results[name] or {} for name in names}, {})
-    if picture is not None and names:
-        _draw(picture, rows, names)
     incomplete = [path.name for path in paths if str(path) not in names]
     return Results(rows, incomplete, damaged, [*filter(None, map(off_budget, names))])
-
-
-def _draw(path: Path, rows: Mapping[str, Sequence[Row]], names: Sequence[str]) -> None:
-    from robopolicy.viz.grid import grid_picture  # needs matplotlib, which is an extra
-
-    # Cheapest first, as rows are, so that a policy has one colour.
-    grouped = sorted(groups(all_logged(names)), key=lambda group: flops_of(group.runs[0].config))
-    grid_picture(path, rows, panels(grouped, "flops")["held_out/return"], AXES["flops"])
 
 
 def _cells(

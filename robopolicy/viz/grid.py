@@ -33,4 +33,6 @@ def grid_picture(
             axes.set_title(name)
         handles, labels = axes.get_legend_handles_labels()
         draw(figure.add_subplot(1, count, count), curves, along)
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, title=BAND)
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, title=BAND)
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # the name of a run may hold any characters

@@ -18,3 +18,15 @@ def refused(capsys):
         return err
 
     return run
+
+
+@pytest.fixture
+def trainer(monkeypatch, tmp_path):
+    """The current folder is empty, and no training takes time."""
+    monkeypatch.chdir(tmp_path)
+    from made_grids import Trainer  # imports more than most commands need
+
+    made = Trainer()
+    monkeypatch.setattr("robopolicy.experiments.grid.train_es", made.train)
+    monkeypatch.setattr("robopolicy.experiments.stored_evaluations.evaluate", made.evaluate)
+    return made

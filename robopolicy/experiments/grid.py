@@ -214,15 +214,15 @@ class Results(NamedTuple):
 def grid_results(folder: str | Path) -> Results:
     """The results of a grid's complete runs, from the evaluations that they keep; `draw_grid` draws them.
 
-    Raises FileNotFoundError or ValueError, in one line, for a folder without a grid, and for a damaged file
-    that is no evaluation.
+    The runs are those in the folder itself, not in folders below it, such as copies. Raises FileNotFoundError
+    or ValueError, in one line, for a folder without a grid, and for a damaged file that is no evaluation.
     """
     folder = Path(folder)
     if not (folder / FILE).is_file():
         raise FileNotFoundError(f"folder is {str(folder)!r}: it holds no {FILE}, so no grid")
     stored = _read(folder)
     tests, seeds = _tests(stored), seeds_from(FIRST_SEED, stored[TEST]["test_episodes"])
-    paths = sorted(path for _, path in runs_below(folder))
+    paths = sorted(path for _, path in runs_below(folder) if path.parent == folder)
     kept, damaged = {}, {}
     for path in paths:
         try:

@@ -55,6 +55,16 @@ def test_the_table_comes_before_a_picture_that_fails(drawn, capsys, monkeypatch)
 
 
 @pytest.mark.slow
+def test_runs_in_a_folder_of_the_grid_are_not_its_own(drawn, capsys):
+    before = shown(capsys, "--json")
+    copy = TABLE / "backup" / "none-seed-0"
+    shutil.copytree(TABLE / "none-seed-0", copy)
+    assert shown(capsys, "--json") == before
+    (copy / "evaluation.json").write_text("{")
+    assert shown(capsys, "--json") == before
+
+
+@pytest.mark.slow
 def test_rows_of_one_label_have_titles_of_their_own_in_the_picture(drawn, capsys):
     shutil.copytree(TABLE / "none-seed-0", TABLE / "none-seed-0-copy")
     code, _, err = shown(capsys, "--picture", "table.svg")

@@ -26,7 +26,7 @@ from robopolicy.naming import one_of
 from robopolicy.policies.catalogue import describe
 from robopolicy.policies.controls import label
 from robopolicy.settings import is_finite
-from robopolicy.training.checkpoint import CheckpointError, RunFolder
+from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.metrics import read
 from robopolicy.training.run_status import TRAINERS
 
@@ -169,9 +169,16 @@ def _summary(group: Group, number: int, drawn: Mapping[str, Panel]) -> dict[str,
 
 
 def logged(name: str) -> Run:
-    """The log of a run. Raises FileNotFoundError or ValueError, in one line, without numbers to draw."""
-    folder = RunFolder(find_run(name)[0])
+    """The log of a run, whichever of its policies `name` selects.
+
+    Raises FileNotFoundError or ValueError, in one line, without numbers to draw, and for an ending of `name`
+    that selects no policy.
+    """
+    path, which = find_run(name)
+    folder = RunFolder(path)
     config = folder.config()
+    if which != "last":  # a run in progress may have no checkpoint yet
+        load_policy(path, which)
     task_of(name, config)
     policy, kind = config.get("policy"), trainer_of(config)
     if kind is None or not isinstance(policy, dict) or "attention" not in policy:

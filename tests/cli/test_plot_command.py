@@ -179,6 +179,8 @@ def test_the_words_name_every_curve(capsys, tmp_path):
     [
         ((), "runs is empty"),
         (("nobody",), "run is 'nobody'"),
+        ((f"{ANGULAR}@foo",), "checkpoint is 'foo': it must be last, best or a generation"),
+        ((f"{ANGULAR}@999",), "999"),
         ((ANGULAR, ANGULAR), "each may occur once"),
         ((ANGULAR, SWEEP), f"{ANGULAR!r}, trained by es, and {SWEEP!r}, trained by bc"),
         ((ANGULAR, "--by", "step"), "by is 'step': it must be one of generation, episodes, seconds, flops"),

@@ -63,7 +63,8 @@ def learning_curves(
 ) -> None:
     """Draw `panels` to a .png or .svg, atomically.
 
-    A thick line is the mean of several seeds, a band their standard deviation. Each run is a thin line.
+    A thick line is the mean of several seeds, a band their standard deviation; where these have one point, a
+    marker and an error bar. Each run is a thin line.
 
     Args:
       path: the file; its suffix is the format.
@@ -134,8 +135,13 @@ def draw(axes: Axes, panel: Panel, along: str) -> None:
             x, (mean, spread) = mean_and_spread(runs)
             shown = x > 0 if wide else np.full(len(x), True)
             x, mean, spread = x[shown], mean[shown], spread[shown]
-            axes.plot(x, mean, linewidth=2.4, **style)
-            axes.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0)
+            if len(x) == 1:  # neither a line nor a band would be visible
+                axes.errorbar(x, mean, spread, marker="o", markersize=9, elinewidth=1.2, capsize=5, **style)
+            else:
+                axes.plot(x, mean, linewidth=2.4, **style)
+                axes.fill_between(
+                    x, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0
+                )
     values = np.concatenate([[], *(y for curve in panel.curves for _, y in curve.runs)])
     if panel.is_share:
         axes.set_ylim(-0.04, 1.04)

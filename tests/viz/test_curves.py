@@ -49,6 +49,16 @@ def test_every_run_is_a_line_and_seeds_have_a_mean_and_a_band(figure_of):
     assert axes.get_xlabel() == "generation"
 
 
+def test_a_mean_of_one_point_is_a_marker_with_an_error_bar(figure_of):
+    seeds = Curve("softmax", [points([0, 1], [0, 2]), points([1, 2], [4, 5])])
+    (axes,) = figure_of([Panel("return", [seeds])]).axes
+    ((mean, _, (bar,)),) = axes.containers
+    assert (mean.get_xdata().tolist(), mean.get_ydata().tolist()) == ([1], [3])
+    assert mean.get_marker() == "o"
+    (ends,) = bar.get_segments()
+    np.testing.assert_allclose(ends[:, 1], [3 - np.sqrt(2), 3 + np.sqrt(2)])
+
+
 def test_a_curve_has_the_same_style_in_every_panel(figure_of):
     full, empty = Curve("b", [points([0, 1], [1, 2])]), Curve("a", [])
     figure = figure_of([Panel("return", [Curve("a", full.runs), full]), Panel("success", [empty, full])])

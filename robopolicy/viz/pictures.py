@@ -1,5 +1,6 @@
 """The style of all plots, and how they are saved."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,10 +28,11 @@ def styled() -> Iterator[None]:
 def save(figure: Figure, path: Path) -> None:
     """Write `figure` to a .png or .svg, atomically. Call it inside `styled`.
 
-    The same figure gives the same bytes.
+    The same figure gives the same bytes. A letter that the font lacks is drawn as an empty box.
     """
     no_dates = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    with whole(path) as partial:
+    with whole(path) as partial, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")  # the name of a run may have any
         figure.savefig(partial, format=path.suffix[1:], metadata=no_dates)
 
 

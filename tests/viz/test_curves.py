@@ -49,6 +49,13 @@ def test_every_run_is_a_line_and_seeds_have_a_mean_and_a_band(figure_of):
     assert axes.get_xlabel() == "generation"
 
 
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_do_not_warn(tmp_path):
+    labels = [Curve(name, [points([0, 1], [0, 2])]) for name in ("走行", "softmax")]
+    learning_curves(tmp_path / "curves.png", [Panel("return", labels)], "generation", "走行")
+    assert (tmp_path / "curves.png").is_file()
+
+
 def test_a_mean_of_one_point_is_a_marker_with_an_error_bar(figure_of):
     seeds = Curve("softmax", [points([0, 1], [0, 2]), points([1, 2], [4, 5])])
     (axes,) = figure_of([Panel("return", [seeds])]).axes

@@ -10,7 +10,8 @@ from typing import Any
 from robopolicy.naming import one_line
 from robopolicy.training.run_status import TRAINERS
 
-NOT_SETTINGS = ("versions", "git", "command", "flops", "frames_sha256")  # parts of a config.json that are no settings
+# Parts of a config.json that are no settings.
+NOT_SETTINGS = ("versions", "git", "command", "flops", "frames_sha256")
 # What may differ: the policy, which is compared, and what no training depends on.
 MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
 LATER = {"es": {"average": 0.0}, "bc": {"least_action": 0.0}}  # that older runs lack, with their defaults

@@ -151,11 +151,11 @@ class Policy:
 
     @cached_property
     def _compiled_act(self) -> Any:
-        return jax.jit(exact(self.functions.act))
+        return exact(jax.jit(self.functions.act))  # one program for all policies of these settings
 
     @cached_property
     def _compiled_inspect(self) -> Any:
-        return jax.jit(exact(self.functions.inspect))
+        return exact(jax.jit(self.functions.inspect))
 
     @cached_property
     def _state_shape(self) -> Any:

@@ -89,6 +89,12 @@ def dot_product_attention(
         turns = jnp.arange(tokens) % jnp.maximum(jnp.asarray(query_seq_lengths), 1)[:, None]
         q = jnp.take_along_axis(jnp.where(valid, q, 0), turns[:, :, None, None], axis=1)
 
+    # The shapes alone: a model may hold features in variables of flax.
+    if features is not None and _shapes(features) != _shapes(_expected_features(spec, width)):
+        raise ValueError(
+            f"features are not those of {spec} for heads of width {width}: they must come from its `init` or "
+            "`fit`"
+        )
     dtype = jnp.promote_types(jnp.result_type(q, k, v), jnp.float32)
     factor = jnp.asarray(1 / width**0.5 if scale is None else scale, dtype)
     # Half of the scale each: estimates are best for queries and keys of similar lengths.
@@ -102,11 +108,6 @@ def dot_product_attention(
     else:
         one_head = attention(spec).causal if is_causal else attention(spec).apply
         drawn = drawn_features(spec, width, seed) if features is None else features
-        if _form(drawn) != _form(_expected_features(spec, width)):
-            raise ValueError(
-                f"features are not those of {spec} for heads of width {width}: they must come from its "
-                "`init` or `fit`"
-            )
         of_keys = None if mask is None else mask[:, :, 0]
         result = _grouped(lambda *head: one_head(drawn, *head), q, k, v, of_keys)
     result = result.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, v.shape[-1])
@@ -187,9 +188,8 @@ def _expected_features(spec: str, width: int) -> Features:
     return jax.eval_shape(lambda: attention(spec).init(jax.random.key(0), width))
 
 
-def _form(features: Features) -> tuple[Any, list[tuple[int, ...]]]:
-    leaves, structure = jax.tree.flatten(features)
-    return structure, [jnp.shape(leaf) for leaf in leaves]
+def _shapes(features: Features) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(features)]
 
 
 def _exact(

@@ -21,6 +21,7 @@ from robopolicy.experiments.grid import Cell, GridConfig, Results, Trained, grid
 from robopolicy.experiments.grid_drawing import draw_grid
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import check_picture
+from robopolicy.naming import one_line
 from robopolicy.training.es import ESConfig
 
 
@@ -72,7 +73,7 @@ class Grid(ESOptions):
         for note in results.notes:
             lines.say(f"note: {note}")
         for name, error in (results.damaged | trained.failed).items():
-            lines.say(f"{name} failed: {error}")
+            lines.say(one_line(f"{name} failed: {error}"))
         if self.picture is not None and any(results.rows.values()):  # last: a failure to draw hides nothing
             for note in draw_grid(self.picture, results.rows):
                 lines.say(f"note: {note}")
@@ -121,5 +122,5 @@ class Grid(ESOptions):
 def _words(results: Results) -> str:
     parts = [table(rows, title) for title, rows in results.rows.items() if rows]
     if results.incomplete:
-        parts.append(f"not complete: {', '.join(results.incomplete)}")
+        parts.append(one_line(f"not complete: {', '.join(results.incomplete)}"))
     return "\n\n".join(parts or ["no run is complete"])

@@ -145,27 +145,29 @@ def train_bc(
         evaluator = checked_evaluator(None, workers, wandb)
         if precision == "auto":
             precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-        contents = {
-            "task": dataset.task,
-            # A recording is no environment without its dataset.
-            "environment": environment.settings
-            | ({"others": dict(environment.others)} if dataset.task == RECORDED else {}),
-            "policy": describe(policy),
-            "flops": price(policy),
-            "bc": asdict(config),
-            "precision": precision,
-            "data": _origins(datasets),
-            "frames_sha256": _digest(datasets),
-            "versions": versions(),
-            "git": git_revision(),
-        }
-        begun_on = start.folder.config().get("frames_sha256") if resume else None  # older runs do not have it
-        if begun_on not in (None, contents["frames_sha256"]):
-            raise ValueError(f"data is {[str(path) for path in paths]}: its frames are not those of the run")
-        contents = plain("env", contents) | ({} if first is None else {"init": first.origin}) | extra
-        start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
-        hooks, folder = start.hooks, start.folder
         with Frames(*datasets) as frames:
+            contents = {
+                "task": dataset.task,
+                # A recording is no environment without its dataset.
+                "environment": environment.settings
+                | ({"others": dict(environment.others)} if dataset.task == RECORDED else {}),
+                "policy": describe(policy),
+                "flops": price(policy),
+                "bc": asdict(config),
+                "precision": precision,
+                "data": _origins(datasets),
+                "frames_sha256": frames.digest(),
+                "versions": versions(),
+                "git": git_revision(),
+            }
+            # Older runs do not have it.
+            begun_on = start.folder.config().get("frames_sha256") if resume else None
+            if begun_on not in (None, contents["frames_sha256"]):
+                given = [str(path) for path in paths]
+                raise ValueError(f"data is {given}: its frames are not those of the run")
+            contents = plain("env", contents) | ({} if first is None else {"init": first.origin}) | extra
+            start.check_resume(contents, PARTS, MAY_CHANGE, COUNTER, config.steps)
+            hooks, folder = start.hooks, start.folder
             split = moving(frames, split, config.least_action)
             check_batch(config, split)
             mirror = None if declared is None else Mirror(*declared)
@@ -222,11 +224,6 @@ def _origins(datasets: Sequence[Dataset]) -> dict[str, Any]:
     if len(origins) == 1:
         return origins[0]
     return {f"dataset {number}": origin for number, origin in enumerate(origins)}
-
-
-def _digest(datasets: Sequence[Dataset]) -> str:
-    with Frames(*datasets) as frames:
-        return frames.digest()
 
 
 def rollout_environment(

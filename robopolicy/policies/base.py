@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -88,6 +89,8 @@ class PolicyFunctions(NamedTuple):
         }
 
 
+# The functions of a step.
+PER_STEP = ("act", "inspect", "attended", "ranked", "remembered", "asked")
 KEY = jax.eval_shape(lambda: jax.random.key(0))  # the shape of a key, to evaluate shapes
 CLIP = 5.0  # limit of normalised observations
 
@@ -95,6 +98,7 @@ CLIP = 5.0  # limit of normalised observations
 def exact(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, with all bits of float32 in its products: by default, GPUs and TPUs round their factors."""
 
+    @wraps(function)
     def precise(*arguments: Any) -> Any:
         with jax.default_matmul_precision("highest"):
             return function(*arguments)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robopolicy.naming import shown
-from robopolicy.policies.base import KEY, PolicyFunctions, constants_of, leaves_by_path
+from robopolicy.policies.base import KEY, PER_STEP, PolicyFunctions, constants_of, exact, leaves_by_path
 from robopolicy.policies.iap import iap, level_shapes
 from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.policies.older_formats import current_path, from_older
@@ -147,7 +147,9 @@ def _functions(config: PolicyConfig, constants: tuple[bytes, ...]) -> PolicyFunc
         name: np.frombuffer(data, np.float32).reshape(shape)
         for (name, shape), data in zip(kind.shapes(config).items(), constants, strict=True)
     }
-    return kind.make(config, arrays)
+    made = kind.make(config, arrays)
+    precise: Any = {name: exact(getattr(made, name)) for name in PER_STEP}
+    return made._replace(**precise)
 
 
 def blank_policy(config: PolicyConfig) -> PolicyFunctions:

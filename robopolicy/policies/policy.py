@@ -16,7 +16,6 @@ from robopolicy.naming import shown
 from robopolicy.policies.base import (
     KEY,
     PolicyFunctions,
-    exact,
     flatten,
     leaves_by_path,
     parameter_count,
@@ -151,11 +150,11 @@ class Policy:
 
     @cached_property
     def _compiled_act(self) -> Any:
-        return exact(jax.jit(self.functions.act))  # one program for all policies of these settings
+        return jax.jit(self.functions.act)
 
     @cached_property
     def _compiled_inspect(self) -> Any:
-        return exact(jax.jit(self.functions.inspect))
+        return jax.jit(self.functions.inspect)
 
     @cached_property
     def _state_shape(self) -> Any:

@@ -127,7 +127,7 @@ def _stacked(part: str, actions: Sequence[Any]) -> NDArray[np.floating]:
     sizes = np.abs(numbers)
     if not sizes.max() <= 1 + ROUNDING:  # also for NaN
         raise ValueError(
-            f"the task's demonstrator has an {part} action with {numbers.flat[sizes.argmax()]:.7g}: "
-            "its numbers must be in [-1, 1]"
+            f"an {part} action of the task's demonstrator or of the policy has "
+            f"{numbers.flat[sizes.argmax()]:.7g}: its numbers must be in [-1, 1]"
         )
     return numbers

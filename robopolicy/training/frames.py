@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from math import prod
 from typing import Any, Self
 
@@ -79,11 +80,10 @@ class Frames:
     def digest(self) -> str:
         """A hash of all actions and vectors, and of some images: equal for the same frames."""
         some = np.linspace(0, len(self) - 1, min(len(self), IN_DIGEST)).astype(int)
-        images = self.images(some)
-        names, parts = sorted(self.vectors), sorted(images)
-        arrays = [self.episode, self.action, *(self.vectors[n] for n in names), *(images[n] for n in parts)]
+        vectors = (self.vectors[name] for name in sorted(self.vectors))
+        images = (self.image(index, name) for name in sorted(self._names) for index in some)
         total = hashlib.sha256()
-        for array in arrays:
+        for array in chain((self.episode, self.action), vectors, images):
             total.update(f"{array.dtype.str} {array.shape} ".encode())
             total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()

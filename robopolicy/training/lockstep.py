@@ -16,7 +16,6 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from robopolicy.policies.base import exact
 from robopolicy.training.capacity import check_workers
 from robopolicy.training.evaluate import DEADLINE, Evaluator
 from robopolicy.training.pool import Processes
@@ -85,7 +84,7 @@ class _Batch:
         self._processes, self._places = processes, places
         self._act = jax.jit(
             lambda parameters, batch, states, *normaliser: jax.vmap(
-                exact(lambda p, o, s: act(p, o, s, *normaliser))
+                lambda p, o, s: act(p, o, s, *normaliser)
             )(parameters, batch, states)
         )
         self._first_states = self._states = repeated(first_state, places)

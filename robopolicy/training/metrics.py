@@ -18,7 +18,8 @@ Record = dict[str, Any]
 # Names, in records, of the measures that compare runs.
 HELD_OUT_RETURN, ROLLOUT_RETURN, VALIDATION_LOSS = "held_out/return", "rollout/return", "validation/loss"
 
-UNPLANNED = "unplanned"  # true in the record of a stop, which a run without a stop does not evaluate
+# True in a record whose evaluation is that of a run's end, not of its settings: such a policy is never @best.
+UNPLANNED = "unplanned"
 
 
 class Sink(Protocol):
@@ -81,7 +82,7 @@ class MetricsLog:
                 file.flush()
                 os.fsync(file.fileno())
             for name, value in record.items():
-                if isinstance(value, (int, float)):
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
                     summary = scalar(name, value)
                     self._board.write_event(Event(wall_time=time.time(), step=number, summary=summary))
             self._board.flush()

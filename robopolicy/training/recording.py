@@ -34,7 +34,7 @@ from robopolicy.writing import clear_about_full_disks, lock_now, whole, write_at
 CONTINUE = "complete episodes are kept: free some space, and the same command goes on"
 SPARE = 20_000_000  # bytes of a dataset besides its episodes
 MIN_TRIED, TRIED_PER_EPISODE = 20, 10  # seeds, before too few succeed
-COMPLETE = "complete"  # file in the folder of the episodes once their dataset is ready to move to its place
+COMPLETE = "complete"  # file in the folder of the episodes that names their dataset, ready to move from there
 
 
 class Recording(NamedTuple):
@@ -52,7 +52,8 @@ def check_recording(out: Path, workers: int) -> None:
     check_workers(workers)
     shutil.rmtree(_removed_folder(out), ignore_errors=True)
     if out.exists():
-        if (partial_folder(out) / COMPLETE).exists():
+        moved = partial_folder(out) / COMPLETE
+        if moved.is_file() and not (moved.parent / moved.read_text()).exists():
             _remove_episodes(out)
         raise FileExistsError(f"{str(out)!r} exists: give another --out")
 
@@ -336,7 +337,7 @@ def _assemble(
             }
         )
         finished = dataset if finish is None else finish(dataset)
-        (folder / COMPLETE).touch()
+        (folder / COMPLETE).write_text(os.path.relpath(finished, folder))
     os.replace(finished, out)
     _remove_episodes(out)
 

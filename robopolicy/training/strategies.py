@@ -18,6 +18,7 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from robopolicy.naming import one_of
+from robopolicy.policies.base import exact
 from robopolicy.settings import check_number
 from robopolicy.training import evojax_strategies as evojax
 from robopolicy.training import evosax_strategies as evosax
@@ -133,7 +134,8 @@ def strategy(name: str, settings: Settings) -> Strategy:
     check_number("weight_decay", settings.weight_decay, 0.0, LARGEST)
     inner = entry.make(settings)
     shaping = entry.shaping if settings.shaping == "default" else settings.shaping
-    return shaped(untied(inner) if entry.by_rank else inner, shaping, settings.weight_decay)
+    made = shaped(untied(inner) if entry.by_rank else inner, shaping, settings.weight_decay)
+    return made._replace(ask=exact(made.ask), tell=exact(made.tell))
 
 
 def sanitised(returns: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:

@@ -143,6 +143,14 @@ def test_a_seed_fixes_the_features() -> None:
 
 
 @pytest.mark.slow
+def test_features_may_be_in_a_variable_of_flax() -> None:
+    q, k, v = _head_arrays()
+    attend = jit(partial(dot_product_attention, q, k, v, mechanism=LINEAR))
+    drawn = attention(LINEAR).init(jax.random.key(5), H)
+    np.testing.assert_array_equal(attend(features=nnx.Variable(drawn)), attend(features=drawn))
+
+
+@pytest.mark.slow
 def test_vmap_equals_a_batch() -> None:
     q, k, v = _head_arrays()
     attend = partial(dot_product_attention, mechanism=LINEAR)

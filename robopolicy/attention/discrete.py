@@ -18,7 +18,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 from numpy.typing import ArrayLike, NDArray
 
-from robopolicy.attention.base import FeatureMap, ScaledFeatures, unchanged
+from robopolicy.attention.base import FeatureMap, ScaledFeatures, check_finite, unchanged
 from robopolicy.attention.projections import Dense, along, check_counts, check_positive, check_width
 
 LOG_ZERO = -80.0  # replaces the logarithm of zero: a coordinate of zero counts as e^-80
@@ -99,6 +99,7 @@ def _signed(m: int, distribution: Distribution, parameter: float | None) -> Feat
         return _draw(key, m, dim, distribution, parameter or distribution.best(size, size, square))
 
     def fit(key: Array, x: Array, y: Array) -> Powers:
+        check_finite(x, y)
         return _draw(key, m, x.shape[1], distribution, parameter or best_parameter(distribution, x, y))
 
     def apply(features: Powers, x: Array) -> ScaledFeatures:
@@ -119,6 +120,7 @@ def _shifted(m: int, distribution: Distribution, parameter: float | None) -> Fea
         return drawn._replace(shift=jnp.full(dim, -reach))
 
     def fit(key: Array, x: Array, y: Array) -> Powers:
+        check_finite(x, y)
         shift = _below(x, y, None)
         best = parameter or best_parameter(distribution, x - shift, y - shift)
         return _draw(key, m, x.shape[1], distribution, best)._replace(shift=shift)

@@ -17,6 +17,9 @@ from jax import Array
 from robopolicy.attention.base import Features
 from robopolicy.attention.catalogue import attention, canonical
 from robopolicy.attention.softmax import softmax_of_pairs
+from robopolicy.settings import check_count
+
+LAST_SEED = 2**32 - 1
 
 
 def dot_product_attention(
@@ -49,7 +52,7 @@ def dot_product_attention(
         for linear mechanisms.
       mechanism: a spec, such as "positive(m=256)" or "softmax".
       features: from `init` or `fit` of `attention(mechanism)`, for width H; None draws them from `seed`.
-      seed: of the draw; one seed and width always give the same features.
+      seed: of the draw, from 0 to 2^32 - 1; one seed and width always give the same features.
       scale: of the logits; None is 1/sqrt(H).
       is_causal: whether query i attends to keys 0 to i only; needs T = S.
       query_seq_lengths: int [B]; later queries may be anything, and their results are 0.
@@ -61,7 +64,8 @@ def dot_product_attention(
     Raises ValueError for shapes and features that do not fit, and for options that the mechanism does not
     support.
     """
-    spec = canonical(mechanism)
+    spec, query = canonical(mechanism), jnp.asarray(query)
+    check_count("seed", seed, 0, LAST_SEED)
     q, k, v = (_batched(name, a) for name, a in (("query", query), ("key", key), ("value", value)))
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(
@@ -130,11 +134,13 @@ def attention_fn(
       seed: of the draw.
       is_causal: whether every call is causal; linen has no such option for a call.
 
-    Raises ValueError for anything but a spec. The function raises it for dropout while training, for
-    `module` (to sow attention weights, which linear mechanisms never compute), for a pair of precisions,
+    Raises ValueError for anything but a spec and a seed. The function raises it for dropout while training,
+    for `module` (to sow attention weights, which linear mechanisms never compute), for a pair of precisions,
     and like `dot_product_attention`.
     """
     spec, always_causal = canonical(spec), is_causal
+    attention(spec)  # raises ValueError for numbers that the mechanism does not take
+    check_count("seed", seed, 0, LAST_SEED)
 
     def attend(
         query: Array,

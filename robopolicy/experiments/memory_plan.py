@@ -49,15 +49,18 @@ TOO_LARGE = (
 def specs() -> Iterator[tuple[str, str, int]]:
     """Canonical specs of all mechanisms that can be a memory, with their names and their m, 0 for `MEASURED`.
 
-    Those with a formula have independent vectors, for which the formula is.
+    Those with a formula have independent vectors, for which the formula is. A mechanism of one's own has its
+    example.
     """
     for name in MECHANISMS:
         if name in COVARIANCES:
             for m in SIZES:
                 yield canonical(f"{name}(m={m}, coupling=iid)"), name, m
-        else:
+        elif name in MEASURED:
             for counts in MEASURED[name]:
                 yield canonical(f"{name}({counts})"), name, 0
+        else:
+            yield canonical(MECHANISMS[name].example), name, 0
 
 
 def memory_plan(

@@ -122,8 +122,8 @@ class Policy:
         """The action [A] in [-1, 1] for one observation and a state, and the next state.
 
         An episode begins with the state of `init_state`. The first call compiles. Raises ValueError for an
-        observation that lacks an array, or has one of another shape or dtype, and for a state that is another
-        policy's, or not finite.
+        observation that lacks an array, or has one of another shape or dtype or with a number that is not
+        finite, and for a state that is another policy's, or not finite.
         """
         arguments = self._tree, self.features, self._read(observation), self._checked(state)
         action, state = self._compiled_act(*arguments)
@@ -185,4 +185,7 @@ class Policy:
             with suppress(ValueError):  # of nested lists of different lengths
                 arrays[name] = np.asarray(arrays[name])
             check_array(name, arrays[name], wanted.shape, wanted.dtype)
+            # It would stay in a state, and the error of a later step would be about that.
+            if not np.isfinite(arrays[name]).all():
+                raise ValueError(f"{name} holds a number that is not finite")
         return arrays

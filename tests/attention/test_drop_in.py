@@ -206,6 +206,7 @@ FEATURES = r"features are not those of positive\(m=12\) for heads of width 6: th
         (LINEAR, {"query_seq_lengths": np.ones((1, 2), np.int32)}, r"query_seq_lengths has shape \(1, 2\)"),
         ("positive(m=0)", {}, "m is '0'"),
         (None, {}, "spec is None: it must be a string"),
+        (LINEAR, {"seed": 1.5}, r"seed is 1\.5: it must be a whole number from 0 to 4294967295"),
         (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, FEATURES),
         (LINEAR, {"features": attention("positive(m=13)").init(jax.random.key(0), H)}, FEATURES),
         *(
@@ -328,3 +329,13 @@ def test_dropout_is_allowed_without_training() -> None:
 def test_an_unknown_spec_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="unknown attention 'positiv'"):
         attention_fn("positiv(m=8)")
+    with pytest.raises(ValueError, match=r"^(geometric: )?p is 1\.0: "):
+        attention_fn("geometric(m=4, p=1)")
+    with pytest.raises(ValueError, match=r"^seed is -1: "):
+        attention_fn(LINEAR, seed=-1)
+
+
+def test_lists_are_arrays() -> None:
+    query = np.ones((2, 1, 3)).tolist()
+    result = dot_product_attention(query, query, query, mechanism="softmax")
+    np.testing.assert_allclose(result, 1, rtol=1e-6)

@@ -10,7 +10,14 @@ import pytest
 from robopolicy.attention import FeatureMap, attention, feature_map, fit, kernel_estimate, theory
 from robopolicy.attention.catalogue import MECHANISMS
 from robopolicy.attention.clustered import COMPLEX, REAL, clustered_hybrid, gaussian_mixture_hybrid
-from robopolicy.attention.discrete import GEOMETRIC, POISSON, best_parameter, geometric, poisson
+from robopolicy.attention.discrete import (
+    GEOMETRIC,
+    POISSON,
+    best_parameter,
+    geometric,
+    geometric_positive,
+    poisson,
+)
 from robopolicy.attention.estimator import shared
 from robopolicy.attention.exponential import complex_exponential, generalized_exponential
 from robopolicy.attention.hybrid import (
@@ -275,11 +282,12 @@ def test_gaussian_coefficients_are_one_at_opposite_vectors(tokens) -> None:
             "queries are 2 t",
         ),
         (lambda: fit(positive(8), jax.random.key(0), jnp.ones((2, 4)), jnp.ones((9, 3))), "q has width 4"),
-        (
-            lambda: fit(
-                generalized_exponential(8), jax.random.key(0), jnp.ones((2, 4)), jnp.full((9, 4), jnp.nan)
-            ),
-            "^y has numbers that are not finite",
+        *(
+            (
+                lambda fm=fm: fit(fm, jax.random.key(0), jnp.ones((2, 4)), jnp.full((9, 4), jnp.nan)),
+                "^y has numbers that are not finite",
+            )
+            for fm in (generalized_exponential(8), poisson(8), geometric_positive(8, 0.5))
         ),
         (lambda: feature_map("generalized_exponential(m=8, A=0.2, s=1)"), "generalized_exponential: A is"),
         (lambda: feature_map("complex_exponential(m=8)"), "needs A, a complex number"),

@@ -26,6 +26,12 @@ def test_every_mechanism_that_can_be_a_memory_is_in_a_plan():
     assert {name for _, name, _ in specs()} == set(MECHANISMS)
 
 
+def test_a_mechanism_of_ones_own_is_in_a_plan_with_its_example(monkeypatch):
+    own = MECHANISMS["positive"]._replace(example="own(m=64)")
+    monkeypatch.setitem(MECHANISMS, "own", own)
+    assert ("own(m=64)", "own", 0) in specs()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COVARIANCES)
 def test_the_error_of_a_read_is_as_predicted(windows, monkeypatch, name):

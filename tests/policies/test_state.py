@@ -90,6 +90,12 @@ def test_a_state_of_another_policy_is_refused(policy, state, words):
             method({"joints": EYE[0]}, state)
 
 
+def test_an_observation_that_is_not_finite_is_refused(policy):
+    for method in (policy.step, policy.inspect):
+        with pytest.raises(ValueError, match=r"^joints holds a number that is not finite$"):
+            method({"joints": np.full(3, np.nan, np.float32)}, policy.init_state())
+
+
 def test_act_refuses_a_policy_with_a_state(policy):
     with pytest.raises(
         ValueError, match=r"^policy 'untrained' has a state: step takes it and returns the next"

@@ -61,8 +61,8 @@ def dot_product_attention(
     Returns:
       [B, T, N, V] or [T, N, V] of the dtype of `query`; the mechanism computes in float32 or wider.
 
-    Raises ValueError for shapes and features that do not fit, and for options that the mechanism does not
-    support.
+    Raises ValueError for shapes and features that do not fit, for another seed, and for options that the
+    mechanism does not support.
     """
     spec, query = canonical(mechanism), jnp.asarray(query)
     check_count("seed", seed, 0, LAST_SEED)
@@ -93,12 +93,7 @@ def dot_product_attention(
         turns = jnp.arange(tokens) % jnp.maximum(jnp.asarray(query_seq_lengths), 1)[:, None]
         q = jnp.take_along_axis(jnp.where(valid, q, 0), turns[:, :, None, None], axis=1)
 
-    # The shapes alone: a model may hold features in variables of flax.
-    if features is not None and _shapes(features) != _shapes(_expected_features(spec, width)):
-        raise ValueError(
-            f"features are not those of {spec} for heads of width {width}: they must come from its `init` or "
-            "`fit`"
-        )
+    drawn = drawn_features(spec, width, seed) if features is None else _checked(features, spec, width)
     dtype = jnp.promote_types(jnp.result_type(q, k, v), jnp.float32)
     factor = jnp.asarray(1 / width**0.5 if scale is None else scale, dtype)
     # Half of the scale each: estimates are best for queries and keys of similar lengths.
@@ -111,7 +106,6 @@ def dot_product_attention(
         result = _exact(spec, q, k, v, bias, mask, is_causal)
     else:
         one_head = attention(spec).causal if is_causal else attention(spec).apply
-        drawn = drawn_features(spec, width, seed) if features is None else features
         of_keys = None if mask is None else mask[:, :, 0]
         result = _grouped(lambda *head: one_head(drawn, *head), q, k, v, of_keys)
     result = result.transpose(0, 3, 1, 2, 4).reshape(batch, tokens, heads, v.shape[-1])
@@ -194,8 +188,16 @@ def _expected_features(spec: str, width: int) -> Features:
     return jax.eval_shape(lambda: attention(spec).init(jax.random.key(0), width))
 
 
-def _shapes(features: Features) -> list[tuple[int, ...]]:
-    return [jnp.shape(leaf) for leaf in jax.tree.leaves(features)]
+def _checked(features: Features, spec: str, width: int) -> Features:
+    """`features` in the structure of the mechanism's: a model may hold them in variables of flax."""
+    leaves = jax.tree.leaves(features)
+    wanted, structure = jax.tree.flatten(_expected_features(spec, width))
+    if [jnp.shape(leaf) for leaf in leaves] != [leaf.shape for leaf in wanted]:
+        raise ValueError(
+            f"features are not those of {spec} for heads of width {width}: they must come from its `init` or "
+            "`fit`"
+        )
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _exact(

@@ -122,5 +122,5 @@ class Grid(ESOptions):
 def _words(results: Results) -> str:
     parts = [table(rows, title) for title, rows in results.rows.items() if rows]
     if results.incomplete:
-        parts.append(one_line(f"not complete: {', '.join(results.incomplete)}"))
+        parts.append(f"not complete: {', '.join(map(one_line, results.incomplete))}")
     return "\n\n".join(parts or ["no run is complete"])

@@ -300,6 +300,7 @@ def _assemble(
     episodes = recording.episodes
     dataset = folder.absolute() / "dataset"  # Minari needs an absolute path for the size of a folder
     shutil.rmtree(dataset, ignore_errors=True)
+    (folder / COMPLETE).unlink(missing_ok=True)
     dataset.mkdir()
     with clear_about_full_disks(folder, CONTINUE):
         needed = sum((folder / f"{episode.seed}.hdf5").stat().st_size for episode in episodes)

@@ -147,7 +147,8 @@ def test_features_may_be_in_a_variable_of_flax() -> None:
     q, k, v = _head_arrays()
     attend = jit(partial(dot_product_attention, q, k, v, mechanism=LINEAR))
     drawn = attention(LINEAR).init(jax.random.key(5), H)
-    np.testing.assert_array_equal(attend(features=nnx.Variable(drawn)), attend(features=drawn))
+    for held in (nnx.Variable(drawn), jax.tree.leaves(drawn)):
+        np.testing.assert_array_equal(attend(features=held), attend(features=drawn))
 
 
 @pytest.mark.slow

@@ -49,8 +49,8 @@ TOO_LARGE = (
 def specs() -> Iterator[tuple[str, str, int]]:
     """Canonical specs of all mechanisms that can be a memory, with their names and their m, 0 if unknown.
 
-    Those with a formula have independent vectors, for which the formula is. A mechanism of one's own has its
-    example.
+    Those with a formula have independent vectors, for which the formula is. A mechanism that a user has added
+    has its example.
     """
     for name in MECHANISMS:
         if name in COVARIANCES:

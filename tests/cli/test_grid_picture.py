@@ -14,7 +14,7 @@ TABLE = Path("runs/table")
 
 @pytest.fixture
 def drawn(trainer, monkeypatch):
-    """A grid of two mechanisms and two seeds; what `grid_picture` is told to draw."""
+    """A grid of two mechanisms and two seeds. The list has the arguments of each call of `grid_picture`."""
     assert run("--attention", "none", "all", "--seeds", "0", "1") == 0
     told = []
     monkeypatch.setattr(viz, "grid_picture", lambda *given: told.append(given))

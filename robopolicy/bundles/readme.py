@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from robopolicy.bundles.model_card import front_matter, reach
+from robopolicy.naming import counted
 from robopolicy.runtime.bundle import C_HEADER, C_SOURCE, GOLDEN, GRAPH, MANIFEST, STABLEHLO, SUMS
 from robopolicy.settings import is_finite
 
@@ -141,7 +142,8 @@ def _results(manifest: Mapping[str, Any]) -> str:
             for name, value in results.items()
             if isinstance(value, float)
         )
-        lines.append(f"- {results['episodes']} unseen episodes in simulation ({engine}): {numbers}.")
+        episodes = counted(results["episodes"], "unseen episodes")
+        lines.append(f"- {episodes} in simulation ({engine}): {numbers}.")
     if not manifest["evaluation"]:
         lines.append("- The run holds no evaluation on unseen episodes.")
     return "\n".join(lines)

@@ -235,8 +235,7 @@ def as_text(findings: Iterable[Finding]) -> str:
 
 def as_json(findings: Iterable[Finding]) -> str:
     """All findings as JSON."""
-    keys = ("area", "name", "state", "told", "fix")
-    rows = [dict(zip(keys, one, strict=True)) for one in findings]
+    rows = [one._asdict() for one in findings]
     return json.dumps({"sound": all(row["state"] != WRONG for row in rows), "findings": rows})
 
 

@@ -124,7 +124,7 @@ def test_a_fix_for_several_findings_is_printed_once():
     assert "fix:" not in as_text([Finding("bullet", "pictures", "wrong", "it was ended by SIGABRT")])
     report = json.loads(as_json(found))
     assert report["sound"] is False
-    assert report["findings"][0]["told"] == missing
+    assert report["findings"][0]["detail"] == missing
     assert json.loads(as_json([]))["sound"] is True
 
 

@@ -135,7 +135,8 @@ def _results(manifest: Mapping[str, Any]) -> str:
         numbers = ", ".join(
             f"{name} {value:.4g}" for name, value in training["last"].items() if is_finite(value)
         )
-        lines.append(f"- The last of {training['records']} lines of the training log: {numbers}.")
+        until = counted(training["records"], "lines")
+        lines.append(f"- The training log up to this policy has {until}. The last one: {numbers}.")
     for engine, results in manifest["evaluation"].items():
         numbers = ", ".join(
             f"{name.removesuffix('_mean').replace('_', ' ')} {value:.3g}"
@@ -145,7 +146,7 @@ def _results(manifest: Mapping[str, Any]) -> str:
         episodes = counted(results["episodes"], "unseen episodes")
         lines.append(f"- {episodes} in simulation ({engine}): {numbers}.")
     if not manifest["evaluation"]:
-        lines.append("- The run holds no evaluation on unseen episodes.")
+        lines.append("- There is no stored evaluation of this policy on unseen episodes.")
     return "\n".join(lines)
 
 

@@ -21,9 +21,11 @@ from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.experiments.stored_evaluations import FILE, is_of
 from robopolicy.naming import check_graph_names
 from robopolicy.policies.policy import Policy
-from robopolicy.reading_json import parse_json_lines, read_json
+from robopolicy.reading_json import read_json
 from robopolicy.settings import check_count
-from robopolicy.training.checkpoint import RunFolder
+from robopolicy.training.checkpoint import BEST, RunFolder
+from robopolicy.training.metrics import read
+from robopolicy.training.run_status import TRAINERS
 
 OBSERVATIONS, MOST_OBSERVATIONS = 1000, 10**6
 
@@ -63,8 +65,11 @@ def export(
     if not np.isfinite(trained.parameters).all():
         raise ValueError(f"policy is {trained.name!r}: its parameters must be finite, and some are not")
     check_graph_names(trained.functions.observation)
-    folder = _folder_of(trained)
-    name = (Path(trained.name) if folder is None else folder.resolve()).name
+    source = _source_of(trained)
+    name = Path(trained.name).name
+    if source is not None:
+        folder, which = source
+        name = folder.resolve().name + ("" if which == "last" else f"@{which}")
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -82,8 +87,8 @@ def export(
         "name": name,
         "task": environment.task,
         "versions": versions(),
-        "training": {"records": 0, "last": {}} if folder is None else _training(folder),
-        "evaluation": {} if folder is None else _evaluation(folder, trained.name, say),
+        "training": {"records": 0, "last": {}} if source is None else _training(*source),
+        "evaluation": {} if source is None else _evaluation(source[0], trained.name, say),
     }
     on_begin()
     manifest: dict[str, Any] = write_bundle(
@@ -97,21 +102,29 @@ def export(
     return manifest
 
 
-def _folder_of(policy: Policy) -> Path | None:
-    """The folder of the run that a policy was loaded from; None without one, or if the run has changed."""
+def _source_of(policy: Policy) -> tuple[Path, str] | None:
+    """The run that a policy was loaded from, as `find_run`; None without one, or if the run has changed."""
     if not policy.run:
         return None
     try:
-        folder = find_run(policy.name)[0]
+        folder, which = find_run(policy.name)
     except FileNotFoundError:
         return None
-    return folder if RunFolder(folder).config() == policy.run else None
+    return (folder, which) if RunFolder(folder).config() == policy.run else None
 
 
-def _training(folder: Path) -> dict[str, Any]:
-    """The number of records in a run's log, and the last one."""
-    path = folder / "metrics.jsonl"
-    records = parse_json_lines(path.read_bytes(), repr(str(path))) if path.exists() else []
+def _training(folder: Path, which: str) -> dict[str, Any]:
+    """The number of records in a run's log up to a checkpoint, and the last of them; none for `best`.
+
+    Raises CheckpointError for a line that is no record.
+    """
+    run = RunFolder(folder)
+    config = run.config()
+    counter = next((trainer.counter for name, trainer in TRAINERS.items() if name in config), None)
+    if which == BEST or counter is None:
+        return {"records": 0, "last": {}}
+    reached = run.generations()[-1] if which == "last" else int(which)
+    records = [one for one in read(run.metrics_path, counter) if one[counter] <= reached]
     return {"records": len(records), "last": _finite(records[-1]) if records else {}}
 
 

@@ -159,6 +159,7 @@ def test_its_manifest_and_readme_describe_all_that_a_robot_needs(exported):
     assert f"Robot: {described['robot']['name']}." in page
     assert "intrinsics" in page
     assert "intrinsics" not in readme({**described, "cameras": {}})
+    assert "no stored evaluation of this policy" in readme({**described, "evaluation": {}})
     bare = {name: described["robot"][name] for name in ("name", "safe_stop")}
     assert "## Robot" not in readme({**described, "cameras": {}, "robot": bare})
     card = yaml.safe_load(page.split("---\n")[1])
@@ -206,16 +207,27 @@ def test_its_evaluation_is_of_its_checkpoint(tmp_path, monkeypatch):
     assert (lines[0], len(lines)) == (said, 4)
 
 
+def test_a_bundle_says_which_policy_of_a_run_it_holds(tmp_path, monkeypatch):
+    run = shutil.copytree(find_run("stepping-stones-front-no-memory")[0], tmp_path / "run")
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write('{"generation": 26}\n')  # after the last checkpoint
+    monkeypatch.setattr("robopolicy.experiments.exporting.write_bundle", lambda *parts: parts[-1])
+    for name, last in (("run", 25), ("run@25", 25), ("run@best", None)):
+        about = export_policy(str(tmp_path / name), None, tmp_path / "bundle")
+        assert about["name"] == name
+        assert about["training"]["last"].get("generation") == last
+        assert about["training"]["records"] == (0 if last is None else 26)
+
+
 def test_numbers_of_a_run_that_are_not_finite_are_left_out(tmp_path, monkeypatch):
     run = shutil.copytree(find_run(SHIPPED["stepping-stones"])[0], tmp_path / "run")
-    with (run / "metrics.jsonl").open("a") as log:
-        log.write('{"return_mean": NaN, "steps": 7, "held_out/return": -Infinity}\n')
+    (run / "metrics.jsonl").write_text('{"generation": 35, "return_mean": NaN, "best": -Infinity}\n')
     kept = json.loads((run / "evaluation.json").read_text())
     kept["bullet"]["distance_mean"] = float("inf")
     (run / "evaluation.json").write_text(json.dumps(kept))
     monkeypatch.setattr("robopolicy.experiments.exporting.write_bundle", lambda *parts: parts[-1])
     about = export_policy(str(run), None, tmp_path / "bundle")
-    assert about["training"]["last"] == {"steps": 7}
+    assert about["training"]["last"] == {"generation": 35}
     assert "distance_mean" not in about["evaluation"]["bullet"]
     json.dumps(about, allow_nan=False)
 

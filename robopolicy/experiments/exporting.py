@@ -20,6 +20,7 @@ from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.experiments.stored_evaluations import FILE, is_of
 from robopolicy.naming import check_graph_names
+from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_json
 from robopolicy.settings import check_count
@@ -103,14 +104,20 @@ def export(
 
 
 def _source_of(policy: Policy) -> tuple[Path, str] | None:
-    """The run that a policy was loaded from, as `find_run`; None without one, or if the run has changed."""
+    """The run that a policy was loaded from, as `find_run`; None without one, or if either has changed."""
     if not policy.run:
         return None
     try:
-        folder, which = find_run(policy.name)
+        stored = load(policy.name)
     except FileNotFoundError:
         return None
-    return (folder, which) if RunFolder(folder).config() == policy.run else None
+    features = by_path(policy.features)
+    same = (
+        (stored.config, stored.run) == (policy.config, policy.run)
+        and np.array_equal(stored.parameters, policy.parameters)
+        and all(np.array_equal(array, features[path]) for path, array in by_path(stored.features).items())
+    )
+    return find_run(policy.name) if same else None
 
 
 def _training(folder: Path, which: str) -> dict[str, Any]:

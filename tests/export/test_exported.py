@@ -219,6 +219,19 @@ def test_a_bundle_says_which_policy_of_a_run_it_holds(tmp_path, monkeypatch):
         assert about["training"]["records"] == (0 if last is None else 26)
 
 
+def test_a_policy_that_was_changed_after_it_was_loaded_has_no_figures_of_its_run(monkeypatch, tmp_path):
+    loaded = load("stepping-stones-front-no-memory")
+    level = {name: array + 1 for name, array in loaded.features["level"].items()}
+    monkeypatch.setattr("robopolicy.experiments.exporting.write_bundle", lambda *parts: parts[-1])
+    for changes, has_figures in (
+        ({}, True),
+        ({"parameters": 0 * loaded.parameters}, False),
+        ({"features": {**loaded.features, "level": level}}, False),
+    ):
+        about = export_policy(replace(loaded, **changes), None, tmp_path / "bundle")
+        assert bool(about["evaluation"]) == bool(about["training"]["records"]) == has_figures
+
+
 def test_numbers_of_a_run_that_are_not_finite_are_left_out(tmp_path, monkeypatch):
     run = shutil.copytree(find_run(SHIPPED["stepping-stones"])[0], tmp_path / "run")
     (run / "metrics.jsonl").write_text('{"generation": 35, "return_mean": NaN, "best": -Infinity}\n')

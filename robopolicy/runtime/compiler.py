@@ -28,7 +28,7 @@ TIMEOUT = 600.0  # s, of a compilation
 
 
 class CompilerError(ValueError):
-    """There is no C compiler, or it failed. The message is one line."""
+    """There is no C compiler, or it failed, or what it made cannot be loaded. The message is one line."""
 
 
 class Footprint(NamedTuple):
@@ -94,7 +94,16 @@ def library(sources: Mapping[str, str]) -> ctypes.CDLL:
             portable = [flag for flag in FAST if flag != "-march=native"]  # not every compiler has it
             run(command, portable, sources, folder, made)
         keep(cached, made.read_bytes(), MOST)
-        return ctypes.CDLL(str(made))
+        with suppress(OSError):  # of a cache that cannot be written
+            return ctypes.CDLL(str(cached))
+        try:
+            return ctypes.CDLL(str(made))
+        except OSError as error:
+            reason = one_line(str(error).removeprefix(f"{made}: "))
+            raise CompilerError(
+                f"{command[0]} made a library that cannot be loaded from {str(folder.parent)!r}: {reason}; "
+                "if this folder is mounted with noexec, set TMPDIR to another one"
+            ) from error
 
 
 def run(

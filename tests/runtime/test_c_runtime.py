@@ -101,6 +101,27 @@ def test_a_compiler_that_is_missing_or_fails_is_one_line(with_c, monkeypatch, ca
 
 
 @needs_compiler
+def test_a_folder_of_temporary_files_with_noexec_needs_the_cache(tmp_path, monkeypatch):
+    load = ctypes.CDLL
+
+    def refusing(path, *more):
+        if path.startswith(str(tmp_path / "temporary")):
+            raise OSError(f"{path}: failed to map segment from shared object")
+        return load(path, *more)
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr("ctypes.CDLL", refusing)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert library({"policy.c": "int number(void) { return 7; }"}).number() == 7
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    words = r"cannot be loaded from '.*/temporary': failed to map segment .* set TMPDIR to another one$"
+    with pytest.raises(CompilerError, match=words):
+        library({"policy.c": "int number(void) { return 8; }"})
+
+
+@needs_compiler
 def test_source_of_the_same_length_is_compiled_anew():
     for number in (1, 2, 1):
         text = f"int number(void);\nint number(void) {{ return {number}; }}\n"

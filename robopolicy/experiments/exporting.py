@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import versions
 from robopolicy.experiments.runs import find_run, load, trained_on
 from robopolicy.experiments.stored_evaluations import FILE, is_of
-from robopolicy.naming import check_graph_names
+from robopolicy.naming import check_graph_names, shown
 from robopolicy.policies.catalogue import by_path
 from robopolicy.policies.policy import Policy
 from robopolicy.reading_json import read_json
@@ -65,6 +65,8 @@ def export(
         raise ValueError(f"policy is {policy!r}: it must be a Policy or the name of a run")
     if not np.isfinite(trained.parameters).all():
         raise ValueError(f"policy is {trained.name!r}: its parameters must be finite, and some are not")
+    if why := _why_no_json(trained.run):
+        raise ValueError(f"policy is {trained.name!r}: a manifest cannot hold its run's config.json: {why}")
     check_graph_names(trained.functions.observation)
     source = _source_of(trained)
     name = Path(trained.name).name
@@ -137,19 +139,33 @@ def _training(folder: Path, which: str) -> dict[str, Any]:
 
 def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
     """The entries without numbers that are not finite, which a manifest cannot hold."""
-    return {
-        name: value for name, value in numbers.items() if not isinstance(value, float) or math.isfinite(value)
-    }
+    return {name: value for name, value in numbers.items() if not _why_no_json(value)}
+
+
+def _why_no_json(value: Any) -> str:
+    """Why a manifest cannot hold `value`, or ""."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def _evaluation(folder: Path, name: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """The numbers of the stored evaluation of a run's policy `name`, by engine."""
+    """The numbers of the stored evaluation of a run's policy `name`, by engine.
+
+    Raises ValueError, in one line, for a file that is damaged.
+    """
     path = folder / FILE
     if not path.exists():
         return {}
-    results = read_json(path)
+    results, where = read_json(path), f"{str(path)!r} is no evaluation:"
     if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
-        raise ValueError(f"{str(path)!r} is no evaluation: it must hold results by engine")
+        raise ValueError(f"{where} it must hold results by engine")
+    for result in results.values():
+        check_count(f"{where} episodes", result.get("episodes"), 1, 10**9)
+        if not isinstance(result.get("preset"), str | None):
+            raise ValueError(f"{where} preset is {shown(result['preset'])}: it must be text")
     return {
         engine: _finite({key: value for key, value in result.items() if not isinstance(value, list)})
         for engine, result in results.items()

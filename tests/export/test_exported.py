@@ -236,13 +236,31 @@ def test_numbers_of_a_run_that_are_not_finite_are_left_out(tmp_path, monkeypatch
     run = shutil.copytree(find_run(SHIPPED["stepping-stones"])[0], tmp_path / "run")
     (run / "metrics.jsonl").write_text('{"generation": 35, "return_mean": NaN, "best": -Infinity}\n')
     kept = json.loads((run / "evaluation.json").read_text())
-    kept["bullet"]["distance_mean"] = float("inf")
+    kept["bullet"]["distance_mean"], kept["bullet"]["causes"]["fall"] = float("inf"), float("nan")
     (run / "evaluation.json").write_text(json.dumps(kept))
     monkeypatch.setattr("robopolicy.experiments.exporting.write_bundle", lambda *parts: parts[-1])
     about = export_policy(str(run), None, tmp_path / "bundle")
     assert about["training"]["last"] == {"generation": 35}
-    assert "distance_mean" not in about["evaluation"]["bullet"]
+    assert not {"distance_mean", "causes"} & about["evaluation"]["bullet"].keys()
     json.dumps(about, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("evaluation.json", {"mujoco": {}}, "evaluation.json' is no evaluation: episodes is None: it"),
+        ("evaluation.json", {"mujoco": {"episodes": 2, "preset": 5}}, "preset is 5: it must be text$"),
+        ("metrics.jsonl", 5, r"^line 1 of '.*metrics.jsonl' is no record of a generation$"),
+        ("config.json", {"limit": float("inf")}, "cannot hold its run's config.json: .*not JSON compliant"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_refused_at_once(tmp_path, file, content, words):
+    run = shutil.copytree(find_run("stepping-stones-front-no-memory")[0], tmp_path / "run")
+    if file == "config.json":
+        content = json.loads((run / file).read_text()) | content
+    (run / file).write_text(json.dumps(content) + "\n")
+    with pytest.raises(ValueError, match=words):
+        export_policy(str(run), None, tmp_path / "bundle", on_begin=pytest.fail)
 
 
 def test_a_policy_that_no_bundle_can_hold_is_refused_at_once(tmp_path):

@@ -136,7 +136,6 @@ def deploy(
     others = runs.others_in(trained) | task_class(task).settings_for(shapes)
     others |= {"renderer": renderer} if renderer else {}
     env = make(task, engine=engine, preset=preset, **others)
-    _check_observations(env, shapes, f"preset is {preset!r}")
 
     def connected() -> AbstractContextManager[Link]:
         if listening is None:
@@ -151,6 +150,7 @@ def deploy(
         )
 
     try:
+        _check_fit(env, manifest, f"preset is {preset!r}")
         robot = SimulatedRobot(env, manifest.data)
         robot.rehearse(seed)
         with connected() as link:
@@ -188,15 +188,22 @@ def result_of(
     }
 
 
-def _check_observations(env: Env[Any, Any], shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Raise ValueError, in one line that begins with `where`, unless the task shows what the bundle reads."""
+def _check_fit(env: Env[Any, Any], manifest: Manifest, where: str) -> None:
+    """Raise ValueError, in one line that begins with `where`, unless the task fits the bundle."""
+    task = task_of(env).describe()
+    scale = manifest.data["outputs"]["command"].get("scale")
+    for name, of_bundle, of_task in (
+        ("control_period", manifest.control_period, task["control_period"]),
+        ("scale of the command", scale, task["outputs"]["command"]["scale"]),
+    ):
+        if of_bundle != of_task:
+            raise ValueError(f"{where}: the bundle has the {name} {of_bundle}, and the task has {of_task}")
     spaces: Any = env.observation_space
-    for name, shape in shapes.items():
+    for name, value in manifest.inputs.items():
         shown = spaces[name].shape if name in spaces.spaces else None
-        if shown != shape:
-            env.close()
+        if shown != value.shape:
             raise ValueError(
-                f"{where}: the bundle reads {name!r} of shape {list(shape)}, and the task shows "
+                f"{where}: the bundle reads {name!r} of shape {list(value.shape)}, and the task shows "
                 f"{'no such observation' if shown is None else list(shown)}"
             )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.naming import one_line
+from robopolicy.naming import one_line, shown
 from robopolicy.reading_json import parse_json
 from robopolicy.settings import check_array, check_count, check_interval, check_number
 
@@ -24,6 +24,7 @@ SHORTEST_PERIOD, LONGEST_PERIOD = 1e-6, 60.0  # s
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 MOST_BYTES = 2**30  # of all inputs
+SMALLEST_SCALE = 1e-30
 RANGES = {"float32": (-1e30, 1e30), "uint8": (0.0, 255.0)}
 
 
@@ -263,6 +264,11 @@ def _value(name: str, fields: Mapping[str, Any], where: str) -> Value:
     for one in entries or ():
         if "step" in one:
             check_number(f"{where}: step", one["step"], 0.0, RANGES["float32"][1])
+    scale = fields.get("scale", [1.0] * len(names))
+    if not isinstance(scale, list) or len(scale) != len(names):
+        raise ValueError(f"{where}: scale is {shown(scale)}: it must be a list of {len(names)} numbers")
+    for each in scale:
+        check_number(f"{where}: scale", each, SMALLEST_SCALE, RANGES["float32"][1])
     steps = np.array([float(one.get("step", np.inf)) for one in entries or ()])
     if entries is None:
         low, high = low[0], high[0]

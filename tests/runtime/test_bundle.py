@@ -11,6 +11,7 @@ from onnx import TensorProto
 from toy_bundle import entries, graph, make_bundle, manifest, observations, outputs, resum, seal
 
 from robopolicy import runtime
+from robopolicy.experiments.deployment import deploy
 from robopolicy.runtime import BundleError, BundlePolicy
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.golden import read_golden, write_golden
@@ -101,6 +102,12 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
     assert message in refused(bundle)
 
 
+def scaled(scale):
+    """The change to a manifest that gives the command this scale."""
+    outputs = manifest()["outputs"]
+    return {"outputs": {**outputs, "command": {**outputs["command"], "scale": scale}}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -136,10 +143,21 @@ def test_invalid_lines_of_sha256sums_are_refused(bundle, line, message):
         ({"outputs": {"action": manifest()["outputs"]["action"]}}, "'command' with entries"),
         ({"inputs": {**manifest()["inputs"], "felt": {"shape": [2**40], "dtype": "float32"}}}, "shape"),
         ({"inputs": {**manifest()["inputs"], "felt": {"shape": [3], "dtype": "float32"}}}, "low and high"),
+        *((scaled(one), f"outputs 'command': scale is {one!r}: it must") for one in ("x", [0.15], None)),
+        (scaled([0.3, 0.0]), "outputs 'command': scale is 0.0: it must be a number from 1e-30 to 1e+30"),
     ],
 )
 def test_an_invalid_manifest_is_refused(tmp_path, change, message):
     assert message in refused(make_bundle(tmp_path / "bundle", **change))
+
+
+def test_a_bundle_of_another_period_or_scale_than_the_task_is_not_deployed(tmp_path):
+    make_bundle(tmp_path / "fast", task="stepping-stones")
+    with pytest.raises(ValueError, match=r"the bundle has the control_period 0\.02, and the task has 0\.05$"):
+        deploy(tmp_path / "fast")
+    make_bundle(tmp_path / "bare", task="stepping-stones", control_period=0.05)
+    with pytest.raises(ValueError, match=r"bundle has the scale of the command None, and the task has \["):
+        deploy(tmp_path / "bare")
 
 
 def test_all_that_both_ends_of_a_drive_agree_on_is_in_the_digest():

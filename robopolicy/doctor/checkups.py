@@ -23,8 +23,12 @@ ENGINES = tuple(PACKAGES)
 SHIPPED = "stepping-stones-angular-8x8"
 MODULE_NAMES = {  # of packages whose module has another name
     "imageio-ffmpeg": "imageio_ffmpeg",
+    "mkdocs-material": "material",
+    "mkdocstrings-python": "mkdocstrings_handlers.python",
     "opencv-python-headless": "cv2",
     "orbax-checkpoint": "orbax.checkpoint",
+    "pytest-xdist": "xdist",
+    "rerun-sdk": "rerun",
     "scikit-learn": "sklearn",
     "tensorboardx": "tensorboardX",
 }

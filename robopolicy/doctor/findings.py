@@ -62,7 +62,7 @@ def examine() -> Iterator[Finding]:
     yield from machine(Path.cwd())
     requirements = requires("robopolicy") if installed_version("robopolicy") else None
     packages = list(packages_of(requirements or [], installed_version))
-    importable = [one.name for one in packages if one.state == OK and one.area != "extras"]
+    importable = [one.name for one in packages if one.state == OK]
     # Bullet is an extra, and MuJoCo is not.
     engines = [name for name in ENGINES if name != "bullet" or installed_version("pybullet")]
     names = [f"imports={','.join(importable)}", "jax", *engines, "ffmpeg"]
@@ -108,7 +108,10 @@ def _space(name: str, free: float, least: float, fix: str, where: str = "") -> F
 
 
 def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Finding]:
-    """Check every required package, and every extra. `installed` maps a package to its version or None."""
+    """Check every required package, and every extra: package by package once all of them are installed.
+
+    `installed` maps a package to its version or None.
+    """
     yield Finding("packages", "robopolicy", OK, f"{installed('robopolicy')} at {Path(__file__).parents[1]}")
     if not requirements:
         detail = "robopolicy runs from a folder in which it is not installed"
@@ -133,8 +136,7 @@ def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Fi
             detail = f"lacks {', '.join(one.name for one in missing)}"
             yield Finding("extras", extra, ABSENT, detail, _install(*missing))
         else:
-            detail = ", ".join(f"{one.name} {installed(one.name)}" for one in own)
-            yield Finding("extras", extra, OK, detail)
+            yield from (_package(one, installed)._replace(area="extras") for one in own)
 
 
 def _applies(requirement: Any, extra: str) -> bool:

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import requires
+from importlib.util import find_spec
 
 import pytest
 from installed_engines import INSTALLED
 
 from robopolicy.doctor import advice
 from robopolicy.doctor import findings as doctor_findings
+from robopolicy.doctor.checkups import MODULE_NAMES
 from robopolicy.doctor.findings import Finding, as_json, as_text, machine, packages_of, run_series
 
 # Hides installed modules, or makes their import abort the process.
@@ -62,12 +65,39 @@ def test_packages_are_compared_with_the_requirements():
     assert found["extras", "sim"].state == "absent"
     assert found["extras", "sim"].detail == "lacks mujoco"
     assert found["extras", "wandb"].fix == advice.install("wandb>=0.20")
-    assert found["extras", "ray"].detail == "ray 2.60"
+    assert found["extras", "ray"].detail == "2.60"
     # The command names an extra without a package for this machine, but gives no advice.
     bullet = found["extras", "bullet"]
     assert bullet.detail.startswith(f"has no package for Python 3.{sys.version_info[1]} on ")
     assert (bullet.state, bullet.fix) == ("absent", "")
     assert not [name for name in found if "pybullet" in name or "all" in name]
+
+
+@pytest.mark.parametrize(
+    ("version", "detail"),
+    [
+        ("2.60", "2.60, and cannot be imported: ImportError: a library is missing"),
+        ("2.40", "2.40, and >=2.50 is needed"),
+    ],
+)
+def test_an_extra_that_is_outdated_or_broken_is_wrong(monkeypatch, version, detail):
+    def checks(series):
+        kind, _, packages = series.partition("=")
+        missing = "ImportError: a library is missing"
+        return [Finding(kind, one, "wrong", missing) for one in packages.split(",") if one == "ray"]
+
+    monkeypatch.setattr(doctor_findings, "requires", lambda name: ['ray>=2.50; extra == "ray"'])
+    monkeypatch.setattr(doctor_findings, "installed_version", lambda name: version)
+    monkeypatch.setattr(doctor_findings, "run_series", checks)
+    found = {(one.area, one.name): one for one in doctor_findings.examine()}
+    assert (found["extras", "ray"].state, found["extras", "ray"].detail) == ("wrong", detail)
+    assert found["extras", "ray"].fix
+
+
+def test_the_modules_of_all_installed_packages_are_known():
+    found = packages_of(requires("robopolicy") or [], doctor_findings.installed_version)
+    names = [one.name for one in found if one.state == "ok"]
+    assert [name for name in names if find_spec(MODULE_NAMES.get(name, name)) is None] == []
 
 
 def test_it_works_without_packaging(monkeypatch):

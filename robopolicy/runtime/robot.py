@@ -49,7 +49,7 @@ class Record:
       missed: steps without a command in time; late: steps that the robot's side began late.
       round_trips: times from an observation to its command; thinking: the policy's share of each.
       jitter: delay of the beginning of each step.
-      stopped: the reason of a safe stop, or None.
+      stopped: the reason of a safe stop of the latest drive, or None.
     """
 
     steps: int = 0
@@ -122,6 +122,7 @@ class Driver:
         """
         if seconds != math.inf:
             check_number("seconds", seconds, 0.0)
+        self.record.stopped = None
         reason = "the drive has ended"
         try:
             self._loop(robot, seconds)

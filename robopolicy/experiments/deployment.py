@@ -16,7 +16,7 @@ from robopolicy.envs.task import Outcome, Task, check_ending, named, task_of
 from robopolicy.experiments import runs
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.simulated_robot import SimulatedRobot
-from robopolicy.naming import one_of
+from robopolicy.naming import one_of, shown
 from robopolicy.runtime.bundle import open_bundle
 from robopolicy.runtime.link import LOOPBACK, Link
 from robopolicy.runtime.manifest import Manifest
@@ -52,12 +52,14 @@ def time_of_drive(seconds: float | None, episodes: int | None = None) -> float:
     if episodes is not None:
         check_count("episodes", episodes, 1, MANY)
         if seconds is not None:
-            raise ValueError(f"seconds is {seconds} and episodes {episodes}: give one of them")
+            raise ValueError(f"seconds is {seconds!r} and episodes {episodes}: give one of them")
         return math.inf
     if seconds is None:
         return USUAL_DRIVE
     if not (is_finite(seconds) and 0 < seconds <= LONGEST_DRIVE):
-        raise ValueError(f"seconds is {seconds}: it must be a number above 0, and at most {LONGEST_DRIVE:g}")
+        raise ValueError(
+            f"seconds is {shown(seconds)}: it must be a number above 0, and at most {LONGEST_DRIVE:g}"
+        )
     return seconds
 
 
@@ -120,7 +122,7 @@ def deploy(
     check_count("misses", misses, 1, MANY)
     if listening is not None:
         check_count("port", listening.port, 0, 2**16 - 1)
-    opened = open_bundle(Path(bundle))
+    opened = open_bundle(bundle)
     # An error of the other process is raised here, before anything moves.
     policy = BundlePolicy(opened, runtime)
     if runtime == C:
@@ -200,11 +202,11 @@ def _check_fit(env: Env[Any, Any], manifest: Manifest, where: str) -> None:
             raise ValueError(f"{where}: the bundle has the {name} {of_bundle}, and the task has {of_task}")
     spaces: Any = env.observation_space
     for name, value in manifest.inputs.items():
-        shown = spaces[name].shape if name in spaces.spaces else None
-        if shown != value.shape:
+        there = spaces[name].shape if name in spaces.spaces else None
+        if there != value.shape:
             raise ValueError(
                 f"{where}: the bundle reads {name!r} of shape {list(value.shape)}, and the task shows "
-                f"{'no such observation' if shown is None else list(shown)}"
+                f"{'no such observation' if there is None else list(there)}"
             )
 
 

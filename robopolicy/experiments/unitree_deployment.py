@@ -179,6 +179,6 @@ def _drive(driver: Driver, robot: Any, seconds: float) -> KeyboardInterrupt | No
 def _opened(bundle: str | Path, runtime: str, misses: int) -> Bundle:
     """The bundle, once it has been loaded and the arguments are checked."""
     check_count("misses", misses, 1, MANY)
-    opened = open_bundle(Path(bundle))
+    opened = open_bundle(bundle)
     BundlePolicy(opened, runtime)
     return opened

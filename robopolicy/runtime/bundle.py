@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from robopolicy.naming import shown
 from robopolicy.runtime.manifest import LARGEST, BundleError, Manifest, parse
 
 GRAPH, STABLEHLO, GOLDEN = "policy.onnx", "policy.stablehlo", "golden.npz"
@@ -43,7 +44,12 @@ class Bundle(NamedTuple):
 
 
 def open_bundle(folder: str | Path) -> Bundle:
-    """Read a bundle and check every file. Raises BundleError, or FileNotFoundError if `folder` is missing."""
+    """Read a bundle and check every file.
+
+    Raises BundleError, FileNotFoundError if `folder` is missing, and ValueError if it is no path.
+    """
+    if not isinstance(folder, str | os.PathLike):
+        raise ValueError(f"bundle is {shown(folder)}: it must be a path")
     folder = Path(folder)
     if not os.path.isdir(folder):  # before Python 3.14, Path.is_dir raises for a name that is too long
         raise FileNotFoundError(f"no bundle at {str(folder)!r}: it must be the folder that `export` wrote")

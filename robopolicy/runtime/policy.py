@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from robopolicy.naming import one_line, one_of, shown
-from robopolicy.runtime.bundle import GRAPH, Bundle, open_bundle
+from robopolicy.runtime.bundle import GOLDEN, GRAPH, Bundle, open_bundle
 from robopolicy.runtime.compiled import CompiledPolicy
 from robopolicy.runtime.graph import Observation, OnnxPolicy, Outputs
 from robopolicy.runtime.manifest import BundleError, Limits, Manifest, Value
@@ -98,13 +98,19 @@ class BundlePolicy:
         return outputs
 
     def replay(self) -> Callable[[Observation], dict[str, NDArray[np.float32]]]:
-        """`run` for the golden vectors in order, which begins anew where their episodes do."""
+        """`run` for the golden vectors in order, which begins anew where their episodes do.
+
+        It raises BundleError, which names the row, for a vector that `run` refuses.
+        """
         rows = count()
 
         def run(observation: Observation) -> dict[str, NDArray[np.float32]]:
             if (row := next(rows)) == 0 or row in self.manifest.begins:
                 self.reset()
-            return self.run(observation)
+            try:
+                return self.run(observation)
+            except ValueError as error:
+                raise BundleError(f"{GOLDEN}, row {row}: {error}") from error
 
         return run
 

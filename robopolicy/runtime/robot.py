@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from robopolicy.naming import counted
 from robopolicy.runtime.link import Link
 from robopolicy.runtime.manifest import Limits, Manifest
 from robopolicy.runtime.protocol import Kind, Message, ProtocolError, encode, pack, unpack
@@ -160,7 +161,7 @@ class Driver:
                 record.missed += 1
                 in_a_row += 1
                 if in_a_row >= self._misses:
-                    raise ProtocolError(f"no command came in time, {in_a_row} times in a row")
+                    raise ProtocolError(f"no command came in time, {counted(in_a_row, 'times')} in a row")
                 robot.hold()
             else:
                 in_a_row = 0

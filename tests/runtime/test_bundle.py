@@ -357,6 +357,15 @@ def test_readme_files_of_older_bundles_import_policy():
     assert runtime.Policy is BundlePolicy
 
 
+def test_verify_names_the_row_of_a_golden_vector_out_of_its_limits(bundle):
+    seen = observations()
+    seen["felt"][2, 0] = 5.0
+    write_golden(bundle / "golden.npz", {**seen, **outputs(seen)})
+    seal(bundle, manifest())
+    with pytest.raises(BundleError, match=r"^golden\.npz, row 2: felt 'left' is 5 rad: it must be"):
+        verify(bundle, 5)
+
+
 def test_verify_detects_a_changed_policy(bundle):
     verdict = verify(bundle, 50)
     assert verdict.same

@@ -36,7 +36,7 @@ def test_only_misses_in_a_row_stop_the_robot(bundle, answered, stops):
 
 def test_the_reason_of_a_stop_is_that_of_the_latest_drive(bundle):
     driver = Driver(Script((0, 1)), open_bundle(bundle).manifest, misses=1, wait=lambda due: due)
-    assert driver.run(ToyRobot(1), 100.0) is not None
+    assert driver.run(ToyRobot(1), 100.0) == "no command came in time, 1 time in a row"
     assert driver.run(ToyRobot(1), 100.0) is None
     assert (driver.record.stopped, driver.record.steps) == (None, 2)
 

@@ -30,6 +30,12 @@ def new_folder(argument: str, value: Any) -> Path:
         raise _not_writable(argument, path, error) from error
     if not nearest.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: {str(nearest)!r} is a file, and holds no folders")
+    if path.is_symlink() and not path.exists():
+        raise ValueError(
+            f"{argument} is {str(path)!r}: it is a link to {os.readlink(path)!r}, which does not exist"
+        )
+    if not is_folder:
+        _check_name(argument, path, nearest)
     _check_writable(argument, path, path if is_folder else nearest)
     return path
 
@@ -44,12 +50,20 @@ def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> N
         raise ValueError(f"{argument} is {str(path)!r}: the folder {str(path.parent)!r} does not exist")
     if path.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: it must be a file, and is a folder")
+    _check_name(argument, path, path.parent)
+    _check_writable(argument, path, path.parent)
+
+
+def _check_name(argument: str, path: Path, folder: Path) -> None:
+    """Raise ValueError if the name of `path` is too long for the hidden one that is first written.
+
+    `folder` is on the file system that `path` is to be on.
+    """
     try:
         with suppress(FileNotFoundError):
-            hidden_beside(path).lstat()
-    except OSError as error:  # its name is too long, being longer than that of `path`
+            hidden_beside(folder / path.name).lstat()
+    except OSError as error:
         raise _not_writable(argument, path, error) from error
-    _check_writable(argument, path, path.parent)
 
 
 def _check_writable(argument: str, path: Path, folder: Path) -> None:

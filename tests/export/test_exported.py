@@ -275,6 +275,17 @@ def test_a_policy_that_no_bundle_can_hold_is_refused_at_once(tmp_path):
             export_policy(policy, "stepping-stones", tmp_path / "bundle", on_begin=pytest.fail)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    for name, words in (
+        ("link", "it is a link to 'nowhere', which does not exist$"),
+        (245 * "x", r"nothing can be written there \(File name too long\)$"),
+        ("new/" + 245 * "x", r"nothing can be written there \(File name too long\)$"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            export_policy("stepping-stones-planned", None, tmp_path / name, on_begin=pytest.fail)
+
+
 TIGHT = dict.fromkeys(("command", "action", "scores"), 1e-30)
 
 

@@ -75,6 +75,15 @@ def test_a_first_table_of_the_go2_has_its_numbers(tmp_path):
     assert ours.walker.speed == pytest.approx(GO2.walker.speed)
 
 
+def test_a_model_may_have_the_name_of_one_of_the_package(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("laikago.xml", "go2.urdf"):
+        Path(name).write_bytes(MODEL.read_bytes())
+    ours = first_table("mine", "laikago.xml", JOINTS, TOES, 0.36, "go2.urdf")
+    places = {"model": str(tmp_path / "laikago.xml"), "urdf": str(tmp_path / "go2.urdf")}
+    assert ours == replace(table, **places, source="laikago.xml")
+
+
 def test_a_first_table_has_the_torques_of_motors_of_joints(changed, table):
     tendon = '<tendon><fixed name="cord"><joint joint="rf_haa" coef="1"/></fixed></tendon><actuator>'
     cords = '<motor tendon="cord" forcerange="-0.5 0.5"/>' * 20  # a tendon's number is a joint's, too

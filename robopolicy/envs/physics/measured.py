@@ -30,7 +30,7 @@ def first_table(
     Names, lengths, mass, inertia, limits and torques are those of the model. All else is the Go2's: speed,
     height of a swing and places of the cameras in units of the leg, gains in units of mass times length
     squared, which an inertia has. The robot counts as fallen below 65 % of `height`. Replace what you know
-    better, and the models of the trot once they are fitted.
+    better, and the models of the trot once they are fitted. The table has the whole paths of the models.
 
     Args:
       joints: names [12], of the legs FR, FL, RR, RL in this order, each abduction, hip, knee.
@@ -48,11 +48,11 @@ def first_table(
     check_number("height", height, ALIKE)
     begun = replace(
         GO2,
-        **_of_model(Path(model), joints, toes),
+        **_of_model(Path(model).resolve(), joints, toes),
         name=name,
         title=name,
         source=str(model),
-        urdf=urdf,
+        urdf=str(Path(urdf).resolve()) if Path(urdf).is_file() else urdf,
         center=(0.0, 0.0, 0.0),
         lowest_base=0.65 * height,
         walker=replace(GO2.walker, height=height),

@@ -102,6 +102,14 @@ def test_a_first_table_has_the_torques_of_motors_of_joints(changed, table):
     assert first_table("mine", path, JOINTS, TOES, 0.36).torques == table.torques
 
 
+def test_a_model_may_have_keyframes_and_sensors_of_its_motors(changed, table):
+    still = '<keyframe><key name="home" qpos="0 0 0.4 1 0 0 0 {0}" ctrl="{0}"/></keyframe>'.format("0 " * 12)
+    sensors = '<sensor><actuatorfrc actuator="rf_haa"/><jointpos joint="rf_haa"/></sensor>'
+    path = changed("</mujoco>", f"{still}{sensors}</mujoco>")
+    ours = first_table("mine", path, JOINTS, TOES, 0.36)
+    assert ours == replace(table, model=str(path), source=str(path))
+
+
 def test_a_first_table_needs_torques(changed):
     path = changed('forcerange="-30 30"', "")
     with pytest.raises(

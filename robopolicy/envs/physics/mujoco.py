@@ -220,13 +220,13 @@ class MujocoPhysics(MujocoWorld):
         model.geom_solimp[self.toes, :2] = config.contact_impedance
 
     def _spec(self) -> mujoco.MjSpec:
-        """The robot's model, of which toes alone collide, without motors of its own."""
+        """The robot's model, of which toes alone collide, without its own motors, keyframes and sensors."""
         spec, toes = read_model(self._robot.model_path, str(self._robot)), self._robot.toes
         for geom in spec.geoms:
             geom.contype, geom.conaffinity = (1, 2) if geom.name in toes else (0, 0)
             geom.priority = int(geom.name in toes)  # their friction holds
-        for motor in list(spec.actuators):
-            spec.delete(motor)
+        for part in (*spec.actuators, *spec.keys, *spec.sensors):  # keys and sensors may need the motors
+            spec.delete(part)
         return spec
 
     def _fitted(self) -> NDArray[np.int64]:

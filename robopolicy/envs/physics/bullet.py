@@ -183,7 +183,14 @@ class BulletPhysics(BulletWorld):
         self._weigh_base()
         links = range(-1, len(found))
         mass = sum(bullet.getDynamicsInfo(self.robot, link)[0] for link in links)
-        check_fit(robot, robot.urdf, mass, self._places)
+        check_fit(robot, robot.urdf, mass, [self._radius(toe) for toe in self.toes], self._places)
+
+    def _radius(self, toe: int) -> float | None:
+        """The radius (m) of the link `toe`, None if it is no sphere."""
+        bullet = self.client
+        shapes = bullet.getCollisionShapeData(self.robot, toe)
+        balls = [sizes[0] for _, _, kind, sizes, *_ in shapes if kind == bullet.GEOM_SPHERE]
+        return balls[0] if len(balls) == len(shapes) == 1 else None
 
     def _places(self, joints: Array) -> Array:
         """The toes' centres [4, 3] (m) in the base frame, for joint angles [12] (rad)."""

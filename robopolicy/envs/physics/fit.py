@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from robopolicy.control.kinematics import foot_positions
 from robopolicy.control.robot import Robot
 from robopolicy.control.state import Array
 
-TOLERANCE = 1e-3  # m, of a toe
+TOLERANCE = 1e-3  # m, of a toe and its radius
 MASS_TOLERANCE = 0.02  # share of the mass
 TURN = 0.3  # rad
 
@@ -23,12 +23,23 @@ def check_names(robot: Robot, model: str, joints: Container[str], toes: Containe
                 raise ValueError(f"{robot} has the {kind} {name!r}, which its model {model} lacks")
 
 
-def check_fit(robot: Robot, model: str, mass: float, toes: Callable[[Array], Array]) -> None:
+def check_fit(
+    robot: Robot, model: str, mass: float, radii: Sequence[float | None], toes: Callable[[Array], Array]
+) -> None:
     """Raise ValueError, in one line, unless the lengths and the mass of a table are those of its `model`.
 
-    mass: of the model (kg). toes: the toes' centres [4, 3] (m, base frame) for joints [12] (rad), by the
-    model. The standing pose is compared, and that with each joint turned in its turn.
+    mass: of the model (kg). radii: of its toes [4] (m), None for one that is no sphere. toes: the toes'
+    centres [4, 3] (m, base frame) for joints [12] (rad), by the model. The standing pose is compared, and
+    that with each joint turned in its turn.
     """
+    for name, radius in zip(robot.toes, radii, strict=True):
+        if radius is None:
+            raise ValueError(f"{robot} has the toe {name!r}: in its model {model} it must be a sphere")
+        if abs(radius - robot.foot_radius) > TOLERANCE:
+            raise ValueError(
+                f"{robot} has a foot_radius of {robot.foot_radius} m: its model {model} has the toe {name!r} "
+                f"with {radius:.4g} m"
+            )
     standing = robot.standing_joints(robot.walker.height)
     middle = np.clip(robot.limits, -np.pi, np.pi).mean(axis=1)
     _compare(robot, model, "it stands", standing, toes)

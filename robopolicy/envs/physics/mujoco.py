@@ -246,7 +246,9 @@ class MujocoPhysics(MujocoWorld):
             mujoco.mj_kinematics(model, data)
             return np.array(data.geom_xpos[toes])
 
-        check_fit(robot, robot.model, float(model.body_mass.sum()), places)
+        balls = model.geom_type[toes] == mujoco.mjtGeom.mjGEOM_SPHERE
+        radii = [size if ball else None for size, ball in zip(model.geom_size[toes, 0], balls, strict=True)]
+        check_fit(robot, robot.model, float(model.body_mass.sum()), radii, places)
         return order
 
     def _place(self, boxes: list[Box]) -> None:
@@ -372,13 +374,9 @@ def _order(robot: Robot, spec: mujoco.MjSpec) -> NDArray[np.int64]:
 
     Raises ValueError unless the model has these joints alone, and the toes.
     """
-    toes = {geom.name: geom.type for geom in spec.geoms}
     joints = spec.joints[1:]  # the first is that of the trunk
     hinges = [joint.name for joint in joints if joint.type == mujoco.mjtJoint.mjJNT_HINGE]
-    check_names(robot, robot.model, hinges, toes)
-    for name in robot.toes:
-        if toes[name] != mujoco.mjtGeom.mjGEOM_SPHERE:
-            raise ValueError(f"{robot} has the toe {name!r}: in its model {robot.model} it must be a sphere")
+    check_names(robot, robot.model, hinges, {geom.name for geom in spec.geoms})
     for joint in joints:
         if joint.name not in robot.joints:
             raise ValueError(f"{robot} lacks the joint {joint.name!r} of its model {robot.model}")

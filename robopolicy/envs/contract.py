@@ -118,6 +118,11 @@ def is_depth(space: Space[Any]) -> bool:
     )
 
 
+def has_reach(space: Any) -> bool:
+    """Whether the space of depth images has pixels, each with a finite largest depth above 0."""
+    return bool(space.high.size and np.isfinite(space.high).all() and space.high.min() > 0)
+
+
 def is_colour(space: Space[Any]) -> bool:
     """Whether a space is of colour images [H, W, 3] (uint8)."""
     return isinstance(space, Box) and space.shape[2:] == (3,) and np.issubdtype(space.dtype, np.uint8)
@@ -139,6 +144,8 @@ def wrong_spaces(task: Any) -> Iterator[tuple[str, str]]:
             yield "observation_space", f"{name!r} must be a colour image, uint8 [H, W, 3]"
         elif axes == 2 and box.dtype != np.float32:
             yield "observation_space", f"{name!r} must be float32, as depth images [H, W] from 0 are"
+        elif is_depth(box) and name not in task.cameras and not has_reach(box):
+            yield "observation_space", f"{name!r} must have pixels, each with a finite high above 0"
     unit = isinstance(actions, Box) and actions.low.ndim == 1 and np.issubdtype(actions.dtype, np.floating)
     if not unit or (actions.low != -1).any() or (actions.high != 1).any():
         yield "action_space", "it must be a Box of one axis in [-1, 1], of floats"

@@ -125,6 +125,9 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
             Dict({"eye": Box(0, 255, (4, 4), np.uint8)}),
             "'eye' must be float32, as depth",
         ),
+        ("observation_space", Dict({"eye": Box(0, np.inf, (4, 4))}), "'eye' must have pixels, each with"),
+        ("observation_space", Dict({"eye": Box(0, 0, (4, 4))}), "'eye' must have pixels, each with"),
+        ("observation_space", Dict({"eye": Box(0, 1, (4, 0))}), "'eye' must have pixels, each with"),
         ("action_space", Box(0, 1, (3,)), r"it must be a Box of one axis in \[-1, 1\]"),
         ("action_space", None, r"it must be a Box of one axis in \[-1, 1\]"),
         ("action_space", Box(-1, 1, (3,), np.int8), "of floats"),
@@ -304,6 +307,14 @@ def test_a_policy_of_images_refuses_a_task_whose_arrays_are_no_images(monkeypatc
     with pytest.raises(ValueError, match=words):
         iap_config("softmax", Arm())
     assert not iap_config("none", Arm()).cameras
+
+
+def test_the_camera_of_a_task_limits_an_image_whose_space_is_infinite():
+    arm = Arm()
+    arm.observation_space = Dict({**arm.observation_space.spaces, "eye": Box(0, np.inf, (4, 4))})
+    arm.cameras = {"eye": Camera("m", 0.0, 3.0)}
+    check_task(arm)
+    assert arm.describe()["inputs"]["eye"]["high"] == 3.0
 
 
 def test_a_wrapped_environment_is_refused():

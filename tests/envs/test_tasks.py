@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict
 from gymnasium.utils.env_checker import check_env
 from installed_engines import EACH_ENGINE, EACH_OF_QUADRUPEDS, needs_bullet
+from toy_arm import Arm
 
 from robopolicy.envs.images import DepthImages
 from robopolicy.envs.physics import ARM_ENGINES, ENGINES
@@ -145,6 +147,13 @@ def test_an_environment_without_depth_images_is_refused_by_their_wrapper():
     with pytest.raises(ValueError, match=r"^env observes balls, image, poses: .* depth images .*$"):
         DepthImages(env)
     env.close()
+
+
+@pytest.mark.parametrize("reach", [np.inf, 0.0])
+def test_depth_images_without_a_reach_are_refused_by_their_wrapper(monkeypatch, reach):
+    monkeypatch.setattr(Arm, "observation_space", Dict({"eye": Box(0.0, reach, (4, 4))}))
+    with pytest.raises(ValueError, match=r"^env observes 'eye' as Box.*: it must have pixels, each with"):
+        DepthImages(Arm())
 
 
 @pytest.mark.slow

@@ -66,9 +66,17 @@ def matches(value: Any, annotation: Any) -> bool:
     return isinstance(value, kind) and all(matches(getattr(value, name), of) for name, of in fields.items())
 
 
+SOUND = "Quantities with different names, steps above 0 and finite limits, low first"
+
+
 def _are_sound(quantities: Any) -> bool:
     names = {quantity.name for quantity in quantities}
-    return len(names) == len(quantities) and "" not in names and all(q.low <= q.high for q in quantities)
+    are_in_order = all(q.low <= q.high and (q.step is None or q.step > 0) for q in quantities)
+    return len(names) == len(quantities) and "" not in names and are_in_order
+
+
+def _is_clip(value: Any) -> bool:
+    return matches(value, tuple[float, float]) and value[0] < value[1]
 
 
 def _are_formats(outcomes: Any) -> bool:
@@ -85,22 +93,22 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "rate": (lambda value: value > 0, "a number of actions a second above 0"),
     "control_period": (lambda value: value > 0, "a number of seconds above 0"),
     "deadline": (lambda value: value > 0, "a number of seconds above 0"),
-    "actions": (_are_sound, "a tuple of Quantities with different names and finite limits, low first"),
+    "actions": (_are_sound, f"a tuple of {SOUND}"),
     "vectors": (
         lambda value: all(map(_are_sound, value.values())),
-        "tuples of Quantities with different names and finite limits, low first, by the names of vectors",
+        f"tuples of {SOUND}, by the names of vectors",
     ),
     "outcomes": (
         _are_formats,
         "a tuple of Outcomes that format a number, each with its own name, not called " + ", ".join(RESERVED),
     ),
     "cameras": (
-        lambda value: all(camera.low < camera.high for camera in value.values()),
-        "Cameras with finite limits, low first, by name",
+        lambda value: all(c.low < c.high and (c.clip is None or _is_clip(c.clip)) for c in value.values()),
+        "Cameras with finite limits and clips, low first, by name",
     ),
     "notes": (
-        lambda value: all(matches(note.get("clip", (0, 0)), tuple[float, float]) for note in value.values()),
-        "notes with a clip of two numbers, by name",
+        lambda value: all(_is_clip(note["clip"]) for note in value.values() if "clip" in note),
+        "notes with a clip of two numbers, low first, by name",
     ),
     "presets": (lambda value: len({*value} - {""}) == len(value), "a tuple of different names"),
     "curriculum": (

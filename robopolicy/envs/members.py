@@ -36,7 +36,7 @@ class Quantity(NamedTuple):
             "low": float(self.low),
             "high": float(self.high),
         }
-        more = {"about": self.about or None, "step": self.step}
+        more = {"about": self.about or None, "step": None if self.step is None else float(self.step)}
         return row | {name: value for name, value in more.items() if value is not None}
 
 
@@ -88,7 +88,7 @@ class Camera(NamedTuple):
         """As JSON holds the camera `name`, without its pinhole."""
         row: Description = {"unit": self.unit, "low": float(self.low), "high": float(self.high)}
         if self.clip is not None:
-            row["clip"] = list(self.clip)
+            row["clip"] = list(map(float, self.clip))
         if self.pinhole is not None:
             row["camera"] = name
         return {**row, "about": self.about} if self.about else row

@@ -83,7 +83,7 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     @property
     def control_period(self) -> float:
         """Seconds between two actions."""
-        return 1 / self.rate
+        return 1 / float(self.rate)
 
     @property
     def deadline(self) -> float:
@@ -159,8 +159,8 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
         """All that someone who connects a real robot needs, as JSON holds it."""
         cameras = {name: self.camera(name) for name in dict.fromkeys((*self.cameras, *self.images()))}
         return {
-            "control_period": self.control_period,
-            "deadline": self.deadline,
+            "control_period": float(self.control_period),
+            "deadline": float(self.deadline),
             "inputs": {
                 **{name: camera.described(name) for name, camera in cameras.items()},
                 **{name: self._vector(name) for name in self.vectors},
@@ -178,7 +178,7 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
 
     def _vector(self, name: str) -> Description:
         notes = self.notes.get(name, {})
-        clip = {"clip": list(notes["clip"])} if "clip" in notes else {}
+        clip = {"clip": list(map(float, notes["clip"]))} if "clip" in notes else {}
         about = {"about": notes["about"]} if "about" in notes else {}
         return {**clip, "entries": [quantity.described() for quantity in self.vectors[name]], **about}
 

@@ -150,7 +150,7 @@ def _described(task: Task) -> dict[str, Any]:
     """What a recording stores of its task for other formats: rate, robot, and names of numbers."""
     vectors = {name: [q.name for q in quantities] for name, quantities in task.vectors.items()}
     return {
-        "rate": task.rate,
+        "rate": float(task.rate),
         "robot": task.robot()["name"],
         "names": {**vectors, "action": [q.name for q in task.actions]},
     }

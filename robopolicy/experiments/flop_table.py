@@ -190,7 +190,7 @@ def row(subject: Subject, per_second: bool) -> Row:
         "state_bytes": state_bytes(policy),
     }
     if per_second:
-        rate = task_class(subject.task).rate
+        rate = float(task_class(subject.task).rate)
         result |= {"control_rate": rate, "total_per_second": rate * price["total"]}
     return result
 
@@ -215,7 +215,7 @@ def table(rows: Sequence[Row]) -> str:
         numbers["bytes of the state"] = "state_bytes"
     if "control_rate" in rows[0]:
         lines.append(["FLOPs a second", *(f"{row['total_per_second']:,}" for row in rows)])
-        lines.append(["steps a second", *(f"{row['control_rate']}" for row in rows)])
+        lines.append(["steps a second", *(f"{row['control_rate']:g}" for row in rows)])
     lines += [[title, *(f"{row[name]:,}" for row in rows)] for title, name in numbers.items()]
     title = f"FLOPs of one policy step ({labels[0]})" if alike else "FLOPs of one policy step"
     return "\n".join([title, *aligned(lines)])

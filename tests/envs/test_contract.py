@@ -103,7 +103,9 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("actions", (Quantity("x", "m", -np.inf, np.inf),) * 3, "and finite limits"),
         ("actions", (Quantity("x", "m", 1.0, -1.0), *Arm.actions[:2]), "and finite limits, low first"),
         ("actions", (*Arm.actions[:2], Quantity("grip", "m", 0.0, 0.1)), "'grip' must have a high above 0"),
+        ("actions", (Arm.actions[0]._replace(step=-0.1), *Arm.actions[1:]), "steps above 0 and"),
         ("vectors", {}, "it has no 'joints'"),
+        ("vectors", {"joints": (Quantity("joint_0", "rad", -3.0, 3.0, step=0.0),)}, "steps above 0 and"),
         ("vectors", {**Arm.vectors, "force": ()}, "'force' is no vector"),
         ("vectors", {"joints": Arm.vectors["joints"][:1]}, "of 'joints', it has 1 Quantities"),
         ("vectors", None, "it must be tuples of Quantities"),
@@ -145,10 +147,12 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("cameras", None, "it must be Cameras"),
         ("cameras", {"camera": (0, 255)}, "it must be Cameras"),
         ("cameras", {"camera": Camera("1", 0, np.inf)}, "with finite limits"),
+        ("cameras", {"camera": Camera("1", 0, 255, clip=(255, 0))}, "finite limits and clips, low first"),
         ("cameras", {"rear": Camera("1", 0, 255)}, "'rear' is no image of observation_space"),
         ("cameras", {"joints": Camera("1", 0, 255)}, "'joints' is no image of observation_space"),
         ("notes", None, "it must be notes"),
         ("notes", {"joints": {"clip": 5}}, "a clip of two numbers"),
+        ("notes", {"joints": {"clip": (5.0, -5.0)}}, "a clip of two numbers, low first"),
         ("notes", {"force": {"about": "N"}}, "'force' is no vector of observation_space"),
         ("feedback", None, "it must be of type tuple"),
         ("feedback", {"input": "joints"}, "it must be of type tuple"),
@@ -315,6 +319,19 @@ def test_the_camera_of_a_task_limits_an_image_whose_space_is_infinite():
     arm.cameras = {"eye": Camera("m", 0.0, 3.0)}
     check_task(arm)
     assert arm.describe()["inputs"]["eye"]["high"] == 3.0
+
+
+def test_numbers_of_a_task_may_be_those_of_numpy():
+    arm, one = Arm(), np.float32(1.0)
+    arm.rate, arm.cameras = np.float32(10.0), {"camera": Camera("1", 0, 255, clip=(0 * one, one))}
+    arm.actions = tuple(quantity._replace(step=one) for quantity in Arm.actions)
+    arm.notes = {"joints": {"clip": (-one, one)}}
+    check_task(arm)
+    described = json.loads(json.dumps(arm.describe()))
+    assert (described["control_period"], described["deadline"]) == (0.1, 0.1)
+    assert described["inputs"]["camera"]["clip"] == [0.0, 1.0]
+    assert described["inputs"]["joints"]["clip"] == [-1.0, 1.0]
+    assert [entry["step"] for entry in described["outputs"]["command"]["entries"]] == [1.0] * 3
 
 
 def test_a_wrapped_environment_is_refused():

@@ -21,6 +21,7 @@ from robopolicy.settings import check_count, check_number, check_types
 JOINTS = 3 * len(LEGS)
 OF_JOINTS = ("limits", "torques")  # checked joint by joint
 UNLIMITED = 1e6  # rad or N m, of a joint whose model has no limit: JSON has no infinity
+LARGEST = 1e18  # of all numbers of a table; larger whole ones fit into no array of integers
 MOST_PIXELS = 2048  # of a side of an image
 
 
@@ -165,8 +166,10 @@ class Robot:
             if (given := np.shape(getattr(self, name))) != shape:
                 raise ValueError(f"{self} has {name} of the shape {list(given)}: it must be {list(shape)}")
         for name, value in asdict(self).items():
-            if name not in OF_JOINTS and not np.isfinite(_numbers(value)).all():
-                raise ValueError(f"{self} has {name} {shown(value)}: its numbers must be finite")
+            if name not in OF_JOINTS and not all(abs(number) <= LARGEST for number in _numbers(value)):
+                raise ValueError(
+                    f"{self} has {name} {shown(value)}: its numbers must be from {-LARGEST:g} to {LARGEST:g}"
+                )
         for name in ("thigh", "shank"):
             check_number(f"{self}: the length of {name}", math.hypot(*getattr(self, name)), 1e-6)
         for name in ("joints", "toes"):
@@ -174,13 +177,15 @@ class Robot:
             if len(set(value)) < len(value):
                 raise ValueError(f"{self} has {name} {', '.join(value)}: each name may occur once")
         for joint, (low, high), torque in zip(self.joints, self.limits, self.torques, strict=True):
-            if not -math.inf < low < high < math.inf:
+            if not -LARGEST <= low < high <= LARGEST:
                 raise ValueError(
-                    f"{self} has limits {low} and {high} of {joint!r}: low must be below high, both finite"
+                    f"{self} has limits {shown(low)} and {shown(high)} of {joint!r}: low must be below high, "
+                    f"both from {-LARGEST:g} to {LARGEST:g}"
                 )
-            if not 0 < torque < math.inf:
+            if not 0 < torque <= LARGEST:
                 raise ValueError(
-                    f"{self} has a torque of {torque} for {joint!r}: it must be above 0, and finite"
+                    f"{self} has a torque of {shown(torque)} for {joint!r}: it must be above 0, and at most "
+                    f"{LARGEST:g}"
                 )
         if not all(turn in (1.0, -1.0) for turn in self.turns):
             raise ValueError(f"{self} has turns {self.turns}: each must be 1 or -1")

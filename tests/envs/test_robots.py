@@ -161,11 +161,11 @@ def test_a_toe_of_bullet_is_a_sphere():
         ),
         (
             {"limits": ((1.0, -1.0), *GO2.limits[1:])},
-            "robot 'go2' has limits 1.0 and -1.0 of 'FR_hip_joint': low must be below high, both finite",
+            "robot 'go2' has limits 1.0 and -1.0 of 'FR_hip_joint': low must be below high, both from",
         ),
         (
             {"limits": ((-1.0, np.inf), *GO2.limits[1:])},
-            "robot 'go2' has limits -1.0 and inf of 'FR_hip_joint': low must be below high, both finite",
+            "robot 'go2' has limits -1.0 and inf of 'FR_hip_joint': low must be below high, both from",
         ),
         (
             {"torques": (0.0, *GO2.torques[1:])},
@@ -176,6 +176,10 @@ def test_a_toe_of_bullet_is_a_sphere():
         ({"center": (np.nan, 0.0, 0.0)}, "robot 'go2' has center (nan, 0.0, 0.0): its numbers"),
         ({"held_torque": (np.nan,) * 12}, "robot 'go2' has held_torque (nan, "),
         ({"held_torque": (20.0,) * 3}, "robot 'go2' has held_torque of the shape [3]: it must be [12]"),
+        ({"stiffness": 10**400}, "robot 'go2' has stiffness 1000"),
+        ({"belly": replace(GO2.belly, tilt=10**400)}, "robot 'go2' has belly {'position': ("),
+        ({"torques": (10**20, *GO2.torques[1:])}, "robot 'go2' has a torque of 1000000"),
+        ({"limits": ((-(10**20), 1.0), *GO2.limits[1:])}, "robot 'go2' has limits -1000000"),
         ({"trot": replace(GO2.trot, overshoot=np.inf)}, "robot 'go2' has trot {'progress': ("),
         ({"held_torque": -1.0}, "robot 'go2': held_torque is -1.0: it must be a number"),
         ({"front": replace(GO2.front, reach=0.0)}, "robot 'go2': reach of front is 0.0: it must be a number"),

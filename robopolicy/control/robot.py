@@ -103,7 +103,8 @@ class Robot:
       foot_radius: of the toes.
       trunk: half the sides of a box for the trunk in recordings.
       mass, center, inertia: of the whole robot in its standing pose, in base axes, about the centre.
-      lowest_base: height of the base over what it stands on, below which the robot has fallen.
+      lowest_base: height of the base over what it stands on, below which the robot has fallen; below
+        the heights of `walker` and `rugged`.
       limits: smallest and largest angle of each joint, [12, 2]; 1e6 rad either way where the model
         has none.
       torques: the largest of each joint, [12].
@@ -201,6 +202,11 @@ class Robot:
         for name in ("walker", "rugged"):
             height = getattr(self, name).height
             check_number(f"{self}: height of {name}", height, float(lowest), float(highest))
+            if not self.lowest_base < height:
+                raise ValueError(
+                    f"{self}: lowest_base is {self.lowest_base}: it must be below the height of {name}, "
+                    f"{height}"
+                )
             standing = self.standing_joints(height)
             for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
                 if not low <= angle <= high:

@@ -197,6 +197,7 @@ def test_a_toe_of_bullet_is_a_sphere():
             {"walker": replace(GO2.walker, height=0.5)},
             "robot 'go2': height of walker is 0.5: it must be a number from 0.0220094 to 0.448009",
         ),
+        ({"lowest_base": 0.31}, "robot 'go2': lowest_base is 0.31: it must be below the height of walker"),
         ({"rugged": replace(GO2.rugged, height=0.5)}, "robot 'go2': height of rugged is 0.5: it must be"),
         (
             {"trot": replace(GO2.trot, speed=(0.2,) * 4)},
@@ -246,7 +247,7 @@ def test_every_preset_is_one_for_small_and_large_legs(scale):
     legs = {name: tuple(scale * part for part in getattr(GO2, name)) for name in ("thigh", "shank")}
     walkers = {"walker": GO2.walker, "rugged": GO2.rugged}
     walkers = {name: replace(walker, height=scale * walker.height) for name, walker in walkers.items()}
-    table = replace(GO2, **legs, **walkers)
+    table = replace(GO2, **legs, **walkers, lowest_base=scale * GO2.lowest_base)
     assert presets_of(table).keys() == presets_of(GO2).keys()
 
 

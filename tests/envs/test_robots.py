@@ -242,13 +242,25 @@ def test_courses_are_in_units_of_the_leg():
         )
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0])
-def test_every_preset_is_one_for_small_and_large_legs(scale):
+def scaled(scale):
+    """A Go2 of another size, as far as presets ask."""
     legs = {name: tuple(scale * part for part in getattr(GO2, name)) for name in ("thigh", "shank")}
     walkers = {"walker": GO2.walker, "rugged": GO2.rugged}
     walkers = {name: replace(walker, height=scale * walker.height) for name, walker in walkers.items()}
-    table = replace(GO2, **legs, **walkers, lowest_base=scale * GO2.lowest_base)
-    assert presets_of(table).keys() == presets_of(GO2).keys()
+    return replace(GO2, **legs, **walkers, lowest_base=scale * GO2.lowest_base)
+
+
+@pytest.mark.parametrize("scale", [0.263, 0.5, 2.0, 2.361])
+def test_every_preset_is_one_for_small_and_large_legs(scale):
+    assert presets_of(scaled(scale)).keys() == presets_of(GO2).keys()
+
+
+@pytest.mark.parametrize("scale", [0.25, 2.5])
+def test_legs_of_which_presets_have_no_course_are_refused(scale):
+    leg = re.escape(f"{scaled(scale).leg}")
+    words = rf"the length of its leg is {leg}: it must be a number from 0\.112 to 1\.006"
+    with pytest.raises(ValueError, match=f"^robot 'go2': {words}$"):
+        presets_of(scaled(scale))
 
 
 def test_the_controller_alone_gives_the_commands_that_a_simulated_robot_gets(robot):

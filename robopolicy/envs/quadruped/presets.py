@@ -22,6 +22,8 @@ from robopolicy.envs.simulated import LONGEST_EPISODE
 from robopolicy.naming import one_of
 from robopolicy.settings import check_fields, check_number, check_types
 
+LEGS = 0.112, 1.006  # m, for which all lengths of the presets are in their ranges
+
 
 @dataclass(frozen=True)
 class RewardConfig:
@@ -117,7 +119,10 @@ def presets_of(robot: Robot) -> dict[str, SteppingStonesConfig]:
     What a step must fit is in units of the robot's leg: stones, gaps and steps in height, offsets and the
     margin to edges. Payloads are in units of its mass. The length and the width of a course, and the depth of
     its gaps, are not. Between the gaps of a small robot, stones turn less.
+
+    Raises ValueError, in one line, for a leg outside of `LEGS`.
     """
+    check_number(f"{robot}: the length of its leg", robot.leg, *LEGS)
     leg, mass = robot.leg / LAIKAGO.leg, robot.mass / LAIKAGO.mass
 
     def lengths(low: float, high: float) -> tuple[float, float]:

@@ -269,6 +269,8 @@ def test_bad_settings_are_refused_by_name(settings, words):
         {"table": 0.5},
         {"table": (float("nan"), 0.85)},
         {"bowls": None},
+        {"bases": 5.0},
+        {"bases": float("nan")},
     ],
 )
 def test_bad_constants_are_refused_by_name(changed):
@@ -291,6 +293,21 @@ def test_bad_constants_are_refused_by_name(changed):
 def test_bad_places_are_refused_by_name(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"start": (float("nan"), 0.27, 0.12)}, "start x is nan: it must be a number from -2 to 2"),
+        ({"start": (0.0, -0.27, 0.12)}, r"start y is -0\.27: it must be a number from 0 to 2"),
+        ({"start": (0.0, 0.7, 0.12)}, r"start is \(0\.0, 0\.7, 0\.12\): both arms must .*apart"),
+        ({"start": (0.0, 0.05, 0.12)}, r"start is \(0\.0, 0\.05, 0\.12\): both arms must .*apart"),
+        ({"bases": 0.4}, r"start is \(0\.0, 0\.27, 0\.12\): both arms must .*apart"),
+    ],
+)
+def test_a_start_that_the_arms_do_not_reach_is_refused(changed, words):
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        gymnasium.make(ID, engine="mujoco", config=BimanualSweepConfig(image_size=None, **changed))
 
 
 def test_bowls_may_touch():

@@ -269,7 +269,7 @@ def test_bad_settings_are_refused_by_name(task, settings, words):
 def test_what_needs_a_reset_says_so(task):
     env = task.make("mujoco", render_mode="rgb_array")
     calls = ["render", "shapes", "scene", "poses", "oracle_action"]
-    for name in [*calls, *(["view", "marks"] if "Stones" in task.id else [])]:
+    for name in [*calls, *(["view", "marks"] if "Stones" in task.id else ["halt"])]:
         with pytest.raises(RuntimeError, match=r"^\w+ called before reset"):
             getattr(env, name)()
     env.close()

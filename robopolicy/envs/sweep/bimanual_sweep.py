@@ -76,8 +76,11 @@ class BimanualSweepConfig:
             ("spacing", 0.0, 0.1),
             ("largest_move", 1e-3, 0.1),
             ("largest_turn", 1e-3, 0.3),
+            ("bases", 0.3, 1.5),
         ):
             check_number(name, getattr(self, name), low, high)
+        for axis, place, low in zip("xyz", self.start, (-2.0, 0.0, 0.0), strict=True):
+            check_number(f"start {axis}", place, low, 2.0)
         if not self.bowls:
             raise ValueError("bowls is (): there must be one at least")
         for bowl in self.bowls:
@@ -195,6 +198,7 @@ class BimanualSweep(SimulatedTask):
         self.config = config
         self.bases = np.array([[0.0, -config.bases, np.pi / 2], [0.0, config.bases, -np.pi / 2]])
         self.workspace = Workspace(config.workspace, self.bases)
+        self._joints_at_start = self.workspace.settled(self.start())
         self.physics: ArmsPhysics = make_arms(self.engine, kinematics.TOOL, visible=self.renderer == "tiny")
         self.actions = description.moves(config.largest_move, config.largest_turn)
         if config.image_size is not None:
@@ -227,7 +231,7 @@ class BimanualSweep(SimulatedTask):
             # Of its own: how long an episode lasts must not change what a later one draws.
             (self._later_looks,) = self.np_random.spawn(1)
         self.target = self.start()
-        self.joint_targets = self.workspace.settled(self.target)
+        self.joint_targets = self._joints_at_start
         balls = (places, config.ball_radius, config.ball_mass * physics.ball_mass)
         world = (config.bowls, config.table, physics.conditions)
         self.physics.reset(Placement(self.bases, self.joint_targets, *balls, *world))
@@ -289,7 +293,11 @@ class BimanualSweep(SimulatedTask):
         self.clipped = [name for name, is_clipped in zip(ARMS, clipped, strict=True) if is_clipped]
 
     def halt(self) -> None:
-        """The safe stop: both spatulas stay at their present places, whatever the actions."""
+        """The safe stop: both spatulas stay at their present places, whatever the actions.
+
+        Raises RuntimeError before the first reset.
+        """
+        self.check_begun("halt")
         self._halted = True
         self.target = Target(self.physics.tools()[0], self.target.turns)
         self._steer(np.zeros((2, 3)), np.zeros((2, 3)))

@@ -105,8 +105,17 @@ class Workspace:
         return np.stack([rotation.apply(_CORNERS) for rotation in self.rotations(turns)])
 
     def settled(self, target: Target) -> Array:
-        """Joints [2, 7] (rad) for an initial target, from the arms' posture of rest."""
-        return np.stack([self._joints(arm, target, kinematics.REST, np.inf)[0] for arm in range(2)])
+        """Joints [2, 7] (rad) for an initial target, from the arms' posture of rest.
+
+        Raises ValueError, in one line, if it is out of reach, or not `clear`.
+        """
+        solved = [self._joints(arm, target, kinematics.REST, np.inf) for arm in range(2)]
+        if not (all(reached for _, reached in solved) and self.clear(target)):
+            raise ValueError(
+                f"start is {tuple(target.positions[1].tolist())}: both arms must reach it from their bases, "
+                "with spatulas above the table and apart"
+            )
+        return np.stack([joints for joints, _ in solved])
 
     def follow(
         self, before: Target, wanted: Target, joints: Array

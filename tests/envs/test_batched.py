@@ -12,6 +12,7 @@ import robopolicy
 from robopolicy.control.odometry import OdometryConfig
 from robopolicy.control.robots import LAIKAGO
 from robopolicy.control.stance import FORCE_UNIT, ConvexMPC
+from robopolicy.envs.batched.cameras import image as depth_image
 from robopolicy.envs.batched.contacts import Drive
 from robopolicy.envs.batched.contacts import step as physics_step
 from robopolicy.envs.batched.course import Robot
@@ -239,6 +240,17 @@ def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():
         relative = (seen[kept] - depth[kept]) / depth[kept] ** 2
         assert abs(relative.std() / sensors.noise - 1) < 4 / np.sqrt(2 * kept.sum())
         assert abs(relative.mean()) < 4 * sensors.noise / np.sqrt(kept.sum())
+
+
+def test_a_camera_in_a_leg_does_not_see_it():
+    camera, eye = replace(LAIKAGO.belly, width=8, height=6), jnp.array([0.3, 0.0, 0.37])
+    ground = jnp.array([0.0, 0.0, -0.5, 5.0, 5.0, 0.5, 1.0, 0.0])
+    ball = eye - jnp.array([0.0, 0.0, 0.02])
+    clean, seen = (
+        depth_image(camera, 1, jnp.float32(0.0), eye, jnp.float32(0.0), ground[None], ground, balls)
+        for balls in (jnp.empty((0, 3)), ball[None])
+    )
+    np.testing.assert_array_equal(seen, clean)
 
 
 def test_spots_are_those_of_the_environment():

@@ -105,6 +105,15 @@ def test_cameras_see_legs_where_they_are():
     assert image.min() == pytest.approx(0.37 - 0.2 - LIMB_RADIUS, abs=2e-3)
 
 
+@pytest.mark.parametrize("far", [0.01, 1.2])
+def test_a_camera_in_a_leg_does_not_see_it(far):
+    base, camera = np.array([0.3, 0.0, 0.42]), DepthCamera(CAMERAS["belly_depth"])
+    ball = base + camera.config.position - [0.0, 0.0, far * LIMB_RADIUS]
+    clean, image = camera.image(GROUND, base, 0.0), camera.image(GROUND, base, 0.0, ball[None])
+    assert np.array_equal(image, clean) == (far < 1)
+    assert (image > 0).all()
+
+
 def test_legs_hide_stones_on_dust_and_nowhere_else():
     images = {}
     for name in ("paper", "dust"):

@@ -54,9 +54,11 @@ def image(
     def before(depth: Array, ball: Array) -> tuple[Array, None]:
         offset = eye - ball
         towards = jnp.tensordot(offset, rays, 1)
-        root = towards**2 - square * (offset @ offset - LIMB_RADIUS**2)
+        outside = offset @ offset - LIMB_RADIUS**2
+        root = towards**2 - square * outside
         entered = (-towards - jnp.sqrt(jnp.maximum(root, 0.0))) / square
-        return jnp.where((root > 0) & (towards < 0), jnp.minimum(depth, entered), depth), None
+        is_hit = (root > 0) & (towards < 0) & (outside > 0)
+        return jnp.where(is_hit, jnp.minimum(depth, entered), depth), None
 
     depth, _ = lax.scan(before, depth, balls)
     return depth

@@ -118,11 +118,16 @@ def _depths(eye: Array, rays: Array, boxes: Array, reach: float) -> NDArray[np.f
 
 @numba.njit(cache=True)
 def _ball_depths(eye: Array, rays: Array, balls: Array, reach: float) -> NDArray[np.float32]:
-    """Depth [N] at which rays from `eye` [3] along `rays` [N, 3] enter a ball [B, 3], at most `reach`."""
+    """Depth [N] at which rays from `eye` [3] along `rays` [N, 3] enter a ball [B, 3], at most `reach`.
+
+    A ray that starts inside a ball misses it.
+    """
     depths = np.full(len(rays), reach, np.float32)
     for ball in balls:
         x, y, z = eye[0] - ball[0], eye[1] - ball[1], eye[2] - ball[2]
         outside = x * x + y * y + z * z - LIMB_RADIUS**2
+        if outside <= 0.0:
+            continue
         for i in range(len(rays)):
             ray = rays[i]
             square = ray[0] * ray[0] + ray[1] * ray[1] + ray[2] * ray[2]

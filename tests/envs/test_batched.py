@@ -24,7 +24,7 @@ from robopolicy.envs.physics.mujoco import MujocoPhysics
 from robopolicy.envs.quadruped.difficulty import DisturbanceConfig, SensorConfig, with_blobs
 from robopolicy.envs.quadruped.presets import PRESETS, SteppingStonesConfig
 from robopolicy.envs.quadruped.stepping_stones import SteppingStones
-from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
+from robopolicy.envs.quadruped.terrain import ScatteredConfig, Terrain, TerrainConfig
 
 pytestmark = pytest.mark.slow  # XLA compiles each program for seconds
 
@@ -240,6 +240,27 @@ def test_noise_and_dropout_of_the_cameras_have_the_environments_distribution():
         relative = (seen[kept] - depth[kept]) / depth[kept] ** 2
         assert abs(relative.std() / sensors.noise - 1) < 4 / np.sqrt(2 * kept.sum())
         assert abs(relative.mean()) < 4 * sensors.noise / np.sqrt(kept.sum())
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([], r"seeds is \[\]: there must be one at least"),
+        ([0, 2**32], "seeds has 4294967296: each must be a whole number from 0 to 4294967295"),
+        ([-1], "seeds has -1: each must be a whole number from 0 to 4294967295"),
+        ([0.5], r"seeds has 0\.5: each must be a whole number from 0 to 4294967295"),
+    ],
+)
+def test_courses_have_seeds_of_32_bits(seeds, words):
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        SteppingStonesBatch("paper").courses(seeds)
+
+
+def test_a_course_may_end_on_its_first_stone():
+    terrain = TerrainConfig(goal=0.5, first_edge=(3.0, 3.5))
+    batch = SteppingStonesBatch(config=replace(PRESETS["paper"], terrain=terrain))
+    expected = Terrain(terrain, np.random.default_rng(np.random.PCG64(7))).rows()
+    np.testing.assert_allclose(batch.courses([7]).edges[0, :1, :2], expected[:, :2], rtol=1e-6)
 
 
 def test_a_camera_in_a_leg_does_not_see_it():

@@ -21,9 +21,11 @@ from robopolicy.envs.physics.base import Box, Conditions, Start
 from robopolicy.envs.physics.mujoco import BASE, MujocoPhysics, mujoco
 from robopolicy.envs.quadruped.presets import PRESETS, Draw, SteppingStonesConfig, draw
 from robopolicy.envs.quadruped.terrain import ScatteredConfig, TerrainConfig
+from robopolicy.settings import check_counts
 
 RAISED = 10.0  # rounding errors of a metre, at the start: else rounding decides whether a toe touches
 AWAY = -1000.0  # m, height of boxes that a course does not have
+LAST_SEED = 2**32 - 1  # the noise of cameras has seeds of 32 bits
 LEAST_FRICTION = 0.05  # with less, contacts are too stiff for float32
 LINKS = ("hip", "upper", "lower")
 IN_VIEW = {TerrainConfig: 8, ScatteredConfig: 56}  # stones that a camera sees at most, on the presets
@@ -144,7 +146,13 @@ def _rotation(quaternion: Any) -> Any:
 
 
 def courses(config: SteppingStonesConfig, seeds: Sequence[int], dtype: Any) -> Course:
-    """The courses of `seeds`, as the environment draws them, with a leading axis."""
+    """The courses of `seeds`, as the environment draws them, with a leading axis.
+
+    Raises ValueError, in one line, for no seed, and for one that is not a whole number from 0 to 2^32 - 1.
+    """
+    if not len(seeds):
+        raise ValueError(f"seeds is {seeds}: there must be one at least")
+    check_counts("seeds", seeds, 0, LAST_SEED)
     robot = Robot(config)
     drawn = [draw(config, np.random.default_rng(np.random.PCG64(seed))) for seed in seeds]
     boxes = most_stones(config.terrain)
@@ -156,7 +164,7 @@ def courses(config: SteppingStonesConfig, seeds: Sequence[int], dtype: Any) -> C
 def most_stones(terrain: TerrainConfig) -> int:
     """The largest number of stones in a course."""
     pitch = terrain.length[0] + terrain.gap[0]
-    rows, across = math.ceil((terrain.goal + 1.0 - terrain.first_edge[0]) / pitch), 1
+    rows, across = max(0, math.ceil((terrain.goal + 1.0 - terrain.first_edge[0]) / pitch)), 1
     if isinstance(terrain, ScatteredConfig):
         across = math.ceil((terrain.width + terrain.aside[1]) / (terrain.breadth[0] + terrain.aside[0]))
     return 2 + rows * across

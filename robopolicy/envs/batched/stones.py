@@ -142,7 +142,10 @@ class SteppingStonesBatch:
         self._delay = round(config.sensors.latency / config.walker.control_period)
 
     def courses(self, seeds: Sequence[int]) -> Course:
-        """The courses of `seeds`, drawn on the host."""
+        """The courses of `seeds`, drawn on the host.
+
+        Raises ValueError, in one line, for no seed, and for one that is no whole number from 0 to 2^32 - 1.
+        """
         return courses(self.config, seeds, self.dtype)
 
     def reset(self, courses: Course) -> tuple[Walks, dict[str, Array]]:

@@ -16,7 +16,7 @@ from robopolicy.control.kinematics import LEGS, Legs, joint_angles
 from robopolicy.control.stance import StanceConfig
 from robopolicy.control.state import Array
 from robopolicy.naming import check_name, shown
-from robopolicy.settings import check_count, check_number, check_types
+from robopolicy.settings import check_count, check_fields, check_number, check_types
 
 JOINTS = 3 * len(LEGS)
 OF_JOINTS = ("limits", "torques")  # checked joint by joint
@@ -65,6 +65,7 @@ class WalkerConfig:
         ):
             check_number(name, getattr(self, name), low, high)
         check_count("replan_every", self.replan_every, 1, 100)
+        check_fields(self)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from robopolicy.envs.physics.base import Array, Conditions
 from robopolicy.envs.quadruped.cameras import NO_BALLS, CameraConfig, DepthCamera, Ground
-from robopolicy.settings import check_count, check_interval, check_number
+from robopolicy.settings import check_count, check_fields, check_interval, check_number
 
 BLOB_COLUMNS = 32  # of the images in whose pixels the radii of spots are given
 
@@ -97,6 +97,7 @@ class SensorConfig:
         check_count("blobs", self.blobs, 0, 1000)
         check_interval("blob_radius", self.blob_radius, 0.0)
         check_number("blob_error", self.blob_error, 0.0)
+        check_fields(self)
 
 
 class Sensors:

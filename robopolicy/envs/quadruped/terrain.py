@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robopolicy.envs.physics.base import Array, Box
-from robopolicy.settings import check_interval, check_number
+from robopolicy.settings import check_fields, check_interval, check_number
 
 CAMERA_FAR_BEHIND = 2.0  # m of stone behind the start, so that no camera sees its rear edge
 BANK = 1.6  # m, half the width of the floor and of painted ground: the cameras do not see its edges
@@ -47,6 +47,7 @@ class TerrainConfig:
                 f"height_step is {self.height_step} and yaw is {self.yaw}: painted stones are level and "
                 "straight, both must be 0"
             )
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Terrain:
         while ends[-1] < config.goal + 1.0:
             starts.append(ends[-1] + rng.uniform(*config.gap))
             ends.append(starts[-1] + rng.uniform(*config.length))
-        ends[-1] += 3.0  # the far bank: there is no gap behind the goal
+        ends[-1] += 3.0  # the far bank, which may begin behind the goal
         self.starts, self.ends = np.array(starts), np.array(ends)
         between = np.ones(len(starts))
         between[[0, -1]] = 0.0

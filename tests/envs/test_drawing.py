@@ -208,8 +208,8 @@ GOOD_OBJ = "v 0 0 0\nv 1 0 0\nv 0 1 0\nvn 0 0 1\nf 1//1 2//1 3//1\n"
     [
         ("", "has no faces"),
         (GOOD_OBJ.replace("f", "#"), "has no faces"),
-        (GOOD_OBJ.replace("3//1", "4//1"), "names a corner that it has not"),
-        (GOOD_OBJ.replace("3//1", "0//1"), "names a corner that it has not"),
+        (GOOD_OBJ.replace("3//1", "4//1"), "names a corner that the mesh lacks"),
+        (GOOD_OBJ.replace("3//1", "0//1"), "names a corner that the mesh lacks"),
         (GOOD_OBJ.replace("3//1", "3"), "faces must be triangles"),
         (GOOD_OBJ.replace("1 0 0", "one 0 0"), "faces must be triangles"),
         (GOOD_OBJ.replace("vn 0 0 1", "vn 0 0 0"), "normal of length zero"),

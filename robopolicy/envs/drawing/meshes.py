@@ -134,7 +134,7 @@ def read_obj(path: Path) -> Mesh:
             raise ValueError("a face is not three corners with a normal each")
         vertices, normals = (_points(rows[kind]) for kind in ("v", "vn"))
         if pairs.min() < 0 or pairs[..., 0].max() >= len(vertices) or pairs[..., 1].max() >= len(normals):
-            raise ValueError("a face names a corner that it has not")
+            raise ValueError("a face names a corner that the mesh lacks")
         lengths = np.linalg.norm(normals, axis=1, keepdims=True)
         if not lengths.all():
             raise ValueError("it has a normal of length zero")

@@ -185,6 +185,14 @@ def test_bullet_says_that_a_robot_has_no_urdf(table):
         make_physics("bullet", table, visible=False)
 
 
+@needs_bullet
+def test_a_toe_of_bullet_is_a_sphere():
+    table = replace(GO2, toes=("FR_calf", *GO2.toes[1:]))
+    words = r"has the toe 'FR_calf': in its model go2/go2\.urdf it must be a sphere$"
+    with pytest.raises(ValueError, match=f"^robot 'go2' {words}"):
+        make_physics("bullet", table, visible=False)
+
+
 def test_a_table_is_read_with_the_model_beside_it(table, tmp_path, monkeypatch):
     (tmp_path / "quadruped.xml").write_bytes(MODEL.read_bytes())
     path = tmp_path / "quadruped.json"

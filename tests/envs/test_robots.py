@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from engine_readings import readings
-from installed_engines import EACH_ENGINE, needs_bullet
+from installed_engines import EACH_ENGINE
 
 from robopolicy.control.controller import Controller
 from robopolicy.control.kinematics import foot_positions, jacobians, joint_angles
@@ -141,14 +141,6 @@ def test_a_name_that_the_model_lacks_is_refused(engine, wrong, words):
 def test_a_table_that_does_not_fit_its_model_is_refused(engine, wrong, words):
     with pytest.raises(ValueError, match=f"^robot 'go2'{words}"):
         make_physics(engine, replace(GO2, **wrong), visible=False)
-
-
-@needs_bullet
-def test_a_toe_of_bullet_is_a_sphere():
-    table = replace(GO2, toes=("FR_calf", *GO2.toes[1:]))
-    words = r"has the toe 'FR_calf': in its model go2/go2\.urdf it must be a sphere$"
-    with pytest.raises(ValueError, match=f"^robot 'go2' {words}"):
-        make_physics("bullet", table, visible=False)
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def row(subject: Subject, per_second: bool) -> Row:
     }
     if per_second:
         rate = float(task_class(subject.task).rate)
-        result |= {"control_rate": rate, "total_per_second": rate * price["total"]}
+        result |= {"control_rate": rate, "total_per_second": round(rate * price["total"])}
     return result
 
 

@@ -64,8 +64,8 @@ def fit(manifest: Manifest, robot: Robot) -> Fit:
         else:
             raise ValueError(f"bundle reads {key!r}, which is no depth image: the bridge has no such reading")
     scale = manifest.data["outputs"]["command"].get("scale")
-    if not isinstance(scale, list) or len(scale) != len(command):
-        raise ValueError(f"bundle has the scale {scale!r} of its command: it must be {len(command)} numbers")
+    if scale is None:
+        raise ValueError(f"bundle has no scale of its command: it must be {len(command)} numbers")
     for each in scale:
         check_number("bundle: scale of the command", each, 1e-6, 1.0)
     low_level = described.get("low_level")

@@ -60,7 +60,10 @@ def short(data):
         (short, r"pose_weights is \(1.0, 1.0, 1.0\): it must be 6 numbers"),
         (lambda data: data.update(control_period=0.025), "control_period 0.025: .* multiple of 0.002$"),
         (lambda data: data.update(control_period=1e-4, deadline=1e-4), "control_period 0.0001: it must be a"),
-        (lambda data: data["outputs"]["command"].pop("scale"), "no scale of its command: it must be 4 numbers"),
+        (
+            lambda data: data["outputs"]["command"].pop("scale"),
+            "no scale of its command: it must be 4 numbers",
+        ),
         (lambda data: data["outputs"]["command"].update(scale=[1e-9] * 4), "scale of the command is 1e-09"),
     ],
 )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from robopolicy.runtime.compiled import CGraph
@@ -24,13 +27,32 @@ def _ray() -> Any:
     return ray
 
 
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Keep the handler of SIGTERM. Ray sets its own as it starts, and the system's default as it ends."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        # Only the main thread sets handlers. None is one that Python has not set.
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
 def check_cluster(address: str | None) -> None:
     """Raise ValueError if Ray is not installed, or if no cluster answers at `address` (None: not needed)."""
-    ray = _ray()
+    _ray()
     if address is not None and _connect(address, 1):
-        ray.shutdown()
+        _leave()
 
 
+@_sigterm_kept()
+def _leave() -> None:
+    """Leave the cluster, or end it if this process has started it."""
+    _ray().shutdown()
+
+
+@_sigterm_kept()
 def _connect(address: str | None, workers: int) -> bool:
     """Join the cluster at `address` ("auto" or host:port), or start one here; False if already connected.
 
@@ -187,4 +209,4 @@ class RayPool(Evaluator):
         """End all workers, and leave or end the cluster that this pool joined or started."""
         super().close()
         if self._connected:
-            _ray().shutdown()
+            _leave()

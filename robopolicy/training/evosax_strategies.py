@@ -42,7 +42,9 @@ def wrap(make: Make, settings: Settings) -> Strategy:
     def tell(key: Array, population: Array, returns: Array, state: State) -> State:
         es, params = algorithm(state.mean.size)
         state, _ = es.tell(key, population, -returns, state, params)
-        return state
+        # With a schedule, evosax has set sigma to that of the generation that ends here.
+        is_scheduled = hasattr(es, "std_schedule")
+        return state.replace(std=settings.sigma_at(state.generation_counter)) if is_scheduled else state
 
     return Strategy(init, ask, tell, lambda state: state.mean)
 

@@ -33,6 +33,7 @@ from robopolicy.policies.iap_config import IAPConfig
 from robopolicy.settings import check_types, from_json
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
+from robopolicy.training.resume import latest_limits
 
 # Settings of the policy besides its mechanism.
 POLICY = ("variant", "patch", "head_dim", "keep", "normalise", "memory_decay", "memory_steps", "memory_for")
@@ -120,7 +121,7 @@ class TrainES(ESOptions):
     json: Json = False
 
     def stored_command(self) -> TrainES:
-        """The command that the run in `out` began with.
+        """The command that the run in `out` began with, or its limits were changed by.
 
         Raises FileNotFoundError without a run, ValueError if its config.json is not that of such a run.
         """
@@ -136,7 +137,8 @@ class TrainES(ESOptions):
         check_name(self.task)  # imports the module of --env
         check_imported(task, f"task of the run {str(self.out)!r}")
         check_types(where, environment, Variants)
-        search = from_json(where, ESConfig, {**asdict(ESConfig()), **stored["es"]})
+        begun = {**asdict(ESConfig()), **stored["es"]}
+        search = from_json(where, ESConfig, begun | latest_limits(folder))
         playing = stored.get("evaluator", {})  # older runs have none
         if not isinstance(playing, dict):
             raise ValueError(f"{wrong}: it has no settings of evaluator")

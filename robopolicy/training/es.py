@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import jax
@@ -30,7 +30,7 @@ from robopolicy.training.evaluate import Evaluations, Evaluator
 from robopolicy.training.loop import PROGRESS, Loop, Schedule, running
 from robopolicy.training.metrics import HELD_OUT_RETURN, UNPLANNED, Record, Sink
 from robopolicy.training.normaliser import Normaliser
-from robopolicy.training.progress import Conditions, Progress
+from robopolicy.training.progress import Conditions, Limits, Progress
 from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
 from robopolicy.training.strategies import exploration, sanitised, strategy
 from robopolicy.training.strategy import Settings, Strategy
@@ -138,8 +138,7 @@ class ESConfig:
         return strategy(self.strategy, Settings(**{name: getattr(self, name) for name in Settings._fields}))
 
 
-# Settings that a resumed run may change: they change its end, but no generation before.
-MAY_CHANGE = ("generations", "stop_at", "stop_after", "episode_budget", "seconds_budget")
+MAY_CHANGE = tuple(field.name for field in fields(Limits))  # settings that a resumed run may change
 
 
 def most_episodes(config: ESConfig) -> int:
@@ -209,7 +208,8 @@ def train(
             f"{len(evaluator.labels) - 1} of it"
         )
     search = _Search(config, initial, features, evaluator, Normaliser.empty(normalised or {}), on_first)
-    schedule = Schedule(COUNTER, config.generations, config.checkpoint_every, config.keep_every)
+    limits = Limits(**{name: getattr(config, name) for name in MAY_CHANGE})
+    schedule = Schedule(COUNTER, config.generations, config.checkpoint_every, config.keep_every, limits)
     restore, record = search.restore, None
     with running(run, schedule, resume=resume, restore=restore, on_record=on_generation, sinks=sinks) as loop:
         if not loop.done:

@@ -17,7 +17,8 @@ import numpy as np
 
 from robopolicy.training.checkpoint import Arrays, CheckpointError, RunFolder
 from robopolicy.training.metrics import MetricsLog, Record, Sink, read
-from robopolicy.training.resume import copy_log, note_distance, resume_point
+from robopolicy.training.progress import Limits
+from robopolicy.training.resume import copy_log, note_distance, note_limits, resume_point
 
 PROGRESS = "progress/"
 SECONDS = PROGRESS + "seconds"
@@ -32,12 +33,14 @@ class Schedule(NamedTuple):
       total: the last number.
       checkpoint_every: distance between two checkpoints; a run always saves its last state.
       keep_every: checkpoints at its multiples stay for good; 0 for none.
+      limits: what ends it, if a resumed run may change that.
     """
 
     counter: str
     total: int
     checkpoint_every: int
     keep_every: int = 0
+    limits: Limits | None = None
 
 
 @dataclass
@@ -122,6 +125,8 @@ def running(
         elif resume and read(run.metrics_path, schedule.counter):
             copy_log(run)
         note_distance(run, schedule.checkpoint_every)
+        if resume and schedule.limits is not None:
+            note_limits(run, schedule.limits)
         log = MetricsLog(run.path, after=done or -1, sinks=sinks, counter=schedule.counter)
         stack.enter_context(closing(log))
         stopped = stack.enter_context(asked_to_stop())

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 PATIENCE = 3  # generations whose mean return decides on an advance
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends a run; see `es.ESConfig`. A resume may change it: no generation before depends on it."""
+
+    generations: int
+    stop_at: float | None
+    stop_after: int
+    episode_budget: int
+    seconds_budget: float
 
 
 class Conditions(NamedTuple):

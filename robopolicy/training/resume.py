@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from robopolicy.reading_json import read_object
+from robopolicy.settings import from_json
 from robopolicy.training.checkpoint import RESUME, CheckpointError, RunFolder
 from robopolicy.training.metrics import cut, read
+from robopolicy.training.progress import Limits
 from robopolicy.writing import clear_about_full_disks, write_atomically
 
 DISTANCE = "checkpoint_every.txt"  # in a run that was resumed with a longer distance than at its beginning
+LIMITS = "limits.json"  # in a run that was resumed with other limits than at its beginning
 
 
 def resume_point(run: RunFolder, counter: str) -> int:
@@ -51,6 +58,30 @@ def note_distance(run: RunFolder, checkpoint_every: int) -> None:
     if checkpoint_every > longest_distance(run):
         with clear_about_full_disks(run.path, RESUME):
             write_atomically(run.path / DISTANCE, f"{checkpoint_every}\n")
+
+
+def latest_limits(run: RunFolder) -> dict[str, Any]:
+    """The `Limits` by name with which the run was resumed last; {} for those that it began with.
+
+    Raises CheckpointError if the note of the run is damaged.
+    """
+    note = run.path / LIMITS
+    if not note.is_file():
+        return {}
+    stored = read_object(note, error=CheckpointError)
+    try:
+        return asdict(from_json(f"{str(note)!r}:", Limits, stored))
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def note_limits(run: RunFolder, limits: Limits) -> None:
+    """Note the limits with which the run is resumed, if they are not those of its last part."""
+    new = asdict(limits)
+    if ((run.config().get("es") or {}) | latest_limits(run)).items() >= new.items():
+        return
+    with clear_about_full_disks(run.path, RESUME):
+        write_atomically(run.path / LIMITS, json.dumps(new) + "\n")
 
 
 def set_aside(run: RunFolder, counter: str, after: int) -> None:

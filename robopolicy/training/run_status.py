@@ -25,6 +25,7 @@ from robopolicy.training.metrics import (
     read,
 )
 from robopolicy.training.progress import Conditions, Progress
+from robopolicy.training.resume import latest_limits
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 DAMAGED = "damaged"
@@ -60,8 +61,9 @@ class RunStatus:
       trainer: name in `TRAINERS`.
       status: starting, running, finished, stopped, failed, or damaged if its checkpoints are gone.
       why: the reason, in one line, or "".
-      done, total: generations or steps.
-      end: the one after which its settings end it: `total`, or an earlier one by the conditions of a search.
+      done, total: generations or steps; `total` is that of the last resume.
+      end: the one after which the settings that it began with end it: the last one, or an earlier one by the
+        conditions of a search.
       measure, best: name and best value of its quality measure, that of the policy @best; None without one in
         the log.
       written: time of the last change of its files, in seconds since 1970.
@@ -88,9 +90,11 @@ def status(folder: RunFolder) -> RunStatus:
         trainers = " or ".join(TRAINERS)
         raise CheckpointError(f"its config.json describes no run: it has no settings of {trainers}")
     trainer, settings = TRAINERS[name], config[name]
-    total = settings.get(trainer.total)
-    if type(total) is not int or total < 1:
-        raise CheckpointError(f"{trainer.total} in its config.json is {total!r}: it must be 1 or more")
+    end = settings.get(trainer.total)
+    if type(end) is not int or end < 1:
+        raise CheckpointError(f"{trainer.total} in its config.json is {end!r}: it must be 1 or more")
+    latest = settings | latest_limits(folder)
+    total = latest[trainer.total]
     records = read(folder.metrics_path, trainer.counter)
     saved = folder.generations()
     if saved:
@@ -100,19 +104,20 @@ def status(folder: RunFolder) -> RunStatus:
     files = (folder.config_path, folder.metrics_path, folder.failure_path)
     written = max(path.stat().st_mtime for path in files if path.exists())
     is_running = folder.is_locked()
-    over, end = "", total
+    over = first = ""
     # The oldest runs have no conditions; one of these is over if it is complete.
-    may_be_over = not is_running and (done < total or set(Conditions._fields) <= settings.keys())
+    may_be_over = not is_running and (done < end or set(Conditions._fields) <= settings.keys())
     if name == "es" and may_be_over and not folder.failure_path.is_file():
-        over, end = _ended_by(settings, records, total)
+        first, end = _ended_by(settings, records, end)
+        over = first if latest == settings else _ended_by(latest, records, total)[0]
     if is_running:
         state, why = RUNNING, ""
     elif folder.failure_path.is_file():
         with folder.failure_path.open(errors="replace") as file:
             state, why = FAILED, file.read(LONGEST_FAILURE).strip()
     elif done >= total or over:
-        went_on = f" at {trainer.counter} {end}, and it went on" if over and done > end else ""
-        state, why = FINISHED, over + went_on
+        went_on = first and done > end
+        state, why = FINISHED, f"{first} at {trainer.counter} {end}, and it went on" if went_on else over
         # A search that ends before its first generation has nothing to save.
         if saved and done > saved[-1]:
             state, why = STOPPED, f"its last checkpoint is that of {trainer.counter} {saved[-1]}"

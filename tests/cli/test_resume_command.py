@@ -14,7 +14,10 @@ from robopolicy.cli.train_es import TrainES
 from robopolicy.experiments import evaluators
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
+from robopolicy.training.progress import Limits
+from robopolicy.training.resume import note_limits
 
 
 @pytest.mark.slow
@@ -74,6 +77,14 @@ def test_a_flag_of_a_file_or_a_command_line_counts_whatever_the_run_began_with(
     for words in ("--config", str(file)), (f"--{'' if given else 'no-'}normalise",):
         assert main(["train", "es", "--resume", "--out", run, *words]) == 0
     assert ran == [given, given]
+
+
+def test_a_resumed_run_keeps_the_limits_of_its_last_resume(tmp_path):
+    run = Path(made_run(tmp_path / "run", stop_at=7.0))
+    limits = {"generations": 9, "stop_at": None, "stop_after": 0, "episode_budget": 0, "seconds_budget": 0.0}
+    note_limits(RunFolder(run), Limits(**limits))
+    search = TrainES(out=run).stored_command().search
+    assert {name: getattr(search, name) for name in limits} == limits
 
 
 def test_the_command_to_resume_repeats_that_a_setting_was_taken_away(tmp_path):

@@ -76,6 +76,26 @@ def test_a_run_that_was_resumed_beyond_its_budget_names_where_that_ended(tmp_pat
     assert result.why == "the budget of 16 episodes is used up at generation 2, and it went on"
 
 
+@pytest.mark.slow
+def test_a_run_that_was_resumed_beyond_its_end_and_killed_is_not_finished(tmp_path):
+    def kill(record):
+        if record["generation"] == 3:
+            raise KeyboardInterrupt
+
+    last = {"generations": 5}
+    for name, begin in ("a", {"generations": 2}), ("b", {"generations": 50, "episode_budget": 16}):
+        folder = begun(tmp_path / name, **begin)
+        trained(folder, **begin)
+        with pytest.raises(KeyboardInterrupt):
+            trained(folder, on_record=kill, resume=True, **last)
+        result = status(folder)
+        assert (result.status, result.why) == ("stopped", "")
+        assert (result.done, result.total, result.end) == (3, 5, 2)
+        trained(folder, resume=True, **last)
+        result = status(folder)
+        assert (result.status, result.done, result.end) == ("finished", 5, 2)
+
+
 def test_seconds_of_an_evaluation_after_the_last_generation_are_not_beyond_a_budget(tmp_path):
     folder = begun(tmp_path / "run", generations=50, seconds_budget=10.0)
     for ended in 2, 3:  # the trainer may have met 10 s in generation 2 or 3, and not later
@@ -196,6 +216,8 @@ def test_a_finished_run_has_its_last_checkpoint(tmp_path, last, saved, expected)
         ("config.json", b"[" * 10**5, "is not JSON"),
         ("metrics.jsonl", b"\xff\xfe\n", "line 1 of .* is not JSON"),
         ("metrics.jsonl", b"[]\n", "is no record of a generation"),
+        ("limits.json", b"[]", "limits.json' holds no JSON object"),
+        ("limits.json", b"{}", "limits.json': lacks the settings"),
         ("checkpoints/60/index/metadata", b'{"arrays": [', "checkpoints/60 cannot be read"),
         ("checkpoints/60/index/metadata", b'{"arrays": 5}', "checkpoints/60 is damaged"),
     ],

@@ -31,6 +31,7 @@ LOCK_STEP, ASKING = 2.0, 0.005  # s, for a command without a pace, and for the f
 REHEARSED = 2  # steps of the policy
 ENDING = 5.0  # s, for its process to leave the network
 WAITING = 30.0  # s, for the simulated robot's process
+GONE = "the simulated robot has ended"
 READY, PLAYED, RESTS = "ready", "played", "rests"
 
 
@@ -151,7 +152,7 @@ class SimulatedGo2:
     def begin(self, seed: int) -> None:
         """Put the robot at the start of the course of `seed`, where it waits for its first command."""
         self._played = None
-        self._connection.send(seed)
+        self._send(seed)
         self._expect(READY)
 
     def played(self) -> Played | None:
@@ -162,17 +163,23 @@ class SimulatedGo2:
 
     def end(self) -> tuple[Played, Rest]:
         """End the episode. Returns how it went, and how the robot rests."""
-        self._connection.send(None)
+        self._send(None)
         played = self._played or self._expect(PLAYED)
         return played, self._expect(RESTS)
+
+    def _send(self, asked: int | None) -> None:
+        try:
+            self._connection.send(asked)
+        except OSError as error:
+            raise ConnectionError(GONE) from error
 
     def _expect(self, kind: str) -> Any:
         if not self._connection.poll(WAITING):
             raise ConnectionError(f"the simulated robot did not answer within {WAITING:g} s")
         try:
             got, content = self._connection.recv()
-        except EOFError as error:
-            raise ConnectionError("the simulated robot has ended") from error
+        except (EOFError, OSError) as error:
+            raise ConnectionError(GONE) from error
         assert got == kind
         return content
 
@@ -291,8 +298,9 @@ class _Player:
 
 def _serve(connection: Connection, *settings: Any) -> None:
     """The process: plays every seed that comes."""
-    # Ctrl-C reaches both processes. The other one ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C, a closed terminal and `timeout` signal both processes. The other one ends this one.
+    for request in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(request, signal.SIG_IGN)
     player = _Player(connection, *settings)
     try:
         while True:

@@ -3,6 +3,9 @@
 The robot is a thread that stands still and ignores commands. Times are generous deadlines, not measurements.
 """
 
+import multiprocessing
+import os
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -13,7 +16,9 @@ pytest.importorskip("cyclonedds")
 
 from unitree_peers import manifest, state
 
+from robopolicy.experiments.simulated_unitree import SimulatedGo2
 from robopolicy.experiments.unitree_deployment import deploy_simulated_unitree
+from robopolicy.experiments.unitree_faults import Faults
 from robopolicy.unitree import bridge
 from robopolicy.unitree.bridge import UnitreeRobot
 from robopolicy.unitree.dds import LOW_CMD, LOW_STATE, RECORDS, Network, Node
@@ -29,8 +34,6 @@ DEEP = np.full((24, 32), 0.3, np.float32)
 @pytest.fixture(scope="module")
 def network(request):
     """A network of this file and process alone."""
-    import os
-
     return Network(domain=2, tag=f"test-{os.getpid()}")
 
 
@@ -372,3 +375,17 @@ def test_a_pace_that_does_not_exist_is_refused_with_all_that_do(pace):
     words = rf"^pace is {pace}: it must be a number from 0\.01 to 1, or 0 for the lock step$"
     with pytest.raises(ValueError, match=words):
         deploy_simulated_unitree("bundle", pace=pace)
+
+
+@pytest.mark.slow
+def test_signals_that_reach_the_simulated_robot_do_not_end_it(network):
+    with SimulatedGo2(network, "painted", {}, 0.0, Faults()) as world:
+        world.begin(9000)
+        [process] = multiprocessing.active_children()
+        for request in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            os.kill(process.pid, request)
+        played, _ = world.end()
+        assert played.cause == "interrupted"
+        world.kill()
+        with pytest.raises(ConnectionError, match="the simulated robot has ended"):
+            world.begin(9001)

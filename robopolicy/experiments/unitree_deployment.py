@@ -16,7 +16,7 @@ from robopolicy.experiments import runs
 from robopolicy.experiments.deployment import LONGEST_DRIVE, MANY, complete, drive, result_of, time_of_drive
 from robopolicy.experiments.evaluation import FIRST_SEED
 from robopolicy.experiments.unitree_faults import Faults
-from robopolicy.naming import one_of
+from robopolicy.naming import one_line, one_of
 from robopolicy.runtime.bundle import Bundle, open_bundle
 from robopolicy.runtime.policy import ONNX, BundlePolicy
 from robopolicy.runtime.process import policy_process
@@ -154,7 +154,7 @@ def deploy_simulated_unitree(
 
 
 def _dds() -> Any:
-    """The module that needs Cyclone DDS. Raises ValueError without it."""
+    """The module that needs Cyclone DDS. Raises ValueError if that is missing or cannot be loaded."""
     try:
         from robopolicy.unitree import dds
     except ModuleNotFoundError as error:
@@ -162,6 +162,10 @@ def _dds() -> Any:
             raise
         raise ValueError(
             "robot is a Go2 on DDS, which needs Cyclone DDS: the extra unitree (docs/guides/unitree.md)"
+        ) from error
+    except Exception as error:  # Cyclone DDS has one of its own for its library
+        raise ValueError(
+            f"robot is a Go2 on DDS, and Cyclone DDS cannot be loaded: {one_line(str(error))}"
         ) from error
     return dds
 

@@ -1,5 +1,6 @@
 """A simulated Go2 that walks by its low level alone, on painted ground, and what faults of the network do."""
 
+import sys
 from functools import partial
 
 import numpy as np
@@ -8,6 +9,7 @@ from unitree_peers import SCALE, low_level, state
 
 from robopolicy.control.robots import GO2
 from robopolicy.experiments.simulated_unitree import WATCHDOG, Electronics, driven_stones
+from robopolicy.experiments.unitree_deployment import deploy_unitree
 from robopolicy.experiments.unitree_faults import FORGERIES, Faults, FaultyLine
 from robopolicy.unitree.low_level import Phase
 from robopolicy.unitree.records import checksum, new_command, sealed
@@ -141,3 +143,15 @@ def test_a_faulty_line_does_what_it_says(faults):
     if name == "forge":
         assert 300 < len(ticks) - 2000 < 500
         assert len(good) > 2000, "some forgeries have their checksum right"
+
+
+def test_a_cyclone_dds_without_its_library_is_one_line(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("cyclonedds", "robopolicy.unitree.dds"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("robopolicy.unitree.dds", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "cyclonedds").mkdir()
+    (tmp_path / "cyclonedds" / "__init__.py").write_text("raise Exception('no library,\\nanywhere')")
+    with pytest.raises(ValueError, match="Go2 on DDS, and Cyclone DDS cannot be loaded: no library") as error:
+        deploy_unitree("bundle", "lo")
+    assert "\n" not in str(error.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from robopolicy.policies.catalogue import describe, newer
 from robopolicy.policies.policy import Policy
 from robopolicy.settings import check_count
 from robopolicy.training.capacity import cores
-from robopolicy.training.checkpoint import RunFolder, check_features
+from robopolicy.training.checkpoint import Arrays, RunFolder, check_features
 from robopolicy.training.metrics import Record
 from robopolicy.training.resume import resume_point, set_aside
 from robopolicy.training.wandb_sink import WandbSink, check_installed
@@ -83,8 +83,9 @@ class Start(NamedTuple):
         counter: str,
         total: int,
         features: Mapping[str, Any] | None = None,
+        over: Callable[[Arrays], str] = lambda arrays: "",
     ) -> None:
-        """Check a run to resume, and call `on_resume`; does nothing for a new run.
+        """Check a run to resume, and call `on_resume` if it goes on; does nothing for a new run.
 
         Args:
           settings: config.json of the training.
@@ -93,6 +94,7 @@ class Start(NamedTuple):
           counter: `generation` or `step`.
           total: the last one.
           features: features of the policy, by path, that must equal those of the run.
+          over: the arrays of a checkpoint -> why the run has ended early there, "" if it has not.
 
         Raises ValueError that names the first setting that differs; CheckpointError for a damaged run.
         """
@@ -109,7 +111,7 @@ class Start(NamedTuple):
             if self.resume_from is not None:
                 set_aside(self.folder, counter, self.resume_from)
             done = resume_point(self.folder, counter)
-        if done < total:
+        if done < total and not (done and over(self.folder.load(done)[1])):
             self.hooks.on_resume(done + 1)
 
     def sinks(self) -> list[WandbSink]:

@@ -25,7 +25,10 @@ from robopolicy.naming import check_graph_names
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.policy import ONNX
+from robopolicy.training.checkpoint import Arrays
 from robopolicy.training.es import COUNTER, MAY_CHANGE, ESConfig, check_population, train
+from robopolicy.training.loop import PROGRESS
+from robopolicy.training.progress import Conditions, Progress
 
 PARTS = ("task", "environment", "policy", "es")  # parts of config.json that a resumed run must have unchanged
 
@@ -175,7 +178,8 @@ def train_es(
     config, settings = search.config, search.settings
     if before is not None:
         _check_rounding(before, settings)
-    start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, by_path(policy.features))
+    features, over = by_path(policy.features), partial(_over, config)
+    start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, features, over)
     hooks, folder, functions = start.hooks, start.folder, policy.functions
     if not resume:
         check_graph_names(functions.observation)
@@ -191,7 +195,7 @@ def train_es(
             config,
             run=folder,
             initial=policy.parameters,
-            features=by_path(policy.features),
+            features=features,
             evaluator=playing,
             normalised={name: functions.observation_shapes[name][0] for name in functions.normalised},
             resume=resume,
@@ -202,6 +206,15 @@ def train_es(
         )
     write_card(folder.path, folder.config())
     return Run(folder.path, record)
+
+
+def _over(config: ESConfig, arrays: Arrays) -> str:
+    """The reason why the search in the `arrays` of a checkpoint is over, or ""."""
+    try:
+        progress = Progress.restored(arrays, PROGRESS)
+    except KeyError:  # which `train` reports
+        return ""
+    return progress.over(Conditions(*(getattr(config, name) for name in Conditions._fields)))
 
 
 def _check_rounding(before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """A run of `train es` that is resumed: what it keeps, refuses and prints."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from robopolicy.cli.train_es import TrainES
 from robopolicy.experiments import evaluators
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.experiments.hooks import Hooks
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
-from robopolicy.training.progress import Limits
+from robopolicy.training.progress import Limits, Progress
 from robopolicy.training.resume import note_limits
 
 
@@ -85,6 +87,33 @@ def test_a_resumed_run_keeps_the_limits_of_its_last_resume(tmp_path):
     note_limits(RunFolder(run), Limits(**limits))
     search = TrainES(out=run).stored_command().search
     assert {name: getattr(search, name) for name in limits} == limits
+
+
+@pytest.mark.slow
+def test_a_resume_of_a_run_that_has_ended_early_does_not_say_that_it_goes_on(tmp_path, monkeypatch):
+    run = made_run(tmp_path / "run")
+    folder, resumed = RunFolder(tmp_path / "run"), []
+    arrays = folder.load()[1] | Progress(episodes=8).arrays("progress/")
+    shutil.rmtree(folder.checkpoints)
+    folder.save(2, arrays)
+
+    def no_episode(*_):
+        raise RuntimeError("no episode is played")
+
+    monkeypatch.setattr(EvaluatorConfig, "for_search", no_episode)
+    for budget in 8, 9:
+        config = ESConfig(generations=9, episodes=(1,), episode_budget=budget)
+        with pytest.raises(RuntimeError, match="no episode is played"):
+            robopolicy.train_es(
+                robopolicy.load(run),
+                Environment("stepping-stones", "mujoco", "paper"),
+                config,
+                out=run,
+                resume=True,
+                evaluator=EvaluatorConfig("vector"),
+                hooks=Hooks(on_resume=resumed.append),
+            )
+    assert resumed == [3]
 
 
 def test_the_command_to_resume_repeats_that_a_setting_was_taken_away(tmp_path):

@@ -55,7 +55,8 @@ class EvaluatorConfig:
       workers: number of rollout processes, or of accelerators. Results do not depend on it where `places` is
         given; without, several accelerators divide the episodes, which may round differently.
       deadline: time after which an episode counts as hung and is played again, s. With the engine jax, it
-        covers the episodes that a process plays at once, and their compilation.
+        covers the episodes that a process plays at once, and their compilation; with `vector`, one step of a
+        process's environments.
       address: Ray cluster, "auto" or host:port; None starts one on this machine.
       places: number of environments in lock step: of `vector` in all, of `device` on each device, which
         bounds its memory, of `local` with the engine jax in each process. Default: 64 for `vector`, 8192 on

@@ -92,6 +92,7 @@ class Entry(NamedTuple):
       shaping: its default, a name in `SHAPINGS`.
       by_rank: whether it adapts to ranks alone, which need ties broken at random.
       compiles: whether JAX can compile it together with the episodes.
+      smallest: its smallest population.
     """
 
     make: Callable[[Settings], Strategy]
@@ -99,6 +100,7 @@ class Entry(NamedTuple):
     shaping: str
     by_rank: bool = False
     compiles: bool = True
+    smallest: int = 2
 
 
 STRATEGIES: dict[str, Entry] = {
@@ -109,7 +111,7 @@ STRATEGIES: dict[str, Entry] = {
     "xnes": Entry(partial(evosax.wrap, evosax.plain("xNES")), False, "raw", by_rank=True),
     "sep_cma_es": Entry(partial(evosax.wrap, evosax.plain("Sep_CMA_ES")), False, "raw", by_rank=True),
     "cma_es": Entry(partial(evosax.wrap, evosax.plain("CMA_ES")), False, "raw", by_rank=True),
-    "evojax_pgpe": Entry(partial(evojax.wrap, evojax.PGPE), True, "ranks"),
+    "evojax_pgpe": Entry(partial(evojax.wrap, evojax.PGPE), True, "ranks", smallest=4),
     "evojax_cma_es": Entry(partial(evojax.wrap, evojax.CMA_ES), False, "raw", by_rank=True, compiles=False),
     "evojax_crfmnes": Entry(partial(evojax.wrap, evojax.CRFMNES), True, "raw", by_rank=True, compiles=False),
     "evojax_ars": Entry(partial(evojax.wrap, evojax.ARS), True, "raw"),
@@ -125,8 +127,9 @@ def strategy(name: str, settings: Settings) -> Strategy:
     """The strategy `name`. Raises ValueError for an unknown name, or for settings out of range."""
     entry = STRATEGIES[one_of("strategy", name, STRATEGIES)]
     one_of("shaping", settings.shaping, ("default", *SHAPINGS))
-    if settings.population < 2:
-        raise ValueError(f"population is {settings.population}: it must be 2 or more")
+    if settings.population < entry.smallest:
+        needed = f"it must be {entry.smallest} or more"
+        raise ValueError(f"population is {settings.population}: {needed} for {name}")
     if entry.antithetic and settings.population % 2:
         raise ValueError(f"population is {settings.population}: {name} draws in pairs, so it must be even")
     for field, highest in (("sigma", LARGEST), ("learning_rate", LARGEST), ("decay", 1.0), ("elite", 1.0)):

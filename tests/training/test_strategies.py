@@ -137,7 +137,8 @@ def test_antithetic_strategies_refuse_odd_populations(name):
     ("name", "changed", "words"),
     [
         ("open_ess", {}, "strategy is 'open_ess'.*did you mean 'open_es'"),
-        ("snes", {"population": 1}, "population is 1"),
+        ("snes", {"population": 1}, "population is 1: it must be 2 or more for snes"),
+        ("evojax_pgpe", {"population": 2}, "population is 2: it must be 4 or more for evojax_pgpe"),
         ("snes", {"sigma": 0.0}, "sigma is 0.0"),
         ("snes", {"sigma": float("nan")}, "sigma is nan"),
         ("snes", {"sigma": 1e-320}, "sigma is 1e-320: it must be a number from 1e-09 to"),

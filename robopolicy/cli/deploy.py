@@ -135,8 +135,10 @@ def _line(episode: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
 
 
 def _words(result: dict[str, Any]) -> str:
+    paces = {1: "in real time", 0: "in lock step"}
+    pace = paces.get(result.get("pace", 1)) or f"at {result['pace']:g} of real time"
     lines = [
-        f"{result['steps']} steps of {1e3 * result['control_period']:g} ms in real time, "
+        f"{result['steps']} steps of {1e3 * result['control_period']:g} ms {pace}, "
         f"{result['deadlines_missed']} deadlines of {1e3 * result['deadline']:g} ms missed "
         f"({result['share_missed']:.2%}), {result['begun_late']} steps begun late by the robot"
     ]
@@ -159,9 +161,10 @@ def _words(result: dict[str, Any]) -> str:
 
 def _of_low_level(counts: dict[str, Any]) -> str:
     """The line on the 500 Hz loop in the last episode."""
-    spent = ", ".join(f"{part} {1e3 * value:.2f} ms" for part, value in (counts["spent"] or {}).items())
+    times = ", ".join(f"{part} {1e3 * value:.2f} ms" for part, value in (counts["spent"] or {}).items())
+    spent = f"; from state to command: {times}" if times else ""
     ignored = ", ".join(f"{count} by {kind}" for kind, count in counts["ignored"].items()) or "none"
     return (
         f"low level, last: {counts['periods']} periods of 2 ms, {counts['bridged']} bridged, "
-        f"{counts['late']} late, messages ignored: {ignored}; from state to command: {spent}"
+        f"{counts['late']} late, messages ignored: {ignored}{spent}"
     )

@@ -204,3 +204,31 @@ def test_a_resume_with_another_table_names_what_differs(robot, words):
 def test_a_resume_names_the_setting_that_was_given(part, had, has, words):
     with pytest.raises(ValueError, match=f"^{words}$"):
         check_same("the run to resume", (part,), {part: had}, {part: has})
+
+
+@pytest.mark.parametrize(
+    ("pace", "words"), [(1.0, "in real time"), (0.0, "in lock step"), (0.5, "at 0.5 of real time")]
+)
+def test_a_drive_names_its_pace_and_no_times_that_it_has_not(monkeypatch, capsys, pace, words):
+    counts = (
+        "steps",
+        "control_period",
+        "deadlines_missed",
+        "deadline",
+        "share_missed",
+        "begun_late",
+        "episodes",
+    )
+    result = (
+        dict.fromkeys(counts, 0)
+        | dict.fromkeys(("round_trip", "thinking", "jitter", "stopped"))
+        | {
+            "pace": pace,
+            "low_level": {"periods": 0, "bridged": 0, "late": 0, "ignored": {}, "spent": None},
+        }
+    )
+    monkeypatch.setattr("robopolicy.cli.deploy.deploy_simulated_unitree", lambda *_, **__: result)
+    assert main(["deploy", "bundle", "--robot", "go2-sim", "--pace", str(pace)]) == 0
+    steps, low_level = capsys.readouterr().out.splitlines()
+    assert steps.startswith(f"0 steps of 0 ms {words}, 0 deadlines")
+    assert low_level.endswith("messages ignored: none")

@@ -95,7 +95,7 @@ class LowLevel:
         self._wanted, self._stop_wanted = False, ""
         self._silent = 0.0  # s since the last valid state
         self._ahead = 0.0  # rad, yaw by the IMU where the robot was put
-        self._owed = 0.0  # ms of the robot's clock that are no whole period
+        self._owed = 0.0  # ms that are no whole period
         self._since = 0  # periods of this phase
         self._from = self._standing  # joints at its beginning
         self._felt, self._felt_times = np.zeros(3), 0  # sum of accelerometer readings while it stands
@@ -160,7 +160,11 @@ class LowLevel:
     def missing(self, seconds: float) -> None:
         """For another `seconds`, no valid message has come. The command stays, but not for long."""
         self._silent += seconds
-        self._since += round(1e3 * seconds / PERIOD) if self.phase is Phase.DAMPED else 0
+        if self.phase is Phase.DAMPED:
+            self._owed += 1e3 * seconds
+            periods = round(self._owed / PERIOD)
+            self._owed -= periods * PERIOD
+            self._since += periods
         if self.phase is not Phase.WAITING and self._silent > self.safety.lost + 1e-9:
             last = f": {self.complaint}" if self.complaint else ""
             self.damp(f"no valid rt/lowstate for {1e3 * self._silent:.0f} ms{last}")

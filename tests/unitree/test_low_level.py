@@ -302,6 +302,18 @@ def test_settings_with_which_no_robot_stands_are_refused():
         low.rehearse()
 
 
+@pytest.mark.parametrize("apart", [0.0009, 0.002])
+def test_a_damped_robot_rests_after_half_a_second_without_valid_messages(apart):
+    low = low_level()
+    low.damp("the test ends")
+    for _ in range(round(0.4 / apart)):
+        low.missing(apart)
+    assert not low.rests
+    for _ in range(round(0.2 / apart)):
+        low.missing(apart)
+    assert low.rests
+
+
 REST = [Phase.HALTING, Phase.LYING, Phase.DAMPED]
 
 

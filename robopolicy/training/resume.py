@@ -47,7 +47,7 @@ def longest_distance(run: RunFolder) -> int:
     config, note = run.config(), run.path / DISTANCE
     settings = config.get("es") or config.get("bc")
     first = settings.get("checkpoint_every") if isinstance(settings, dict) else 0
-    longest = note.read_text().strip() if note.is_file() else "0"
+    longest = note.read_text(errors="replace").strip() if note.is_file() else "0"
     if not longest.isdecimal():
         raise CheckpointError(f"{str(note)!r} holds {longest[:20]!r}: a number was expected; remove it")
     return max(first if isinstance(first, int) else 0, int(longest))

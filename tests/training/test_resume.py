@@ -14,7 +14,7 @@ from toy_runs import Quadratic, log, run, trained_on_the_toy
 
 from robopolicy.training.checkpoint import CheckpointError, RunFolder, load_policy
 from robopolicy.training.metrics import read
-from robopolicy.training.resume import set_aside
+from robopolicy.training.resume import resume_point, set_aside
 
 
 class Killed(Quadratic):
@@ -113,6 +113,13 @@ def test_a_run_notes_the_longest_distance_between_its_checkpoints(tmp_path):
     assert (folder.generations()[-1], log(folder)[-1]["generation"]) == (2, 6)
     run(folder.path, resume=True, generations=9)
     assert folder.generations()[-1] == 9
+
+
+def test_a_note_of_a_run_that_is_no_text_is_one_clear_error(trained, tmp_path):
+    folder = RunFolder(shutil.copytree(trained.path, tmp_path / "run"))
+    (folder.path / "checkpoint_every.txt").write_bytes(b"\xff9")
+    with pytest.raises(CheckpointError, match=r"checkpoint_every\.txt' holds .*: a number was expected"):
+        resume_point(folder, "generation")
 
 
 def test_a_checkpoint_is_saved_before_its_report(tmp_path):

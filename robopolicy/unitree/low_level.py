@@ -103,7 +103,7 @@ class LowLevel:
         self.command = sealed(new_command())
 
     def rehearse(self) -> None:
-        """Walk through the messages of a robot that stands still, so that nothing compiles in real time.
+        """Walk and stop by the messages of a robot that stands still, so that nothing compiles in real time.
 
         It is for a low level of its own, before another one drives. Raises ValueError, in one line, for
         settings with which the robot does not walk.
@@ -111,13 +111,20 @@ class LowLevel:
         state = np.zeros((), LOW_STATE)
         state["imu_state"]["quaternion"][0], state["imu_state"]["accelerometer"][2] = 1.0, -GRAVITY
         state["motor_state"]["q"][:JOINTS] = self._standing
-        for _ in range(REHEARSED):
+
+        def step() -> None:
             state["tick"] += PERIOD
             self.update(sealed(state))
             self.act(np.zeros_like(self._action))
-            self.walk()
+
+        self.walk()
+        for _ in range(REHEARSED):
+            step()
         if self.reason is not None:
             raise ValueError(f"bundle has a low level that does not walk: {self.reason}")
+        self.stop("the rehearsal ends")
+        while self.phase in (Phase.WALKING, Phase.HALTING):
+            step()
 
     @property
     def ready(self) -> bool:

@@ -314,6 +314,12 @@ def test_a_damped_robot_rests_after_half_a_second_without_valid_messages(apart):
     assert low.rests
 
 
+def test_a_rehearsal_includes_the_stop():
+    low = low_level()
+    low.rehearse()
+    assert (low.phase, low.reason) == (Phase.LYING, "the rehearsal ends")
+
+
 REST = [Phase.HALTING, Phase.LYING, Phase.DAMPED]
 
 

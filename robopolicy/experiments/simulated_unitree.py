@@ -30,7 +30,7 @@ IMAGE_EVERY = 5  # periods
 LOCK_STEP, ASKING = 2.0, 0.005  # s, for a command without a pace, and for the first one
 REHEARSED = 2  # steps of the policy
 ENDING = 5.0  # s, for its process to leave the network
-WAITING = 30.0  # s, for the simulated robot's process
+WAITING = 120.0  # s, for the simulated robot's process, which compiles at its first start
 GONE = "the simulated robot has ended"
 READY, PLAYED, RESTS = "ready", "played", "rests"
 

@@ -1,4 +1,4 @@
-"""A LeRobot dataset as a task: a robot without a simulator, whose episodes are those that were recorded.
+"""LeRobot datasets as a task: a robot without a simulator, whose episodes are those that were recorded.
 
 An environment shows the frames of an episode in order, whatever the actions. That is enough to clone a
 policy, to measure its actions against the recorded ones, and to export it with golden vectors from the robot.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from robopolicy.envs.members import Description, Outcome, Quantity
 from robopolicy.envs.task import Task
 from robopolicy.training.lerobot.conversion import action_scale
-from robopolicy.training.lerobot.metadata import ACTION, LeRobot, choose, open_lerobot
+from robopolicy.training.lerobot.metadata import ACTION, Choice, LeRobot, choose, open_lerobot
 from robopolicy.training.lerobot.reading import numbers, pictures
 
 UNIT = "1"  # LeRobot has no units
@@ -28,39 +28,55 @@ NARROWEST = 1e-3  # range of a reading that never changes
 
 
 class Recorded(Task):
-    """Plays a LeRobot dataset: the seed chooses the episode, and actions change nothing.
+    """Plays LeRobot datasets: the seed chooses the episode, and actions change nothing.
 
     The reward is minus the mean difference between an action and the recorded one, in shares of the largest
-    action of the dataset.
+    action of the datasets.
     """
 
     rate = 30.0  # of most datasets; an environment has that of its own
     outcomes = (Outcome("action_error", "action error", "{:12.4f}", "action error {:.4f}"),)
 
-    def __init__(self, dataset: str | None = None, cameras: Sequence[str] = ()) -> None:
-        """Open a dataset.
+    def __init__(self, dataset: str | Sequence[str] | None = None, cameras: Sequence[str] = ()) -> None:
+        """Open one dataset, or several of the same rate, observations, joints and largest actions.
 
         Args:
-          dataset: its folder.
+          dataset: its folder, or a list of folders.
           cameras: those that are observed, by name or key; () for the only one.
 
-        Raises ValueError without a dataset, and what `open_lerobot` and `choose` raise.
+        Raises ValueError without a dataset and for datasets that differ, and what `open_lerobot` and `choose`
+        raise.
         """
-        if not isinstance(dataset, str):
-            raise ValueError(f"dataset is {dataset!r}: it must be the folder of a LeRobot dataset")
-        self._source = open_lerobot(Path(dataset))
-        self._choice = choose(self._source, cameras)
-        features, choice = self._source.features, self._choice
-        self.rate = self._source.rate
-        self._scale = action_scale(self._source)
+        folders = [dataset] if isinstance(dataset, str) else dataset
+        if not isinstance(folders, list | tuple) or not folders or not all(type(f) is str for f in folders):
+            raise ValueError(
+                f"dataset is {dataset!r}: it must be the folder of a LeRobot dataset, or several"
+            )
+        sources = [open_lerobot(Path(folder)) for folder in folders]
+        choices = [choose(source, cameras) for source in sources]
+        first, choice = sources[0], choices[0]
+        for source, other in zip(sources, choices, strict=True):
+            if _parts(source, other) != _parts(first, choice):
+                raise ValueError(
+                    f"dataset has {source.where}: its rate, observations, joints and largest actions must be "
+                    f"those of {first.where}"
+                )
+        self._episodes = [
+            (source, its, number)
+            for source, its in zip(sources, choices, strict=True)
+            for number in range(len(source.episodes))
+        ]
+        self._scale = action_scale(first)
+        self.rate, self._robot = first.rate, first.robot or "unknown"
         self._shown: dict[str, Generator[NDArray[np.uint8]]] = {}
         weakref.finalize(self, _end, self._shown)  # also at the interpreter's end, while modules are there
-        self._means = np.mean([self._actions(n).mean(axis=0) for n in range(self._count)], axis=0)
+        self._means = np.mean([self._actions(n).mean(axis=0) for n in range(len(self._episodes))], axis=0)
+        features = first.features
         self.actions = tuple(
             Quantity(name, UNIT, -float(size), float(size))
             for name, size in zip(features[ACTION].names, self._scale, strict=True)
         )
-        self.vectors = {name: _quantities(self._source, key) for name, key in choice.vectors.items()}
+        self.vectors = {n: self._quantities(n, features[key].names) for n, key in choice.vectors.items()}
         self.observation_space = Dict(
             {
                 **{n: Box(0, 255, features[key].image, np.uint8) for n, key in choice.images.items()},
@@ -69,13 +85,26 @@ class Recorded(Task):
         )
         self.action_space = Box(-1.0, 1.0, features[ACTION].shape, np.float32)
 
-    @property
-    def _count(self) -> int:
-        return len(self._source.episodes)
-
     def _actions(self, number: int) -> NDArray[np.float32]:
         """The actions of an episode, in [-1, 1]."""
-        return (numbers(self._source, number, ACTION)[ACTION] / self._scale).astype(np.float32)
+        source, _, own = self._episodes[number]
+        return (numbers(source, own, ACTION)[ACTION] / self._scale).astype(np.float32)
+
+    def _vectors(self, number: int) -> dict[str, NDArray[np.float32]]:
+        """The vectors of an episode, [S, N] by name."""
+        source, choice, own = self._episodes[number]
+        found = numbers(source, own, *choice.vectors.values())
+        return {name: found[key].astype(np.float32) for name, key in choice.vectors.items()}
+
+    def _quantities(self, name: str, entries: Sequence[str]) -> tuple[Quantity, ...]:
+        """The numbers of a vector, with limits from all data: a reading far beyond is none of this robot."""
+        rows = np.concatenate([self._vectors(number)[name] for number in range(len(self._episodes))])
+        low, high = (end.astype(float) for end in (rows.min(axis=0), rows.max(axis=0)))
+        spare = SPARE * np.maximum(high - low, NARROWEST)
+        return tuple(
+            Quantity(n, UNIT, float(a), float(b))
+            for n, a, b in zip(entries, low - spare, high + spare, strict=True)
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -83,12 +112,13 @@ class Recorded(Task):
         """Begin the episode of the seed, modulo their number."""
         super().reset(seed=seed)
         self.close()
-        number = int(self.np_random.integers(self._count)) if seed is None else seed % self._count
+        count = len(self._episodes)
+        number = int(self.np_random.integers(count)) if seed is None else seed % count
         self._step, self._error = 0, 0.0
         self._wanted = self._actions(number)
-        seen = numbers(self._source, number, *self._choice.vectors.values())
-        self._seen = {n: seen[key].astype(np.float32) for n, key in self._choice.vectors.items()}
-        self._shown.update({n: pictures(self._source, number, key) for n, key in self._choice.images.items()})
+        self._seen = self._vectors(number)
+        source, choice, own = self._episodes[number]
+        self._shown.update({n: pictures(source, own, key) for n, key in choice.images.items()})
         self._now = self._next()
         return self._now, {"action_error": 0.0}
 
@@ -121,8 +151,8 @@ class Recorded(Task):
     players = {"oracle": _recorded, "mean": _mean}  # noqa: RUF012
 
     def robot(self) -> Description:
-        """The robot that the dataset names."""
-        return {**super().robot(), "name": self._source.robot or "unknown"}
+        """The robot that the first dataset names."""
+        return {**super().robot(), "name": self._robot}
 
 
 def _end(shown: Mapping[str, Generator[NDArray[np.uint8]]]) -> None:
@@ -130,16 +160,12 @@ def _end(shown: Mapping[str, Generator[NDArray[np.uint8]]]) -> None:
         frames.close()
 
 
-def _quantities(source: LeRobot, key: str) -> tuple[Quantity, ...]:
-    """The numbers of a vector, with limits from the data: a reading far beyond them is none of this robot."""
-    rows = [numbers(source, number, key)[key] for number in range(len(source.episodes))]
-    low, high = np.min([r.min(axis=0) for r in rows], axis=0), np.max([r.max(axis=0) for r in rows], axis=0)
-    spare = SPARE * np.maximum(high - low, NARROWEST)
-    names = source.features[key].names
-    return tuple(
-        Quantity(n, UNIT, float(a), float(b))
-        for n, a, b in zip(names, low - spare, high + spare, strict=True)
-    )
+def _parts(source: LeRobot, choice: Choice) -> tuple[Any, ...]:
+    """What several datasets must share: rate, observations and joints by name, and units of actions."""
+    features = source.features
+    images = {name: features[key].image for name, key in choice.images.items()}
+    vectors = {name: features[key].names for name, key in choice.vectors.items()}
+    return source.rate, images, vectors, features[ACTION].names, action_scale(source).tolist()
 
 
 def _limits(quantities: Sequence[Quantity]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -132,7 +132,7 @@ def train_bc(
             check_graph_names([*(i.name for i in policy.images), *(v.name for v in policy.vectors)])
         _check_reach(policy, datasets, config.batch)
         first = None if init is None and not resume else first_policy(init, policy, start, config.seed)
-        environment = rollout_environment(dataset, env)
+        environment = rollout_environment(datasets, env)
         if (
             config.rollouts
             or isinstance(env, gymnasium.Env)
@@ -227,14 +227,18 @@ def _origins(datasets: Sequence[Dataset]) -> dict[str, Any]:
 
 
 def rollout_environment(
-    dataset: Dataset, env: str | gymnasium.Env[Any, Any] | Environment | None
+    datasets: Sequence[Dataset], env: str | gymnasium.Env[Any, Any] | Environment | None
 ) -> Environment:
-    """The environment of the demonstrations, changed by the settings of `env`.
+    """The environment of the first demonstrations, or of all recordings, changed by the settings of `env`.
 
     Its observations have the shapes of the dataset's. An engine that is not installed is replaced by the
     default one, and so is its renderer.
     """
-    settings = {} if dataset.environment is None else dict(dataset.environment.settings)
+    dataset = datasets[0]
+    stored = [{} if d.environment is None else dict(d.environment.settings) for d in datasets]
+    settings = stored[0]
+    if dataset.task == RECORDED and len(datasets) > 1:
+        settings |= {"dataset": [one.get("dataset") for one in stored], "cameras": [*dataset.columns.images]}
     engine = settings.get("engine")
     if engine in ENGINES and not is_installed(engine):
         del settings["engine"]

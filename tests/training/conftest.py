@@ -37,6 +37,15 @@ def dataset(tmp_path_factory):
 
 
 @pytest.fixture
+def arm(tmp_path):
+    """A LeRobot dataset of another program."""
+    from toy_lerobot import write_arm  # which needs pyarrow
+
+    write_arm(tmp_path / "arm")
+    return tmp_path / "arm"
+
+
+@pytest.fixture
 def copy(dataset, tmp_path):
     """The same demonstrations, for a test that changes them."""
     return Path(shutil.copytree(dataset, tmp_path / "copy-v0"))

@@ -338,5 +338,5 @@ def test_demonstrations_on_an_engine_that_is_missing_play_on_the_default_one(mon
     environment = EnvironmentSpec("robopolicy/BimanualSweep-v0", settings, "bimanual-sweep")
     columns = Columns({"image": (64, 64, 3)}, {"poses": 14}, 12)
     dataset = Dataset(Path("sweep-v0"), "bimanual-sweep", columns, (1,), {}, environment, Path())
-    played = cloning.rollout_environment(dataset, None)
+    played = cloning.rollout_environment([dataset], None)
     assert (played.engine, played.others) == (None, {"balls": 3, "image_size": 64, **kept})

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import cv2
 import h5py
-import imageio_ffmpeg
 import numpy as np
 import pytest
 
-import robopolicy
 from robopolicy.cli import main
 from robopolicy.experiments.opened_datasets import opened_datasets
 from robopolicy.training.datasets import DatasetError, check_alike, open_dataset
@@ -19,88 +17,9 @@ from robopolicy.training.datasets import DatasetError, check_alike, open_dataset
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
+from toy_lerobot import FILE, JOINTS, LENGTHS, SIDES, VIDEO, change, change_episodes, picture  # noqa: E402
+
 from robopolicy.experiments.conversion import as_lerobot, convert  # noqa: E402 (it needs pyarrow)
-
-FILE = "chunk-000/file-000"
-JOINTS = ["shoulder_pan.pos", "gripper.pos"]
-LENGTHS, SIDES, RATE = (4, 6), (16, 32), 30
-
-
-def picture(episode, step):
-    """Grey, brighter from step to step: a video changes it little."""
-    return np.full((*SIDES, 3), 100 * episode + 15 * step, np.uint8)
-
-
-@pytest.fixture
-def arm(tmp_path):
-    """A dataset as LeRobot's own recorder lays it out: two cameras, of which one is a video."""
-    folder = tmp_path / "arm"
-    rows = [(e, t) for e, length in enumerate(LENGTHS) for t in range(length)]
-    episodes = np.array([e for e, _ in rows])
-    state = np.array([[10 * e, t] for e, t in rows], np.float32)
-    encoded = [cv2.imencode(".png", picture(*row))[1].tobytes() for row in rows]
-    data = {
-        "observation.images.wrist": pa.array([{"bytes": e, "path": "x.png"} for e in encoded]),
-        "observation.state": pa.FixedSizeListArray.from_arrays(pa.array(state.ravel()), 2),
-        "action": pa.FixedSizeListArray.from_arrays(pa.array((state * -2).ravel()), 2),
-        "episode_index": pa.array(episodes),
-    }
-    described = [
-        {
-            "episode_index": e,
-            "tasks": ["pick"],
-            "length": length,
-            **{f"{part}/{n}_index": 0 for part in ("data", VIDEO) for n in ("chunk", "file")},
-            f"{VIDEO}/from_timestamp": sum(LENGTHS[:e]) / RATE,
-        }
-        for e, length in enumerate(LENGTHS)
-    ]
-    for name, table in (("data", pa.table(data)), ("meta/episodes", pa.Table.from_pylist(described))):
-        path = folder / name / f"{FILE}.parquet"
-        path.parent.mkdir(parents=True)
-        pq.write_table(table, path)
-    film = folder / VIDEO / f"{FILE}.mp4"
-    film.parent.mkdir(parents=True)
-    writer = imageio_ffmpeg.write_frames(str(film), SIDES[::-1], fps=RATE, macro_block_size=1)
-    writer.send(None)
-    for row in rows:
-        writer.send(picture(*row).tobytes())
-    writer.close()
-    pictured = {"shape": [*SIDES, 3], "names": ["height", "width", "channels"]}
-    vector = {"dtype": "float32", "shape": [2], "names": JOINTS}
-    info = {
-        "codebase_version": "v3.0",
-        "robot_type": "so101_follower",
-        "total_episodes": len(LENGTHS),
-        "fps": RATE,
-        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
-        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
-        "features": {
-            "observation.images.front": {"dtype": "video", **pictured},
-            "observation.images.wrist": {"dtype": "image", **pictured},
-            "observation.state": vector,
-            "action": vector,
-            "episode_index": {"dtype": "int64", "shape": [1], "names": None},
-        },
-    }
-    (folder / "meta/info.json").write_text(json.dumps(info))
-    return folder
-
-
-VIDEO = "videos/observation.images.front"
-
-
-def change(folder, function):
-    path = folder / "meta/info.json"
-    info = json.loads(path.read_text())
-    function(info)
-    path.write_text(json.dumps(info))
-
-
-def change_episodes(folder, **columns):
-    path = folder / f"meta/episodes/{FILE}.parquet"
-    rows = pq.read_table(path).to_pylist()
-    pq.write_table(pa.Table.from_pylist([row | columns for row in rows]), path)
 
 
 def arrays(folder):
@@ -378,23 +297,3 @@ def test_the_current_folder_may_be_the_dataset(arm, monkeypatch):
     monkeypatch.chdir(arm)
     with opened_datasets([Path(".")], None, ["wrist"]) as (dataset,):
         assert (dataset.path, dataset.steps) == (Path("."), LENGTHS)
-
-
-@pytest.mark.slow
-def test_a_clone_of_an_arm_is_trained_resumed_and_evaluated(arm, tmp_path, capsys):
-    run = str(tmp_path / "run")
-    small = "--preset tiny --patch 8 --samples 8 --batch 4 --validation 0.5 --steps 2 --workers 1"
-    line = ["train", "bc", "--data", str(arm), "--cameras", "wrist", "--out", run, *small.split()]
-    assert main([*line, "--attention", "positive(m=4)"]) == 0
-    config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["task"] == "recorded"
-    assert [v["name"] for v in config["policy"]["vectors"]] == ["state"]
-    assert main(["train", "bc", "--resume", "--resume-from", "0", "--out", run]) == 0
-    capsys.readouterr()
-    assert main(["evaluate", "oracle", "--task", "recorded"]) == 2
-    assert "dataset is None" in capsys.readouterr().err
-    assert main(["evaluate", run, "--episodes", "2", "--json"]) == 0
-    assert 0 < json.loads(capsys.readouterr().out)["action_error_mean"] < 2
-    env = robopolicy.make("recorded", dataset=str(arm), cameras=["wrist"])
-    oracle, mean = (robopolicy.evaluate(player, env, seeds=[0, 1]) for player in ("oracle", "mean"))
-    assert oracle.mean("action_error") == 0 < mean.mean("action_error")

@@ -52,7 +52,7 @@ def name(value):
         ({"policy": "softmx"}, "did you mean 'softmax'"),
         ({"data": None}, "data is None: it must be a path"),
         ({"data": 3}, "data is 3: it must be a path"),
-        ({"data": "nowhere"}, "'nowhere' is no Minari dataset"),
+        ({"data": "nowhere"}, "data is 'nowhere': it must be the folder of a dataset"),
         ({"config": 3}, "config is 3: it must be of type BCConfig"),
         ({"config": robopolicy.ESConfig()}, "it must be of type BCConfig"),
         ({"config": robopolicy.BCConfig(rollout_every=5)}, "rollout_every is 5: it needs rollouts"),

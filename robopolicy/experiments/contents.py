@@ -67,6 +67,10 @@ def contents(
         foreign = (path / METADATA).is_file() and OURS not in read_object(path / METADATA)
         with opened_datasets([path], task if foreign else None, cameras) as (dataset,):
             return _dataset(dataset, episode, video, sheet, frames or FRAMES)
+    try:
+        folder, _ = find_run(name)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}, or the folder of a bundle or of a dataset") from error
     for option, value in (("episode", episode), ("video", video), ("sheet", sheet), ("frames", frames)):
         if value is not None:
             shown = str(value) if isinstance(value, Path) else value
@@ -75,10 +79,6 @@ def contents(
         raise ValueError(f"cameras is {tuple(cameras)}: only a LeRobot dataset has a choice of them")
     if any((path / file).exists() for file in ("manifest.json", "SHA256SUMS")):
         return bundle_contents(path)
-    try:
-        folder, _ = find_run(name)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}, or the folder of a bundle or of a dataset") from error
     if not (folder / "config.json").is_file():
         raise ValueError(
             f"name is {name!r}: it must hold config.json as a run does, manifest.json as a "

@@ -40,9 +40,12 @@ def opened_datasets(
     """Checked datasets in either format.
 
     A LeRobot dataset is read through a copy in a temporary folder, since videos and large row groups give no
-    single frame quickly. Raises what `open_dataset`, `open_lerobot` and `choose` raise, and ValueError for
-    cameras without a LeRobot dataset.
+    single frame quickly. Raises what `open_dataset`, `open_lerobot` and `choose` raise, FileNotFoundError for
+    a missing folder, and ValueError for cameras without a LeRobot dataset.
     """
+    for path in paths:
+        if not path.is_dir():
+            raise FileNotFoundError(f"data is {str(path)!r}: it must be the folder of a dataset")
     if cameras and not any(map(is_lerobot, paths)):
         raise ValueError(
             f"cameras is {tuple(cameras)}: only LeRobot datasets have a choice of cameras, and none is given"

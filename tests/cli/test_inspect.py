@@ -118,6 +118,8 @@ def test_a_run_whose_name_looks_like_an_ending_is_read(capsys, tmp_path):
     [
         (("nobody",), "run is 'nobody'"),
         (("nobody",), "or the folder of a bundle or of a dataset"),
+        (("nobody", "--sheet", "a.png"), "run is 'nobody'"),
+        (("nobody", "--cameras", "front"), "run is 'nobody'"),
         ((".",), "it must hold config.json as a run does"),
         ((SHIPPED, "--episode", "3"), "episode is 3: only a dataset has episodes"),
         ((SHIPPED, "--video", "a.mp4"), "video is 'a.mp4': only a dataset has episodes"),

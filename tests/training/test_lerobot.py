@@ -293,6 +293,14 @@ def test_a_dataset_of_another_program_is_inspected(arm, tmp_path, capsys):
     assert "front, wrist" in capsys.readouterr().err
 
 
+def test_only_lerobot_datasets_have_a_choice_of_cameras(dataset):
+    with (
+        pytest.raises(ValueError, match=r"^cameras is \('front',\): only LeRobot datasets have a choice"),
+        opened_datasets([dataset], "toy", ["front"]),
+    ):
+        pass
+
+
 def test_the_current_folder_may_be_the_dataset(arm, monkeypatch):
     monkeypatch.chdir(arm)
     with opened_datasets([Path(".")], None, ["wrist"]) as (dataset,):

@@ -17,7 +17,7 @@ from robopolicy.training.datasets import DatasetError, check_alike, open_dataset
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from toy_lerobot import FILE, JOINTS, LENGTHS, SIDES, VIDEO, change, change_episodes, picture  # noqa: E402
+from toy_lerobot import FILE, JOINTS, LENGTHS, SIDES, VIDEO, change, change_episodes, change_rows, picture  # noqa: E402
 
 from robopolicy.experiments.conversion import as_lerobot, convert  # noqa: E402 (it needs pyarrow)
 
@@ -198,6 +198,10 @@ def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
         (lambda f: (f / VIDEO / f"{FILE}.mp4").unlink(), f"holds no {VIDEO}/{FILE}.mp4"),
         (lambda f: (f / f"data/{FILE}.parquet").write_bytes(b"PAR1"), "is damaged"),
         (lambda f: shutil.rmtree(f / "meta/episodes"), "holds no meta/episodes"),
+        (
+            lambda f: change_rows(f, frame_index=[0, 1, 3, 2, *range(6)]),
+            "has frame_index of episode 0 out of order: 0 to 3 was expected",
+        ),
     ],
 )
 def test_a_wrong_dataset_is_refused_in_one_line(arm, tmp_path, capsys, spoil, said):

@@ -30,6 +30,7 @@ def write_arm(folder):
         "observation.state": pa.FixedSizeListArray.from_arrays(pa.array(state.ravel()), 2),
         "action": pa.FixedSizeListArray.from_arrays(pa.array((state * -2).ravel()), 2),
         "episode_index": pa.array(episodes),
+        "frame_index": pa.array([t for _, t in rows]),
     }
     described = [
         {
@@ -66,7 +67,7 @@ def write_arm(folder):
             "observation.images.wrist": {"dtype": "image", **pictured},
             "observation.state": vector,
             "action": vector,
-            "episode_index": {"dtype": "int64", "shape": [1], "names": None},
+            **{k: {"dtype": "int64", "shape": [1], "names": None} for k in ("episode_index", "frame_index")},
         },
     }
     (folder / "meta/info.json").write_text(json.dumps(info))

@@ -20,6 +20,7 @@ from robopolicy.training.datasets import DatasetError
 from robopolicy.training.lerobot.metadata import DAMAGE, LeRobot
 
 Arrays = dict[str, NDArray[Any]]
+ORDER = "frame_index"
 
 
 def numbers(dataset: LeRobot, number: int, *keys: str) -> Arrays:
@@ -64,11 +65,13 @@ def _table(dataset: LeRobot, number: int, *keys: str) -> pa.Table:
     row = dataset.episodes[number]
     place = f"{dataset.where}: {row.data.relative_to(dataset.path)}"
     try:
-        missing = [key for key in keys if key not in pq.read_schema(row.data).names]
+        names = pq.read_schema(row.data).names
+        missing = [key for key in keys if key not in names]
         if missing:
             raise DatasetError(f"{place} lacks the column {missing[0]!r}, which the metadata have")
+        columns = [*keys, *({ORDER} & {*names})]
         table = pq.read_table(
-            row.data, columns=list(keys), filters=[("episode_index", "=", number)], partitioning=None
+            row.data, columns=columns, filters=[("episode_index", "=", number)], partitioning=None
         )
     except DatasetError:
         raise
@@ -78,6 +81,9 @@ def _table(dataset: LeRobot, number: int, *keys: str) -> pa.Table:
         raise DatasetError(
             f"{place} has {table.num_rows} frames of episode {number}: {row.length} were expected"
         )
+    if ORDER in columns and table[ORDER].to_pylist() != [*range(row.length)]:  # a video would not fit
+        last = row.length - 1
+        raise DatasetError(f"{place} has {ORDER} of episode {number} out of order: 0 to {last} was expected")
     return table
 
 

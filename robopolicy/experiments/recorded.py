@@ -70,7 +70,9 @@ class Recorded(Task):
         self.rate, self._robot = first.rate, first.robot or "unknown"
         self._shown: dict[str, Generator[NDArray[np.uint8]]] = {}
         weakref.finalize(self, _end, self._shown)  # also at the interpreter's end, while modules are there
-        self._means = np.mean([self._actions(n).mean(axis=0) for n in range(len(self._episodes))], axis=0)
+        self._mean_action = np.concatenate(
+            [self._actions(number) for number in range(len(self._episodes))], dtype=float
+        ).mean(axis=0)
         features = first.features
         self.actions = tuple(
             Quantity(name, UNIT, -float(size), float(size))
@@ -146,7 +148,7 @@ class Recorded(Task):
         return self._wanted[min(self._step, len(self._wanted) - 1)]
 
     def _mean(self) -> NDArray[np.float32]:
-        return self._means.astype(np.float32)
+        return self._mean_action.astype(np.float32)
 
     players = {"oracle": _recorded, "mean": _mean}  # noqa: RUF012
 

@@ -8,6 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from robopolicy.envs.contract import is_colour
 from robopolicy.envs.physics import ENGINES
 from robopolicy.envs.registry import TASKS, check_name, gymnasium_id, make, task_class, with_defaults
 from robopolicy.envs.task import Outcome, Task, task_of
@@ -120,6 +123,8 @@ def record_demonstrations(
     with closing(make(task, **merged)) as env:
         renderer = getattr(task_of(env), "renderer", None)
         check_match(policy, task_of(env), task)
+        if format == "lerobot":
+            _check_columns(task_of(env), task)
         shared = _described(task_of(env))
     environment = EnvironmentSpec(gymnasium_id(task), merged, task)
     about = {
@@ -144,6 +149,17 @@ def record_demonstrations(
         "seeds": [episode.seed for episode in recorded.episodes],
         "kept_out": [episode.seed for episode in recorded.kept_out],
     }
+
+
+def _check_columns(task: Task, name: str) -> None:
+    """Raise ValueError for an observation that a LeRobot dataset of this library cannot hold."""
+    spaces: Any = task.observation_space
+    for observation, space in spaces.items():
+        if not is_colour(space) and (len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating)):
+            raise ValueError(
+                f"format is 'lerobot': {name} has {observation!r} of {space.dtype}{list(space.shape)}, and "
+                "colour images (uint8) and vectors of floats alone can be stored"
+            )
 
 
 def _described(task: Task) -> dict[str, Any]:

@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 import cv2
+import gymnasium
 import h5py
 import numpy as np
 import pytest
+from planar_arm import PlanarArm
 
 from robopolicy.cli import main
 from robopolicy.experiments.opened_datasets import opened_datasets
@@ -96,6 +98,21 @@ def test_metadata_that_lerobot_cannot_hold_are_refused(written, tmp_path, wrong)
     with pytest.raises(DatasetError, match=f"toy-v0' has {name} .*: it must be .*"):
         convert(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_observations_that_lerobot_cannot_hold_are_refused_before_the_recording(tmp_path, capsys):
+    class Deep(PlanarArm):
+        def __init__(self):
+            super().__init__()
+            depth = gymnasium.spaces.Box(0, 2, (4, 6), np.float32)
+            self.observation_space = gymnasium.spaces.Dict({**self.observation_space, "eye": depth})
+
+    gymnasium.register(id="Deep-v0", entry_point=Deep)
+    out = str(tmp_path / "deep")
+    assert main(["demos", "--env", "Deep-v0", "--episodes", "1", "--format", "lerobot", "--out", out]) == 2
+    said = "format is 'lerobot': Deep-v0 has 'eye' of float32[4, 6], and colour images"
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_metadata_and_statistics_are_those_of_the_data(written):

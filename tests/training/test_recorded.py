@@ -35,7 +35,7 @@ def test_several_datasets_are_one_task_with_the_readings_of_all(pair):
 
 def test_the_control_acts_by_the_mean_of_all_actions(arm):
     env = robopolicy.make("recorded", dataset=str(arm), cameras=["wrist"])
-    # Of ten frames, six have -20, which is -1 of the largest action; the other joint has 0 to -6 and 0 to -10.
+    # Six of ten frames have -20, the largest action; the other joint has 0 to -6 and 0 to -10.
     np.testing.assert_allclose(env.unwrapped.privileged_action("mean"), [-0.6, -0.42], rtol=1e-6)
 
 

@@ -94,13 +94,14 @@ def played_on(
     ValueError or FileNotFoundError, in one line, for an unknown task, engine or run, and for a run of another
     task.
     """
+    task = task or next(filter(None, map(_task_of_run, names)), None)
     baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
     if engine is not None:
         one_of("engine", engine, ENGINES)
     runs = {name: find_run(name, sorted(baselines))[0] for name in names if name not in baselines}
     configs = {name: config_of(run) for name, run in runs.items()}
     tasks = {name: task_of(name, config) for name, config in configs.items()}
-    task = check_name(task or next(iter(tasks.values()), next(iter(TASKS))))
+    task = check_name(task or next(iter(TASKS)))
     for name, other in tasks.items():
         if other != task:
             raise ValueError(f"task is {task!r}: {name!r} was trained on {other!r}")
@@ -109,6 +110,15 @@ def played_on(
     trained_on = next(map(others_in, configs.values()), {})
     chosen = {**trained_on, **(others or {}), **({"renderer": renderer} if renderer else {})}
     return Environment.of(Environment(task, engine, preset, episode_seconds, chosen))
+
+
+def _task_of_run(name: str) -> str | None:
+    """The task of a run; None for a name that is no run, such as a player."""
+    try:
+        folder, _ = find_run(name)
+    except FileNotFoundError:
+        return None
+    return None if name in BASELINES else task_of(name, config_of(folder))
 
 
 def trained_on(trained: Policy) -> Environment:

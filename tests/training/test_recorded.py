@@ -9,6 +9,7 @@ import pytest
 
 import robopolicy
 from robopolicy.cli import main
+from robopolicy.experiments.runs import played_on
 
 pytest.importorskip("pyarrow")
 
@@ -51,6 +52,15 @@ def test_datasets_that_differ_are_no_one_task(pair, spoil):
     spoil(Path(pair[1]))
     with pytest.raises(ValueError, match=r"^dataset has '.*other': its rate, observations, joints and .* be"):
         robopolicy.make("recorded", dataset=pair, cameras=["wrist"])
+
+
+def test_the_task_of_the_first_run_has_the_players_that_are_named(tmp_path):
+    config = {"task": "recorded", "policy": {}, "environment": {"others": {"dataset": "arm"}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    environment = played_on([str(tmp_path), "mean"], None, None)
+    assert (environment.task, environment.others) == ("recorded", {"dataset": "arm"})
+    with pytest.raises(FileNotFoundError, match=r"^run is 'median': .* or blind, mean, oracle, random"):
+        played_on([str(tmp_path), "median"], None, None)
 
 
 @pytest.mark.parametrize("wrong", [None, [], 5, ["a", 5]])

@@ -21,7 +21,7 @@ from robopolicy.cli.options import (
     Task,
 )
 from robopolicy.cli.progress import CountingProgress
-from robopolicy.envs.registry import task_class
+from robopolicy.envs.registry import RECORDED, task_class
 from robopolicy.experiments.environments import others_of
 from robopolicy.experiments.evaluation import FIRST_SEED, evaluate, seeds_from
 from robopolicy.experiments.runs import BASELINES, played_on, training_title
@@ -98,11 +98,11 @@ def _table(result: dict[str, Any], title: str) -> str:
         f"  {outcome.title:9} {outcome.cell.format(result[outcome.mean])}\n"
         for outcome in task_class(result["task"]).outcomes
     )
+    success = "" if result["task"] == RECORDED else f"  success   {result['success_rate']:7.1%}\n"
     episodes = counted(result["episodes"], "episodes")
     return (
         f"{result['policy']} on {title}, {episodes} from seed {result['seeds'][0]}\n"
-        f"  success   {result['success_rate']:7.1%}\n"
-        f"{outcomes}"
+        f"{success}{outcomes}"
         f"  return    {result['return_mean']:7.2f}  (spread {result['return_std']:.2f})\n"
         f"  ended by  {causes}"
     )

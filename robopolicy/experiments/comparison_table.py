@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robopolicy.envs.registry import task_class
+from robopolicy.envs.registry import RECORDED, task_class
 from robopolicy.experiments.comparison import Row, missing_controls, titles, verdicts
 from robopolicy.experiments.tables import aligned
 from robopolicy.naming import counted
@@ -15,7 +15,7 @@ MIDDLE = "{value:.2f} ({low:.2f} to {high:.2f})"
 def table(rows: Sequence[Row], title: str) -> str:
     """Rows of `compare` as text, then verdicts, and the controls that are missing."""
     task = rows[0]["task"]
-    outcomes = [("success", "success_rate", "{:.1%}")]
+    outcomes = [] if task == RECORDED else [("success", "success_rate", "{:.1%}")]
     outcomes += [(o.title, o.mean, o.cell) for o in task_class(task).outcomes]
     heads = [title for title, _, _ in outcomes]
     title_line = ["attention", "runs", "return", "middle half", *heads, "FLOPs", "latency", "parameters"]
@@ -30,8 +30,9 @@ def table(rows: Sequence[Row], title: str) -> str:
         lines.append([*first, *means, *price])
     filled = [column for column, cells in enumerate(zip(*lines, strict=True)) if any(cells)]
     lines = [[cells[column] for column in filled] for cells in (title_line, *lines)]
-    count = counted(rows[0]["episodes"], "unseen episodes")
-    about = f"{title}, {count} each; spread between runs of one policy, cheapest first"
+    kind, seen = ("recorded", ", those of the training among them") if task == RECORDED else ("unseen", "")
+    count = counted(rows[0]["episodes"], f"{kind} episodes")
+    about = f"{title}, {count} each{seen}; spread between runs of one policy, cheapest first"
     lines_below = verdicts(rows)
     if missing := missing_controls(rows):
         without = "the table does not show what vision and attention contribute"

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from robopolicy.costs.flops import COMPONENTS, OTHER
-from robopolicy.envs.registry import task_class
+from robopolicy.envs.registry import RECORDED, task_class
 from robopolicy.experiments.environments import variant_of
 from robopolicy.experiments.flop_table import Row as Price
 from robopolicy.experiments.flop_table import parts
@@ -31,7 +31,8 @@ def card(run: Run, played: Evaluation | None, price: Price, film: Film | None) -
     about = f"{run.attention}; {TRAINED[run.kind]}, {count} {counter}{'s' * (count != 1)}, seed {run.seed}"
     figures = []
     if played is not None:
-        figures.append((f"{played['success_rate']:.0%}", "success"))
+        if run.config["task"] != RECORDED:
+            figures.append((f"{played['success_rate']:.0%}", "success"))
         figures.append((_return(played), "return, ± between episodes"))
     figures.append((_short(price["total"]), "FLOPs of a step"))
     figures.append((f"{price['parameters']:,}", "parameters"))
@@ -57,35 +58,42 @@ def curves(grouped: Sequence[Group], scratch: Path) -> Section:
 def evaluation(
     grouped: Sequence[Group], runs: Sequence[Run], played: Sequence[Evaluation | None]
 ) -> list[Section]:
-    """Results on unseen episodes, and their spread between seeds; no section without evaluations."""
+    """Results on episodes, and their spread between seeds; no section without evaluations."""
     by_run = {run.name: result for run, result in zip(runs, played, strict=True) if result is not None}
     if not by_run:
         return []
-    results = list(by_run.values())
+    results, task = list(by_run.values()), runs[0].config["task"]
     rows = [
         Row("success", [f"{r['success_rate']:.1%}" for r in results]),
         Row("95 % interval of success", [_interval(r) for r in results]),
         Row("return, ± between episodes", [_return(r) for r in results]),
     ]
-    for outcome in task_class(runs[0].config["task"]).outcomes:
+    for outcome in task_class(task).outcomes:
         cells = [outcome.cell.format(r[outcome.mean]).strip() for r in results]
         rows.append(Row(outcome.title, cells))
     rows += [
         Row("ended by", [", ".join(f"{cause} {n}" for cause, n in r["causes"].items()) for r in results]),
         Row("episodes", [str(len(r["returns"])) for r in results]),
         Row("seeds", [f"{r['seeds'][0]} to {r['seeds'][-1]}" for r in results]),
-        Row("preset, engine", [variant_of(r) for r in results]),
+        Row("variant", [variant_of(r) for r in results]),
         Row("played", ["earlier" if r.get("kept") else "for this page" for r in results]),
     ]
-    tables = [Table(["", *by_run], rows, numbers=True)]
+    tables = [Table(["", *by_run], _measured(rows, task), numbers=True)]
     several = [group for group in grouped if len(group.runs) > 1]
     if several:
-        tables.append(_between_seeds(several, by_run))
-    words = "Unseen episodes, of the seeds below; ± is the standard deviation."
+        tables.append(_between_seeds(several, by_run, task))
+    seen = task == RECORDED
+    kind = "Recorded episodes, those of the training among them" if seen else "Unseen episodes"
+    words = f"{kind}, of the seeds below; ± is the standard deviation."
     return [Section("Evaluation", words, tables=tables)]
 
 
-def _between_seeds(several: Sequence[Group], by_run: Mapping[str, Evaluation]) -> Table:
+def _measured(rows: Sequence[Row], task: str) -> list[Row]:
+    """`rows` without those of success, which recordings do not measure."""
+    return [row for row in rows if task != RECORDED or "success" not in row.name]
+
+
+def _between_seeds(several: Sequence[Group], by_run: Mapping[str, Evaluation], task: str) -> Table:
     columns = []
     for group in several:
         results = [by_run[run.name] for run in group.runs]
@@ -100,7 +108,7 @@ def _between_seeds(several: Sequence[Group], by_run: Mapping[str, Evaluation]) -
         )
     names = ("seeds of training", "success, ± between seeds", "return, ± between seeds")
     rows = [Row(name, cells) for name, *cells in zip(names, *columns, strict=True)]
-    return Table(["", *(group.label for group in several)], rows, numbers=True)
+    return Table(["", *(group.label for group in several)], _measured(rows, task), numbers=True)
 
 
 def flops(runs: Sequence[Run], prices: Sequence[Price], scratch: Path) -> Section:

@@ -85,6 +85,21 @@ def test_a_clone_of_an_arm_is_trained_resumed_and_evaluated(pair, tmp_path, caps
     assert "dataset is None" in capsys.readouterr().err
     assert main(["evaluate", run, "--episodes", "2", "--json"]) == 0
     assert 0 < json.loads(capsys.readouterr().out)["action_error_mean"] < 2
+    page, copy = tmp_path / "page.html", shutil.copytree(run, tmp_path / "copy")
+    for words, said in (
+        (("evaluate", run, "--episodes", "2"), "action error"),
+        (
+            ("compare", run, str(copy), "--episodes", "2"),
+            "2 recorded episodes each, those of the training among them",
+        ),
+        (("report", run, "--no-video", "--episodes", "2", "--out", str(page)), str(page)),
+    ):
+        assert main([*words]) == 0
+        out = capsys.readouterr().out
+        assert said in out
+        assert "success" not in out
+    assert "Recorded episodes, those of the training among them, of the seeds below" in page.read_text()
+    assert "success" not in page.read_text()
     env = robopolicy.make("recorded", dataset=pair[0], cameras=["wrist"])
     oracle, mean = (robopolicy.evaluate(player, env, seeds=[0, 1]) for player in ("oracle", "mean"))
     assert oracle.mean("action_error") == 0 < mean.mean("action_error")

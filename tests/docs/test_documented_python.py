@@ -27,6 +27,7 @@ SMALL = {
         ("generations=30, population=24", "generations=1, population=2"),
         ("workers=2, places=64", "workers=1, places=4"),
     ],
+    "docs/guides/lerobot.md": [('"arm-bundle")', '"arm-bundle", observations=5)')],
     "docs/guides/own-mechanism.md": [("range(500)", "range(3)")],
     "docs/guides/own-quadruped.md": [("range(9000, 9020)", "range(9000, 9001)")],
     "docs/guides/stable-baselines3.md": [

@@ -121,7 +121,10 @@ def train_bc(
         split = _split(datasets, config)
         columns = dataset.columns
         if not columns.images:
-            raise ValueError(f"data is {str(dataset.path)!r}: it has no images, and the policy needs one")
+            raise ValueError(
+                f"data is {str(dataset.path)!r}: it has no colour images (depth and grey ones are not read), "
+                "and the policy needs one"
+            )
         if isinstance(policy, str):
             images = {name: (shape[0], shape[1]) for name, shape in columns.images.items()}
             policy = vision_performer_config(

@@ -69,6 +69,16 @@ def test_a_task_without_a_folder_is_refused(wrong):
         robopolicy.make("recorded", dataset=wrong)
 
 
+def test_a_dataset_of_depth_images_has_no_colour_images(arm, tmp_path, capsys):
+    def deepen(info):
+        del info["features"]["observation.images.front"]
+        info["features"]["observation.images.wrist"]["info"] = {"is_depth_map": True}
+
+    change(arm, deepen)
+    assert main(["train", "bc", "--data", str(arm), "--out", str(tmp_path / "run")]) == 2
+    assert "it has no colour images (depth and grey ones are not read)" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_clone_of_an_arm_is_trained_resumed_and_evaluated(pair, tmp_path, capsys):
     run = str(tmp_path / "run")

@@ -8,6 +8,7 @@ import pytest
 from made_datasets import black_frames
 
 import robopolicy
+from robopolicy.attention.positive import positive
 from robopolicy.experiments.demonstrations import record_demonstrations
 from robopolicy.experiments.deployment import deploy
 from robopolicy.experiments.environments import Environment
@@ -141,8 +142,8 @@ def test_evolution_refuses(tmp_path, monkeypatch, policy, changed, text):
         (robopolicy.make, (SWEEP,), {"engine": "jax"}, "engine is 'jax': it must be one of bullet, mujoco"),
         (robopolicy.make, (TASK,), {"engine": "jax", "renderer": "opengl"}, "renderer is 'opengl'"),
         (robopolicy.new_policy, (3,), {}, "env is 3"),
-        (robopolicy.new_policy, (TASK,), {"attention": None}, "attention is None: it must be"),
-        (robopolicy.new_policy, (TASK,), {"attention": 3}, "attention is 3: it must be"),
+        (robopolicy.new_policy, (TASK,), {"attention": None}, "attention is of type NoneType: it must be"),
+        (robopolicy.new_policy, (TASK, positive(4)), {}, "attention is of type FeatureMap: it must be"),
         (robopolicy.new_policy, (TASK,), {"nonsense": 1}, "settings has 'nonsense'"),
         (robopolicy.new_policy, (TASK,), {"patch": "x"}, "patch is 'x'"),
         (robopolicy.new_policy, (TASK,), {"variant": "memory"}, "needs the stepping stones with the front"),

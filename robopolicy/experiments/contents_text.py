@@ -138,20 +138,23 @@ def _dataset(dataset: Contents) -> list[str]:
     )
     columns = {**dataset["observations"], "actions": dataset["actions"]}
     images = {name: column for name, column in columns.items() if column["dtype"] == "uint8"}
-    lines += ["", *(f"{name:<8} uint8{image['shape']}, from 0 to 255" for name, image in images.items())]
+    wide = max(map(len, columns))
+    lines += ["", *(f"{name:<{wide}} uint8{image['shape']}, from 0 to 255" for name, image in images.items())]
     for name, column in columns.items():
         if name not in images:
-            lines.append(f"{name:<8} {column['dtype']}{column['shape']}, over all steps")
+            lines.append(f"{name:<{wide}} {column['dtype']}{column['shape']}, over all steps")
             lines += _limits(column, "  ")
     return lines
 
 
 def _episode(episode: Contents) -> list[str]:
     number, actions = episode["episode"], episode["actions"]
+    score = None if episode["score"] is None else f"{episode['score']:.4g}"
     earned = "" if episode["return"] is None else f", return {episode['return']:.2f}"
     return [
         f"episode {number} of {episode['path']}: {counted(episode['steps'], 'steps')}{earned}",
-        *_facts(*((name, episode.get(name)) for name in ("seed", "score", "video", "sheet"))),
+        *_facts(("seed", episode["seed"]), ("score", score)),
+        *_facts(*((name, episode.get(name)) for name in ("video", "sheet"))),
         f"  actions {actions['dtype']}{actions['shape']}",
         *_limits(actions, "    "),
     ]

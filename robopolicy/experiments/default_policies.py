@@ -66,7 +66,10 @@ def canonical_label(attention: str) -> str:
 def _canonical(attention: str, controls: Sequence[str]) -> str:
     """The canonical spec of a mechanism. An error names `controls`, which are allowed, too."""
     if not isinstance(attention, str):
-        raise ValueError(f"attention is {attention!r}: it must be the spec of a mechanism, such as softmax")
+        kind = type(attention).__name__  # a mechanism itself would be a long list of functions
+        raise ValueError(
+            f"attention is of type {kind}: it must be the spec of a mechanism, such as 'softmax'"
+        )
     try:
         return canonical(attention)
     except ValueError as error:

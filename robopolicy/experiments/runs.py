@@ -70,7 +70,7 @@ def shipped_policy(task: str, attention: str) -> str:
         config = RunFolder(folder).config()
         if config["task"] == task and config["policy"]["attention"] == attention:
             return folder.name
-    raise ValueError(f"policy is None: no shipped policy of {task} has {attention}")
+    raise ValueError(f"policy is None: no shipped policy of {task} has {attention}; give --policy RUN")
 
 
 def task_of(name: str, run: Any, kind: str = "run") -> str:

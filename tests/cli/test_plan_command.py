@@ -161,3 +161,9 @@ def test_heads_that_are_too_narrow_are_refused(refused, monkeypatch):
     narrow = replace(narrow, run=trained.run)
     monkeypatch.setattr("robopolicy.experiments.planning.load", lambda name: narrow)
     assert "its queries and keys are 1 wide" in refused("plan", "--budget", "5")
+
+
+def test_a_task_without_a_shipped_policy_needs_one_of_yours(refused):
+    line = refused("plan", "--env", "planar_arm:PlanarArm-v0", "--budget", "5")
+    assert "no shipped policy of planar_arm:PlanarArm-v0 has" in line
+    assert line.endswith("; give --policy RUN\n")

@@ -50,6 +50,23 @@ def test_a_dataset_has_statistics(capsys, dataset):
     assert out.count("100.0%") == 1
 
 
+def test_long_names_and_small_scores_keep_their_columns(capsys, dataset, tmp_path):
+    copy = copied(dataset, tmp_path)
+    with h5py.File(copy / "data/main_data.hdf5", "a") as file:
+        for episode in file.values():
+            episode.move("observations/poses", "observations/joint_positions")
+    path = copy / "data/metadata.json"
+    metadata = json.loads(path.read_text())
+    metadata["robopolicy"]["scores"][0] = 9.588032358771768e-09
+    path.write_text(json.dumps(metadata))
+    assert main(["inspect", str(copy)]) == 0
+    out = capsys.readouterr().out
+    assert "\nimage           uint8[40, 40, 3]" in out
+    assert "\njoint_positions float32[14]" in out
+    assert main(["inspect", str(copy), "--episode", "0"]) == 0
+    assert "  score         9.588e-09\n" in capsys.readouterr().out
+
+
 def test_a_video_has_every_step_and_a_sheet_has_the_wanted_number(capsys, dataset, tmp_path):
     video, sheet = tmp_path / "e.mp4", tmp_path / "e.png"
     episode = inspected(capsys, dataset, "--episode", 2, "--video", video, "--sheet", sheet, "--frames", 3)

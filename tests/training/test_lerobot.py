@@ -195,6 +195,7 @@ def test_a_dataset_of_another_program_is_read(arm, tmp_path, camera):
             lambda f: change(f, lambda i: i["features"]["observation.images.wrist"].update(shape=[])),
             "of shape []: [H, W, C] was expected",
         ),
+        (lambda f: change_episodes(f, tasks="pick"), "has an episode with tasks 'pick': a list of texts was"),
         (lambda f: change_episodes(f, length=4.0), "has an episode of 4.0 frames"),
         (lambda f: change_episodes(f, **{"data/chunk_index": np.inf}), "is damaged in meta/episodes"),
         (
@@ -312,6 +313,15 @@ def test_a_dataset_of_another_program_is_inspected(arm, tmp_path, capsys):
     assert cv2.imread(str(sheet)) is not None
     assert main(["inspect", str(arm)]) == 2
     assert "front, wrist" in capsys.readouterr().err
+
+
+def test_a_camera_may_be_given_by_the_end_of_its_key(arm, tmp_path):
+    wrist, other = "observation.images.wrist", "observation.images.wrist-cam.2"
+    path = arm / f"data/{FILE}.parquet"
+    pq.write_table(pq.read_table(path).rename_columns({wrist: other}), path)
+    change(arm, lambda i: i["features"].update({other: i["features"].pop(wrist)}))
+    convert(arm, tmp_path / "arm-v0", cameras=["wrist-cam.2"])
+    assert [*open_dataset(tmp_path / "arm-v0", None).columns.images] == ["wrist_cam_2"]
 
 
 def test_only_lerobot_datasets_have_a_choice_of_cameras(dataset):

@@ -135,10 +135,10 @@ def open_lerobot(path: Path) -> LeRobot:
 def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
     """The observations and the action of a dataset.
 
-    Images are the chosen cameras, vectors all features `observation.*` of numbers. A camera has its key, or
-    the end of it, as name. Raises DatasetError for several cameras of which none is chosen, for a camera that
-    it lacks, and for a dataset without an action; ValueError for a camera or the name of an observation that
-    occurs twice.
+    Images are the chosen cameras, vectors all features `observation.*` of numbers. A camera is given by its
+    key, by the end of it, or by its name, which has underscores in place of other characters. Raises
+    DatasetError for several cameras of which none is chosen, for a camera that it lacks, and for a dataset
+    without an action; ValueError for a camera or the name of an observation that occurs twice.
     """
     if isinstance(cameras, str) or not isinstance(cameras, Sequence):
         raise DatasetError(f"cameras is {shown(cameras)}: it must be a tuple or a list of names")
@@ -149,11 +149,12 @@ def choose(dataset: LeRobot, cameras: Sequence[str] = ()) -> Choice:
     known = ", ".join(colours.values()) or "none"
     if not cameras and len(colours) > 1 and not keys:
         raise DatasetError(f"cameras is (): {dataset.where} has {known}; give those that the policy reads")
+    spellings = {key: {key, _end(key), name} for key, name in colours.items()}
     for name in cameras:
-        if name not in (*colours, *colours.values()):
+        if not any(name in spelled for spelled in spellings.values()):
             raise DatasetError(f"cameras has {name!r}: {dataset.where} has {known}")
     check_distinct("cameras", cameras)
-    images = {key: n for key, n in colours.items() if not cameras or n in cameras or key in cameras}
+    images = {key: n for key, n in colours.items() if not cameras or spellings[key] & {*cameras}}
     check_distinct(f"observations of {dataset.where}", [*images.values(), *vectors.values()])
     action = dataset.features.get(ACTION)
     if action is None or not action.is_vector:
@@ -182,11 +183,16 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST_NAME
 
 
+def _end(key: str) -> str:
+    """The key of an observation without what all keys begin with."""
+    return key.removeprefix(IMAGES).removeprefix(OBSERVATION)
+
+
 def _name(key: str, keys: Mapping[str, str]) -> str:
     """The name of an observation, as manifests have it: letters, digits and underscores."""
     if key in keys:
         return keys[key]
-    short = re.sub(r"\W", "_", key.removeprefix(IMAGES).removeprefix(OBSERVATION), flags=re.ASCII)
+    short = re.sub(r"\W", "_", _end(key), flags=re.ASCII)
     return f"x_{short}" if short in GRAPH_NAMES else re.sub(r"^(?![A-Za-z])", "x", short)[:64]
 
 
@@ -267,6 +273,10 @@ def _episode(path: Path, where: str, row: Mapping[str, Any], videos: Sequence[st
             f"{where} has an episode of {shown(length)} frames: 1 to {MOST_STEPS} were expected"
         )
 
+    tasks = row["tasks"]
+    if not isinstance(tasks, list):
+        raise DatasetError(f"{where} has an episode with tasks {shown(tasks)}: a list of texts was expected")
+
     def file(pattern: str, part: str, **names: str) -> Path:
         indices = {name: int(row[f"{part}/{name}"]) for name in ("chunk_index", "file_index")}
         return path / pattern.format(**indices, **names)
@@ -278,4 +288,4 @@ def _episode(path: Path, where: str, row: Mapping[str, Any], videos: Sequence[st
     for key, (_, start) in pictures.items():
         if not 0 <= start < inf:
             raise DatasetError(f"{where} has an episode of {key} from {start} s on: 0 or more was expected")
-    return EpisodeRow(length, tuple(map(str, row["tasks"])), file(DATA, "data"), pictures)
+    return EpisodeRow(length, tuple(map(str, tasks)), file(DATA, "data"), pictures)

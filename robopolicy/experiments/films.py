@@ -145,7 +145,8 @@ def film(
             on_step()
         if sheet is not None:
             numbers, frames = zip(*spread.chosen(), strict=True)
-            contact_sheet(sheet, frames, [f"{(number + 1) * period:.2f} s" for number in numbers])
+            captions = [f"{(number + 1) * period:.2f} s" for number in numbers]
+            contact_sheet(sheet, frames, captions, across=frame.shape[1] // size[0])
     return [episode.result() for episode in episodes]
 
 

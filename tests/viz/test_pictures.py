@@ -7,6 +7,8 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.films import film
 from robopolicy.viz.contact_sheet import GAP, contact_sheet
 from robopolicy.viz.overlay import (
     BAND,
@@ -138,6 +140,14 @@ def test_a_contact_sheet_shows_every_frame_in_order(tmp_path):
         row, column = divmod(number, 3)
         assert (sheet[row * cell_height + 40, column * cell_width + 40] == shade).all()
     assert [p.name for p in tmp_path.iterdir()] == ["sheet.png"]
+
+
+@pytest.mark.slow
+def test_a_sheet_of_several_players_shows_each_as_large_as_one_alone(tmp_path):
+    environment = Environment("stepping-stones", "mujoco", None, 0.05)
+    for players, across in ((["blind"], 1), (["blind", "random", "oracle"], 2)):
+        film(players, environment, sheet=tmp_path / "sheet.png", size=(480, 240))
+        assert cv2.imread(str(tmp_path / "sheet.png")).shape[1] == across * 480 + 2 * GAP
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class TrainES(ESOptions):
     json: Json = False
 
     def stored_command(self) -> TrainES:
-        """The command that the run in `out` began with, or its limits were changed by.
+        """The command that the run in `out` began with, with the limits of its last resume.
 
         Raises FileNotFoundError without a run, ValueError if its config.json is not that of such a run.
         """

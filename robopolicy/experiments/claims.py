@@ -108,4 +108,6 @@ def off_budget(name: str) -> str:
         return f"the training of {name!r} {is_now}, after {counter} {state.done} of {state.total}"
     if state.done > state.end:
         return f"the training of {name!r} went on to {counter} {state.done}, beyond its {state.end}"
+    if state.done < state.end:
+        return f"the training of {name!r} was ended at {counter} {state.done}, before its {state.end}"
     return ""

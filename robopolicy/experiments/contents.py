@@ -27,6 +27,7 @@ from robopolicy.settings import check_count, is_finite
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.datasets import METADATA, OURS, Dataset
 from robopolicy.training.episodes import open_episode
+from robopolicy.training.resume import latest_limits
 from robopolicy.training.run_status import status
 
 FRAMES, MOST_FRAMES = 12, 100  # of a page
@@ -133,6 +134,7 @@ def run_contents(name: str) -> Contents:
         "path": str(path),
         "checkpoint": which,
         "config": config,
+        "limits": latest_limits(folder),
         **{n: getattr(state, n) for n in ("trainer", "status", "why", "done", "total", "measure", "best")},
         # The files of a package are as old as its installation.
         "written": None if is_shipped(path) else state.written,

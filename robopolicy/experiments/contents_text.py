@@ -66,7 +66,7 @@ def _run(run: Contents) -> list[str]:
         ("task", config.get("task")),
         ("attention", policy.pop("attention", None)),
         ("policy", _settings({k: v for k, v in policy.items() if not _is_structure(v)})),
-        ("trainer", f"{run['trainer']}: {_settings(config[run['trainer']])}"),
+        ("trainer", f"{run['trainer']}: {_settings(config[run['trainer']] | run['limits'])}"),
         ("made with", ", ".join(code)),
         ("written", run["written"] and time.strftime("%Y-%m-%d %H:%M", time.localtime(run["written"]))),
         ("best", "" if run["best"] is None else f"{run['measure']} {run['best']:.4g}"),

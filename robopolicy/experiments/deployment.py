@@ -191,7 +191,7 @@ def result_of(
 
 
 def _check_fit(env: Env[Any, Any], manifest: Manifest, where: str) -> None:
-    """Raise ValueError, in one line that begins with `where`, unless the task fits the bundle."""
+    """Raise ValueError, in one line, unless the task fits the bundle. `where` begins that on observations."""
     task = task_of(env).describe()
     scale = manifest.data["outputs"]["command"].get("scale")
     for name, of_bundle, of_task in (
@@ -199,7 +199,7 @@ def _check_fit(env: Env[Any, Any], manifest: Manifest, where: str) -> None:
         ("scale of the command", scale, task["outputs"]["command"]["scale"]),
     ):
         if of_bundle != of_task:
-            raise ValueError(f"{where}: the bundle has the {name} {of_bundle}, and the task has {of_task}")
+            raise ValueError(f"bundle has the {name} {of_bundle}, and the task has {of_task}")
     spaces: Any = env.observation_space
     for name, value in manifest.inputs.items():
         there = spaces[name].shape if name in spaces.spaces else None

@@ -106,7 +106,7 @@ def export(
 
 
 def _source_of(policy: Policy) -> tuple[Path, str] | None:
-    """The run that a policy was loaded from, as `find_run`; None without one, or if either has changed."""
+    """What `find_run` returns for the run of a policy; None without one, or if run or policy have changed."""
     if not policy.run:
         return None
     try:

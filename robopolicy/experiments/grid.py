@@ -371,7 +371,8 @@ def _stopped_in(
     begun = run.config_path.is_file()
     if begun:
         check_same(f"the run {cell.folder.name!r}", PARTS, run.config(), cell.search.settings)
-        if status(run).status == FINISHED:
+        state = status(run)
+        if state.status == FINISHED and state.done >= state.end:
             return False
     with showing(cell) as hooks:
         record = train_es(

@@ -30,10 +30,12 @@ def new_folder(argument: str, value: Any) -> Path:
         raise _not_writable(argument, path, error) from error
     if not nearest.is_dir():
         raise ValueError(f"{argument} is {str(path)!r}: {str(nearest)!r} is a file, and holds no folders")
-    if path.is_symlink() and not path.exists():
-        raise ValueError(
-            f"{argument} is {str(path)!r}: it is a link to {os.readlink(path)!r}, which does not exist"
-        )
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            raise ValueError(
+                f"{argument} is {str(path)!r}: {str(part)!r} is a link to {os.readlink(part)!r}, which is "
+                "not there"
+            )
     if not is_folder:
         _check_name(argument, path, nearest)
     _check_writable(argument, path, path if is_folder else nearest)

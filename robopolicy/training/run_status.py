@@ -62,8 +62,7 @@ class RunStatus:
       status: starting, running, finished, stopped, failed, or damaged if its checkpoints are gone.
       why: the reason, in one line, or "".
       done, total: generations or steps; `total` is that of the last resume.
-      end: the one after which the settings that it began with end it: the last one, or an earlier one by the
-        conditions of a search.
+      end: the last generation or step by the settings that the run began with.
       measure, best: name and best value of its quality measure, that of the policy @best; None without one in
         the log.
       written: time of the last change of its files, in seconds since 1970.
@@ -108,7 +107,7 @@ def status(folder: RunFolder) -> RunStatus:
     # The oldest runs have no conditions; one of these is over if it is complete.
     may_be_over = not is_running and (done < end or set(Conditions._fields) <= settings.keys())
     if name == "es" and may_be_over and not folder.failure_path.is_file():
-        first, end = _ended_by(settings, records, end)
+        first, end = _ended_by(settings, [one for one in records if one[trainer.counter] <= end], end)
         over = first if latest == settings else _ended_by(latest, records, total)[0]
     if is_running:
         state, why = RUNNING, ""

@@ -85,9 +85,13 @@ def test_a_comparison_says_in_what_trainings_differ(table, played, capsys, tmp_p
 @pytest.mark.slow
 def test_a_comparison_names_trainings_that_are_not_complete(table, played, capsys, tmp_path):
     short, longer = (made_run(tmp_path / f"none-{done}", "none", done, done=done) for done in (1, 3))
-    assert main(["compare", names(table, "softmax")[0], short, longer, "--episodes", "2"]) == 0
+    ended = made_run(tmp_path / "none-4", "none", 4, done=1)
+    limits = {"generations": 1, "stop_at": None, "stop_after": 1, "episode_budget": 0, "seconds_budget": 0.0}
+    (tmp_path / "none-4" / "limits.json").write_text(json.dumps(limits))
+    assert main(["compare", names(table, "softmax")[0], short, longer, ended, "--episodes", "2"]) == 0
     said = f"the training of {short!r} is stopped, after generation 1 of 2\n"
     said += f"the training of {longer!r} went on to generation 3, beyond its 2\n"
+    said += f"the training of {ended!r} was ended at generation 1, before its 2\n"
     assert capsys.readouterr().out.endswith(said)
 
 

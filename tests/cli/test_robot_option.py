@@ -209,7 +209,7 @@ def test_a_resume_names_the_setting_that_was_given(part, had, has, words):
 @pytest.mark.parametrize(
     ("pace", "words"), [(1.0, "in real time"), (0.0, "in lock step"), (0.5, "at 0.5 of real time")]
 )
-def test_a_drive_names_its_pace_and_no_times_that_it_has_not(monkeypatch, capsys, pace, words):
+def test_a_drive_names_its_pace_and_no_times_that_it_lacks(monkeypatch, capsys, pace, words):
     counts = (
         "steps",
         "control_period",

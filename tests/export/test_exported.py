@@ -278,7 +278,8 @@ def test_a_policy_that_no_bundle_can_hold_is_refused_at_once(tmp_path):
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     for name, words in (
-        ("link", "it is a link to 'nowhere', which does not exist$"),
+        ("link", "link' is a link to 'nowhere', which is not there$"),
+        ("link/new", "link' is a link to 'nowhere', which is not there$"),
         (245 * "x", r"nothing can be written there \(File name too long\)$"),
         ("new/" + 245 * "x", r"nothing can be written there \(File name too long\)$"),
     ):

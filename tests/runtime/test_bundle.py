@@ -153,10 +153,10 @@ def test_an_invalid_manifest_is_refused(tmp_path, change, message):
 
 def test_a_bundle_of_another_period_or_scale_than_the_task_is_not_deployed(tmp_path):
     make_bundle(tmp_path / "fast", task="stepping-stones")
-    with pytest.raises(ValueError, match=r"the bundle has the control_period 0\.02, and the task has 0\.05$"):
+    with pytest.raises(ValueError, match=r"^bundle has the control_period 0\.02, and the task has 0\.05$"):
         deploy(tmp_path / "fast")
     make_bundle(tmp_path / "bare", task="stepping-stones", control_period=0.05)
-    with pytest.raises(ValueError, match=r"bundle has the scale of the command None, and the task has \["):
+    with pytest.raises(ValueError, match=r"^bundle has the scale of the command None, and the task has \["):
         deploy(tmp_path / "bare")
 
 

@@ -76,6 +76,19 @@ def test_a_run_that_was_resumed_beyond_its_budget_names_where_that_ended(tmp_pat
     assert result.why == "the budget of 16 episodes is used up at generation 2, and it went on"
 
 
+def test_the_end_of_a_run_is_that_of_its_first_settings(tmp_path):
+    longer = begun(tmp_path / "longer", generations=2, episode_budget=40)
+    trained(longer, generations=2, episode_budget=40)
+    trained(longer, generations=50, episode_budget=40, resume=True)
+    result = status(longer)
+    assert (result.status, result.done, result.total, result.end) == ("finished", 5, 50, 2)
+    shorter = begun(tmp_path / "shorter", generations=5)
+    trained(shorter, generations=2)
+    trained(shorter, generations=3, resume=True)
+    result = status(shorter)
+    assert (result.status, result.done, result.total, result.end) == ("finished", 3, 3, 5)
+
+
 @pytest.mark.slow
 def test_a_run_that_was_resumed_beyond_its_end_and_killed_is_not_finished(tmp_path):
     def kill(record):

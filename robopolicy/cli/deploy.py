@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from robopolicy.cli.options import Engine, Env, Json, Preset, Renderer, Seed
+from robopolicy.envs.registry import RECORDED
 from robopolicy.envs.task import Outcome
 from robopolicy.experiments.deployment import InterruptedDrive, Listening, deploy
 from robopolicy.experiments.evaluation import FIRST_SEED
@@ -153,7 +154,8 @@ def _words(result: dict[str, Any]) -> str:
     if "low_level" in result:
         lines.append(_of_low_level(result["low_level"]))
     if result["episodes"]:
-        lines.append(f"{counted(result['episodes'], 'whole episodes')}, success {result['success_rate']:.1%}")
+        success = "" if result["task"] == RECORDED else f", success {result['success_rate']:.1%}"
+        lines.append(counted(result["episodes"], "whole episodes") + success)
     if result["stopped"] is not None:
         lines.append(f"stopped safely: {result['stopped']}")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from robopolicy.envs.registry import RECORDED
 from robopolicy.experiments.comparison import missing_controls, policies
 from robopolicy.experiments.flop_table import EXACT
 from robopolicy.experiments.runs import config_of, find_run
@@ -32,6 +33,9 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
             f"seed is {seeds[0]}: trainings choose policies on seeds from {used}, so a claim needs others"
         )
     configs = {name: config_of(find_run(name)[0]) for name in names}
+    for name, settings in configs.items():
+        if settings.get("task") == RECORDED:
+            raise ValueError(f"run is {name!r}: it plays recorded episodes, and a claim needs unseen ones")
     _check_unseen(configs, seeds)
     if short := next(filter(None, map(off_budget, names)), ""):
         raise ValueError(f"{short}: a claim needs complete ones of the same budget")

@@ -135,7 +135,8 @@ def run_contents(name: str) -> Contents:
         "checkpoint": which,
         "config": config,
         "limits": latest_limits(folder),
-        **{n: getattr(state, n) for n in ("trainer", "status", "why", "done", "total", "measure", "best")},
+        **{n: getattr(state, n) for n in ("trainer", "status", "why", "done", "measure", "best")},
+        "total": max(state.done, state.total),  # a resume may have set an earlier end
         # The files of a package are as old as its installation.
         "written": None if is_shipped(path) else state.written,
         "bytes": size_of(path),

@@ -191,7 +191,7 @@ def result_of(
 
 
 def _check_fit(env: Env[Any, Any], manifest: Manifest, where: str) -> None:
-    """Raise ValueError, in one line, unless the task fits the bundle. `where` begins that on observations."""
+    """Raise ValueError, in one line, unless the task fits the bundle. `where`: what the inputs depend on."""
     task = task_of(env).describe()
     scale = manifest.data["outputs"]["command"].get("scale")
     for name, of_bundle, of_task in (

@@ -78,7 +78,11 @@ class Recorded(Task):
             Quantity(name, UNIT, -float(size), float(size))
             for name, size in zip(features[ACTION].names, self._scale, strict=True)
         )
-        self.vectors = {n: self._quantities(n, features[key].names) for n, key in choice.vectors.items()}
+        read = [self._vectors(number) for number in range(len(self._episodes))]
+        self.vectors = {
+            name: _quantities(features[key].names, np.concatenate([one[name] for one in read]))
+            for name, key in choice.vectors.items()
+        }
         self.observation_space = Dict(
             {
                 **{n: Box(0, 255, features[key].image, np.uint8) for n, key in choice.images.items()},
@@ -97,16 +101,6 @@ class Recorded(Task):
         source, choice, own = self._episodes[number]
         found = numbers(source, own, *choice.vectors.values())
         return {name: found[key].astype(np.float32) for name, key in choice.vectors.items()}
-
-    def _quantities(self, name: str, entries: Sequence[str]) -> tuple[Quantity, ...]:
-        """The numbers of a vector, with limits from all data: a reading far beyond is none of this robot."""
-        rows = np.concatenate([self._vectors(number)[name] for number in range(len(self._episodes))])
-        low, high = (end.astype(float) for end in (rows.min(axis=0), rows.max(axis=0)))
-        spare = SPARE * np.maximum(high - low, NARROWEST)
-        return tuple(
-            Quantity(n, UNIT, float(a), float(b))
-            for n, a, b in zip(entries, low - spare, high + spare, strict=True)
-        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -160,6 +154,16 @@ class Recorded(Task):
 def _end(shown: Mapping[str, Generator[NDArray[np.uint8]]]) -> None:
     for frames in shown.values():
         frames.close()
+
+
+def _quantities(entries: Sequence[str], rows: NDArray[np.float32]) -> tuple[Quantity, ...]:
+    """The numbers of a vector, with limits from its data [S, N], beyond which a reading is refused."""
+    low, high = (end.astype(float) for end in (rows.min(axis=0), rows.max(axis=0)))
+    spare = SPARE * np.maximum(high - low, NARROWEST)
+    return tuple(
+        Quantity(n, UNIT, float(a), float(b))
+        for n, a, b in zip(entries, low - spare, high + spare, strict=True)
+    )
 
 
 def _parts(source: LeRobot, choice: Choice) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ class RunStatus:
       status: starting, running, finished, stopped, failed, or damaged if its checkpoints are gone.
       why: the reason, in one line, or "".
       done, total: generations or steps; `total` is that of the last resume.
-      end: the last generation or step by the settings that the run began with.
+      end: the last generation or step by the settings that the run began with, or where they ended it early.
       measure, best: name and best value of its quality measure, that of the policy @best; None without one in
         the log.
       written: time of the last change of its files, in seconds since 1970.

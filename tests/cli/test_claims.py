@@ -8,6 +8,7 @@ from made_runs import PAPER, evaluation, made_run
 
 from robopolicy.cli import main
 from robopolicy.experiments import comparison
+from robopolicy.experiments.claims import check_claim
 
 MECHANISMS = ("softmax", "all", "all, relu", "all, cnn", "none")
 
@@ -118,6 +119,14 @@ def test_a_claim_from_three_trainings_is_refused(table, no_episodes, refused):
     line = refused("compare", *names(table, *MECHANISMS)[1:], "--claim")
     assert "softmax has 3 trainings" in line
     assert "a claim needs 4 or more of each policy" in line
+
+
+def test_a_claim_on_recorded_episodes_is_refused(tmp_path):
+    name = made_run(tmp_path / "softmax-0", "softmax", 0)
+    path = tmp_path / "softmax-0" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "task": "recorded"}))
+    with pytest.raises(ValueError, match="it plays recorded episodes, and a claim"):
+        check_claim([name], range(20000, 20003))
 
 
 def test_a_claim_from_policies_of_other_generations_is_refused(table, no_episodes, refused):

@@ -171,6 +171,17 @@ def test_a_run_that_went_on_is_evaluated_again(trainer, tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_a_run_that_a_resume_has_ended_early_is_trained_on(trainer, tmp_path):
+    trainer.ends["none-seed-0"] = 1
+    assert run("--attention", "none", "--seeds", "0") == INTERRUPTED
+    limits = {"generations": 1, "stop_at": None, "stop_after": 1, "episode_budget": 0, "seconds_budget": 0.0}
+    (tmp_path / "runs/table/none-seed-0/limits.json").write_text(json.dumps(limits))
+    del trainer.ends["none-seed-0"]
+    assert run("--attention", "none", "--seeds", "0") == 0
+    assert trainer.trained == [("none-seed-0", False), ("none-seed-0", True)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["evaluation.json", "config.json"])
 def test_a_damaged_run_hides_no_other(trainer, tmp_path, capsys, file):
     assert run("--attention", "none", "all", "--seeds", "0") == 0

@@ -44,21 +44,26 @@ class Verdict(NamedTuple):
     improvement: float
 
 
-def interquartile_mean(scores: Array) -> float:
-    """The mean of the middle half of all scores; a quarter, rounded down, is left out at each end."""
-    return float(trim_mean(scores, 0.25, axis=None))
+def interquartile_mean(scores: Array, axis: tuple[int, ...] | None = None) -> Array:
+    """The mean of the middle half of all scores; a quarter, rounded down, is left out at each end.
+
+    With `axis`, of the scores along these axes.
+    """
+    means: Array = trim_mean(scores, 0.25, axis=axis)
+    return means
 
 
 def interval(
-    scores: Array, statistic: Callable[[Array], float] = interquartile_mean, resamples: int = RESAMPLES
+    scores: Array, statistic: Callable[..., Array] = interquartile_mean, resamples: int = RESAMPLES
 ) -> Interval:
     """`statistic` of `scores` [S, C] with its 95 % percentile interval over training seeds and courses.
 
-    Raises ValueError for one training seed, and for scores that are not finite.
+    `statistic` takes an `axis`, as `numpy.mean` does. Raises ValueError for one training seed, and for scores
+    that are not finite.
     """
     scores, rng = _checked("scores", scores), np.random.default_rng(0)
-    found = [statistic(scores[np.ix_(*_draw(scores.shape, rng))]) for _ in range(resamples)]
-    return Interval(statistic(scores), *_ends(found))
+    drawn = np.stack([scores[np.ix_(*_draw(scores.shape, rng))] for _ in range(resamples)])
+    return Interval(float(statistic(scores)), *_ends(statistic(drawn, axis=(1, 2))))
 
 
 def probability_of_improvement(better: Array, worse: Array) -> float:
@@ -101,12 +106,13 @@ def verdict(
         raise ValueError(
             f"courses is {mine.shape[1]} and {theirs.shape[1]}: {name} and {other} need the same"
         )
-    rng, found = np.random.default_rng(0), []
+    rng, ours, others = np.random.default_rng(0), [], []
     for _ in range(resamples):
-        drawn, courses = _draw(mine.shape, rng)
-        others = rng.integers(len(theirs), size=len(theirs))
-        found.append(_difference(mine[np.ix_(drawn, courses)], theirs[np.ix_(others, courses)]))
-    difference = Interval(_difference(mine, theirs), *_ends(found))
+        rows, courses = _draw(mine.shape, rng)
+        ours.append(mine[np.ix_(rows, courses)])
+        others.append(theirs[np.ix_(rng.integers(len(theirs), size=len(theirs)), courses)])
+    found = _difference(np.stack(ours), np.stack(others), axis=(1, 2))
+    difference = Interval(float(_difference(mine, theirs)), *_ends(found))
     p = permutation_p(mine, theirs, resamples) if p is None else p
     words, of_means = "no difference shown", mine.mean() - theirs.mean()
     is_enough = has_verdict(mine, theirs) and p <= 1 - LEVEL
@@ -118,8 +124,8 @@ def verdict(
     return Verdict(words, difference, p, probability_of_improvement(mine, theirs))
 
 
-def _difference(mine: Array, theirs: Array) -> float:
-    return interquartile_mean(mine) - interquartile_mean(theirs)
+def _difference(mine: Array, theirs: Array, axis: tuple[int, ...] | None = None) -> Array:
+    return interquartile_mean(mine, axis) - interquartile_mean(theirs, axis)
 
 
 def permutation_p(mine: Array, theirs: Array, resamples: int = RESAMPLES) -> float:
@@ -148,7 +154,7 @@ def _draw(shape: tuple[int, ...], rng: np.random.Generator) -> list[NDArray[np.i
     return [rng.integers(size, size=size) for size in shape]
 
 
-def _ends(found: list[float]) -> tuple[float, float]:
+def _ends(found: Array) -> tuple[float, float]:
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(found, [tail, 100 - tail])
     return float(low), float(high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -62,8 +63,13 @@ def matches(value: Any, annotation: Any) -> bool:
         return is_finite(value)
     if kind is int and isinstance(value, bool):
         return False
-    fields = get_type_hints(kind) if issubclass(kind, tuple) else {}  # of a NamedTuple
-    return isinstance(value, kind) and all(matches(getattr(value, name), of) for name, of in fields.items())
+    return isinstance(value, kind) and all(matches(getattr(value, n), of) for n, of in _fields(kind).items())
+
+
+@cache
+def _fields(kind: type) -> dict[str, Any]:
+    """The types of the fields of a NamedTuple, and none of another class."""
+    return get_type_hints(kind) if issubclass(kind, tuple) else {}
 
 
 SOUND = "Quantities with different names, steps above 0 and finite limits, low first"

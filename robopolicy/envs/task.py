@@ -236,8 +236,7 @@ def check_ending(name: str, outcomes: Sequence[Outcome], info: Mapping[str, Any]
 
 def _wrong_members(owner: Any) -> Iterator[tuple[str, str]]:
     """Each member of a task or of its class that is wrong by itself, and what it must be."""
-    types = get_annotations(Task, eval_str=True) | {"control_period": float, "deadline": float}
-    for member, annotation in types.items():
+    for member, annotation in TYPES.items():
         value = getattr(owner, member, property())
         if isinstance(value, property) and member in ("actions", "vectors", "control_period", "deadline"):
             continue  # the environments of a class have them
@@ -245,7 +244,7 @@ def _wrong_members(owner: Any) -> Iterator[tuple[str, str]]:
         if not matches(value, annotation) or (is_right is not None and not is_right(value)):
             yield member, f"it must be {words}"
     for member in vars(Task):
-        if member not in types and not member.startswith("_") and not callable(getattr(owner, member)):
+        if member not in TYPES and not member.startswith("_") and not callable(getattr(owner, member)):
             yield member, "it must be a method"
 
 
@@ -262,3 +261,7 @@ def _check_present(where: str, found: type, own: set[str], required: Sequence[st
         if not hasattr(found, member) and member not in own:
             about = REQUIRED.get(member, "it comes with the base class robopolicy.envs.task.Task")
             raise ValueError(f"{where} has no member {member!r}: {about}")
+
+
+# The members of a task that are no methods, with their types.
+TYPES = get_annotations(Task, eval_str=True) | {"control_period": float, "deadline": float}

@@ -186,6 +186,11 @@ def test_padded_queries_may_be_anything(spec_or_softmax: str) -> None:
     np.testing.assert_array_equal(gradients[~real[..., 0, 0]], 0)
 
 
+def _drawn(spec: str, width: int):
+    """Shapes of features of heads of this width."""
+    return jax.eval_shape(lambda key: attention(spec).init(key, width), jax.random.key(0))
+
+
 FEATURES = r"features are not those of positive\(m=12\) for heads of width 6: they must come from"
 
 
@@ -208,10 +213,10 @@ FEATURES = r"features are not those of positive\(m=12\) for heads of width 6: th
         ("positive(m=0)", {}, "m is '0'"),
         (None, {}, "spec is None: it must be a string"),
         (LINEAR, {"seed": 1.5}, r"seed is 1\.5: it must be a whole number from 0 to 4294967295"),
-        (LINEAR, {"features": attention(LINEAR).init(jax.random.key(0), 3)}, FEATURES),
-        (LINEAR, {"features": attention("positive(m=13)").init(jax.random.key(0), H)}, FEATURES),
+        (LINEAR, {"features": _drawn(LINEAR, 3)}, FEATURES),
+        (LINEAR, {"features": _drawn("positive(m=13)", H)}, FEATURES),
         *(
-            (spec, {"features": attention(LINEAR).init(jax.random.key(0), H)}, "features are not those of ")
+            (spec, {"features": _drawn(LINEAR, H)}, "features are not those of ")
             for spec in ("angular_hybrid(m=8, n=8)", "softmax")
         ),
     ],

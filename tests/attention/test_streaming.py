@@ -159,12 +159,18 @@ def test_by_the_delta_rule_a_token_replaces_what_its_key_reads(spec):
 def test_by_the_delta_rule_an_unwritten_token_of_another_scale_changes_nothing():
     spec, k = "geometric(m=8, p=0.5)", tokens(1, 2, 8)
     memory, draw = streaming(spec, rule="delta"), attention(spec).init(jax.random.key(0), 8)
-    written = memory.update(draw, memory.init(draw, 8, 8, 1), k[:1], k[:1])
-    both = memory.update(draw, memory.init(draw, 8, 8, 2), k, k, jnp.array([True, False]))
-    np.testing.assert_array_equal(memory.read(draw, both, k), memory.read(draw, written, k))
+
+    @jit
+    def reads(draw):
+        written = memory.update(draw, memory.init(draw, 8, 8, 1), k[:1], k[:1])
+        both = memory.update(draw, memory.init(draw, 8, 8, 2), k, k, jnp.array([True, False]))
+        return memory.read(draw, both, k), memory.read(draw, written, k)
+
+    np.testing.assert_allclose(*reads(draw), rtol=1e-6)
 
 
-@pytest.mark.parametrize("rule", ["sum", "delta"])
+@pytest.mark.rest_slow
+@pytest.mark.parametrize("rule", ["delta", "sum"])
 def test_an_hour_leaves_only_what_has_not_faded(rule):
     spec, hour, recent = "positive_antithetic(m=8)", 72_000, 2_000
     memory, q = streaming(spec, decay=0.97, rule=rule), tokens(0, 5, D)

@@ -267,6 +267,7 @@ def test_a_damaged_grid_is_refused(trainer, refused, tmp_path, text, said):
         assert "runs/table" in line
 
 
+@pytest.mark.slow
 def test_mechanisms_that_differ_in_a_sign_have_a_folder_each(trainer, tmp_path):
     specs = [f"generalized_exponential(m=4, A={a}, s=1)" for a in ("0.1", "-0.1", "0.1+0.2j", "0.1-0.2j")]
     parts = ("0.1-0j", "minus-0.1-0j", "0.1-0.2j", "0.1-minus-0.2j")

@@ -74,7 +74,11 @@ def test_the_table_shows_where_softmax_wins(capsys):
             ("--budget", "5", "--policy", "bimanual-sweep-angular", "--task", "stepping-stones"),
             "was trained on 'bimanual-sweep'",
         ),
-        (("--budget", "5", "--policy", "bimanual-sweep-angular"), "budget is 5: it must be above 136593888"),
+        pytest.param(
+            ("--budget", "5", "--policy", "bimanual-sweep-angular"),
+            "budget is 5: it must be above 136593888",
+            marks=pytest.mark.slow,
+        ),
         (("--budget", "5", "--policy", "stepping-stones-no-vision"), "has no attention"),
         (
             ("--budget", "5", "--tokens", "100"),

@@ -259,6 +259,7 @@ def test_an_estimate_begins_at_rest():
         StateEstimator(GO2, period=0)
 
 
+@pytest.mark.slow
 def test_sensors_read_late_and_in_steps():
     late, coarse = replace(NO_FAULTS, delay=0.004), replace(NO_FAULTS, joint_step=0.01, rate_step=0.1)
     for exact, delayed, stepped, before, now in zip(

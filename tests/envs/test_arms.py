@@ -160,6 +160,7 @@ def test_balls_turn_as_they_roll(engine):
     assert np.median(cosines) > 0.9
 
 
+@pytest.mark.slow
 def test_the_sweep_needs_no_pybullet():
     code = """
 import sys

@@ -78,7 +78,7 @@ def test_pictures_of_the_sweep_are_those_of_tinyrenderer(steps):
     assert np.abs(picture[differs].astype(int) - expected[differs]).max(initial=0) <= 1
 
 
-@pytest.mark.rest_slow
+@pytest.mark.slow
 @needs_bullet
 @pytest.mark.parametrize("view", [TABLE_FROM_ABOVE, BESIDE_AN_ARM], ids=["above", "beside"])
 def test_other_views_and_shapes_of_pictures_are_those_of_tinyrenderer(view):

@@ -335,6 +335,7 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch, make, engine, pac
         make(engine)
 
 
+@pytest.mark.slow
 def test_an_import_error_of_mujoco_names_the_opengl_backend():
     code = """
 from robopolicy.envs.physics import make_arms, make_physics

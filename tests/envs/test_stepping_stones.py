@@ -155,6 +155,7 @@ def test_names_of_an_observation_match_its_values(env):
     assert named["gait_cos"] == pytest.approx(1.0, abs=1e-5)  # a whole period has passed
 
 
+@pytest.mark.slow
 def test_odometry_is_where_the_legs_have_gone():
     errors = {}
     for drift in (0.0, 0.01):

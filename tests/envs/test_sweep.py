@@ -137,6 +137,7 @@ def test_a_mirrored_action_gives_the_mirrored_motion(engine):
     env.close()
 
 
+@pytest.mark.rest_slow
 @each_engine
 def test_spatulas_stay_above_the_table_and_apart_for_any_actions(engine):
     env = gymnasium.make(ID, engine=engine, image_size=None).unwrapped

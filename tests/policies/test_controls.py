@@ -108,8 +108,9 @@ def test_tokens_of_a_control_read_their_neighbours_at_most(encoder, reach):
     other = image.copy()
     other[6:12, 12:18] ^= 255  # the token in row 1 and column 2
     poses = np.zeros(5, np.float32)
+    layers = jax.jit(learner.layers)
     read = [
-        np.asarray(learner.layers(parameters, features, {"image": i, "poses": poses})["readout"])
+        np.asarray(layers(parameters, features, {"image": i, "poses": poses})["readout"])
         for i in (image, other)
     ]
     rows, columns = np.nonzero((read[0] != read[1]).reshape(4, 6, 2).any(axis=2))

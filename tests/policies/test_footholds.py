@@ -177,7 +177,7 @@ def test_rank_reads_tokens_and_chooses_among_three_values():
     assert set(np.unique(policy_of(settings).act(scene(0)[0]))) <= {-1.0, 0.0, 1.0}
 
 
-@pytest.mark.rest_slow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "read", [READ[2], READ[5], {"attention": "angular_hybrid(m=2, n=2)", "variant": "query"}]
 )

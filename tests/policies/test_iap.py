@@ -342,7 +342,7 @@ def test_baselines_ignore_the_observation():
 
 
 @pytest.mark.rest_slow
-@pytest.mark.parametrize("spec", ["angular_hybrid(m=8, n=8)", "softmax"])
+@pytest.mark.parametrize("spec", ["softmax", "angular_hybrid(m=8, n=8)"])
 def test_the_queries_and_keys_that_attended_returns_rank_the_tokens(spec):
     policy = iap(config(spec), LEVEL)
     parameters, features, seen = trained_like(policy), policy.init_features(KEY), observation()

@@ -85,7 +85,7 @@ def turned(observation, angle, shift):
     return {**observation, "odometry": odometry.astype(np.float32)}
 
 
-@pytest.mark.rest_slow
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_PLACES)
 def test_the_best_foothold_is_where_a_stone_was_seen(name):
     gaps = np.array([[-1, -3, -1, -1, -6, -1, -1, -3, -1]]).T  # there and beside
@@ -125,7 +125,7 @@ def test_few_features_read_no_more_than_a_camera_shows():
     assert 1.0 < np.abs(by_reads).max() < 9.5  # nine places, whose pixels are 1 at most, and the preference
 
 
-@pytest.mark.rest_slow
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEMORIES)
 def test_a_view_from_above_shows_the_gaps_that_were_seen(name):
     policy = with_weights(untrained(**MEMORIES[name]), radius=np.log(3.0))
@@ -253,6 +253,7 @@ def test_a_graph_has_the_same_memory(name, tmp_path):
             np.testing.assert_array_equal(results["action"], expected["action"])
 
 
+@pytest.mark.slow
 def test_a_graph_refuses_to_remember_nan(tmp_path):
     policy, (seen, *_) = trained("gru"), walk(4, steps=2)
     export_policy(policy.config, policy.features, tmp_path / "policy.onnx", policy.parameters)

@@ -17,8 +17,9 @@ def _module(spec: str, seed: int = 0, **options) -> MultiHeadAttention:
     return MultiHeadAttention(spec, 12, 3, rngs=nnx.Rngs(params=seed, features=seed + 1), **options)
 
 
-@pytest.mark.parametrize("spec", [*SPECS[:2], pytest.param(SPECS[2], marks=pytest.mark.slow)])
-@pytest.mark.parametrize("norm_fn", [unit, pytest.param(tempered, marks=pytest.mark.slow)])
+@pytest.mark.rest_slow
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("norm_fn", [unit, tempered])
 def test_the_module_equals_its_heads_one_by_one(spec: str, norm_fn) -> None:
     module = _module(spec, norm_fn=norm_fn)
     padded = jax.random.normal(jax.random.key(1), (7, 12)).at[3].set(jnp.nan)

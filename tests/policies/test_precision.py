@@ -36,6 +36,7 @@ def test_a_policy_does_not_round_the_factors_of_its_products(kind):
     assert counts["act"] > 0
 
 
+@pytest.mark.slow
 def test_a_strategy_does_not_round_the_factors_of_its_products():
     products, key = 0, jax.random.key(0)
     for name in COMPILED:

@@ -52,7 +52,9 @@ def observation(policy, seed):
     return seen
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if "angular" in n else pytest.mark.slow) for n in RECORDED]
+)
 def test_actions_of_shipped_policies_have_not_changed(name):
     policy = load(name)
     for seed, (action, scores) in enumerate(zip(*RECORDED[name].values(), strict=True)):

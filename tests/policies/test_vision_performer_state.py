@@ -136,6 +136,7 @@ def test_the_price_of_a_chunk_is_that_of_its_head():
     assert state_bytes(blank_policy(replace(PLAIN, chunk=5))) == 4 * (4 * 12 + 1)
 
 
+@pytest.mark.slow
 def test_a_search_searches_all_actions_of_a_chunk():
     config = replace(PLAIN, head="autoregressive")
     one, two, four = (

@@ -309,7 +309,7 @@ def test_serve_answers_observations_and_skips_stale_ones(bundle):
 @pytest.mark.parametrize(
     ("robot", "message"),
     [
-        (lambda s: time.sleep(2.0), "the robot has been silent for 1 s"),
+        pytest.param(lambda s: time.sleep(2.0), "the robot has been silent for 1 s", marks=pytest.mark.slow),
         (lambda s: None, "the peer has closed the connection"),
         (lambda s: s.sendall(b"GET / HTTP/1.1\r\n"), "does not use this protocol"),
         (lambda s: s.sendall(encode(Kind.OBSERVATION, 1, 0, payload())[:60]), "in the middle of a message"),

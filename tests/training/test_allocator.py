@@ -27,6 +27,7 @@ print(faults[-1] - faults[-11])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs glibc")
 def test_cloning_reuses_the_pages_of_large_buffers():
     done = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)

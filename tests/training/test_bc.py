@@ -222,6 +222,7 @@ def moves(config, gradients, parameter=0.0):
     return np.array(added)
 
 
+@pytest.mark.slow
 def test_the_learning_rate_warms_up_and_falls_to_a_hundredth():
     # Adam's step by a constant gradient is the rate.
     config = BCConfig(steps=6, warmup=2, learning_rate=0.1)

@@ -65,6 +65,7 @@ def test_a_dataset_does_not_depend_on_the_number_of_its_workers(tmp_path):
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_the_folder_may_be_a_relative_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recorded(Path("datasets/toy-v0"))
@@ -216,6 +217,7 @@ def test_two_processes_cannot_record_in_one_folder(tmp_path):
     recorded(out)
 
 
+@pytest.mark.slow
 def test_a_disk_without_locks_is_not_taken_for_another_recorder(tmp_path, monkeypatch, capsys):
     def refuse(file, kind):
         raise OSError(errno.ENOLCK, "No locks available")

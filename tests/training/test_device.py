@@ -208,7 +208,8 @@ def test_a_worker_that_dies_repeats_its_chunk():
     np.testing.assert_allclose(returns, expected(POPULATION, SEEDS), atol=1e-5)
 
 
-@pytest.mark.parametrize("make", ["device", pytest.param("processes", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", ["device", "processes"])
 def test_a_resumed_search_has_the_same_bits(tmp_path, make):
     def run(folder, generations, resume=False):
         config = ESConfig(generations, 6, (3,), evaluate_every=2, held_out=3, strategy="open_es")

@@ -105,6 +105,7 @@ def test_a_resume_loses_neither_log_nor_checkpoints(tmp_path):
         assert {path.name for path in (lost.path / aside).iterdir()} == {"metrics.jsonl", *later}
 
 
+@pytest.mark.slow
 def test_a_run_notes_the_longest_distance_between_its_checkpoints(tmp_path):
     """A part that saved seldom and was killed, then a part that saves often: no checkpoint is missing."""
     folder = run(tmp_path / "run", generations=2)

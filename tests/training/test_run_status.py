@@ -76,6 +76,7 @@ def test_a_run_that_was_resumed_beyond_its_budget_names_where_that_ended(tmp_pat
     assert result.why == "the budget of 16 episodes is used up at generation 2, and it went on"
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_is_that_of_its_first_settings(tmp_path):
     longer = begun(tmp_path / "longer", generations=2, episode_budget=40)
     trained(longer, generations=2, episode_budget=40)

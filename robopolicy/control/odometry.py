@@ -19,7 +19,7 @@ class OdometryConfig:
 
     Attributes:
       drift: standard deviation (m) of what each policy step adds along x and along y. Feet that slide add
-        up to 5 cm over 8 m themselves. The default adds about as much: a random walk of 4 cm.
+        up to 5 cm over 8 m themselves. The default adds about as much: a random walk of 3 cm.
     """
 
     drift: float = 0.002

@@ -14,7 +14,7 @@ that is HRF-ort < HRF-iid < ORF < ORF-Hadamard < Halton. The absolute figures de
 Found: hybrids beat orthogonal, Hadamard and Halton vectors in no reading. The closest one has points of
 length 1 and equal FLOPs, where their m is above 300. Points of other lengths are outside what the angular
 hybrid is made for: a few long pairs, at which its positive part has huge errors, decide the mean. Orthogonal
-and Hadamard vectors do not differ.
+and Hadamard vectors show no difference.
 """
 
 from itertools import pairwise

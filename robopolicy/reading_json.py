@@ -1,6 +1,6 @@
 """Reading JSON of other programs and older versions. Every room may import this module.
 
-Each function raises an `error` of the caller's choice, in one line that begins with the source.
+Each function raises an `error` of the caller's choice, in one line that names the source.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _hidden_folder(path: Path) -> Iterator[Path]:
 
 
 def lock_now(file: IO[str], kind: int) -> bool:
-    """Lock a file, open for writing if the `kind` is LOCK_EX, without waiting; whether that succeeded.
+    """Lock a file without waiting; returns whether that succeeded. For LOCK_EX it must be open for writing.
 
     The lock ends with the process. Without support for locks, the file counts as free, and a line on stderr
     says so if the lock is exclusive.

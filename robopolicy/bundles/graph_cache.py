@@ -20,11 +20,11 @@ from robopolicy.writing import cache_folder, keep
 DIGEST = hashlib.sha256().digest_size
 MOST = 200  # graphs; the least recently used are removed
 CONVERTERS = ("flax", "jax", "jax2onnx", "onnx")
-ROOMS = ("attention", "policies", "bundles")  # whose code determines a graph
+CODE = ("attention/*.py", "policies/*.py", "bundles/*.py", "runtime/graph.py")  # determines a graph
 
 
 def cache_path(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Path:
-    """The cached file of the converter's input: its name is a digest of the input and of all code."""
+    """The cached file of the converter's input: its name is a digest of the input and of the code."""
     digest = hashlib.sha256(_code())
     digest.update(json.dumps(description, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
@@ -36,7 +36,7 @@ def cache_path(description: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
 def _code() -> bytes:
     digest = hashlib.sha256(json.dumps([version(name) for name in CONVERTERS]).encode())
     package = Path(__file__).parents[1]
-    for file in sorted(file for room in ROOMS for file in (package / room).glob("*.py")):
+    for file in sorted(file for pattern in CODE for file in package.glob(pattern)):
         digest.update(file.read_bytes())
     return digest.digest()
 

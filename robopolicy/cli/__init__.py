@@ -84,7 +84,7 @@ ABOUT = "Vision policies for robots with linear-time attention, and a FLOP count
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns 0 when done, 1 if it failed while running, 2 on bad input."""
+    """Run a command line; returns 0 when done, 1 on a failure, 2 on bad input, 130 when interrupted."""
     if sys.stdout is None:  # Python's sign of a closed one, whose place the next open file would take
         return _complain("standard output is closed: give it a place, such as a file", FAILED)
     try:

@@ -27,15 +27,15 @@ class Compare:
     """Play runs on the same unseen episodes: return against FLOPs, latency and parameters.
 
     Runs that differ in nothing but their seeds count as one policy with several trainings. Their row has
-    the mean, the spread between them, and the interquartile mean with its 95 % interval. Each two policies of
-    several seeds have a verdict. Several policies of one run stay apart, and so do copies of a run.
+    the mean, the spread between them, and the interquartile mean with its 95 % interval. Any two policies of
+    several seeds have a verdict. Several policies of one run, and copies of a run, stay apart.
 
     For example:
         robopolicy compare stepping-stones-angular-8x8 stepping-stones-positive-256 --episodes 20
         robopolicy compare runs/seed-0 runs/seed-1 runs/softmax-0 --picture compared.svg
     """
 
-    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN RUN [RUN ...]")]]
+    runs: Positional[Annotated[tuple[str, ...], arg(metavar="RUN [RUN ...]")]]
     """Run folders, folders of runs such as a grid's, or names of shipped policies, all of one task."""
     episodes: int = 20
     """Episodes that each run plays."""

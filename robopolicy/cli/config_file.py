@@ -18,8 +18,8 @@ def expanded(words: Sequence[str], command: type[Any]) -> list[str]:
     """The words of a command line with `--config FILE` replaced by the options in the file.
 
     Options on the command line win over those of the file. Raises ValueError, in one line, for a file that
-    cannot be read, for an option that the command does not have or that the file has twice, and for a value
-    of another type than the option's.
+    is not TOML, for an option that the command does not have or that the file has twice, and for a value of
+    another type than the option's; OSError for a file that cannot be read.
     """
     rest = list(words)
     places = [at for at, word in enumerate(rest) if word.split("=")[0] == OPTION]

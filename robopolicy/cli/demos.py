@@ -33,7 +33,7 @@ class Demos:
     """Folder of the dataset. The name of a Minari dataset must end in a version, as in sweep-v0."""
     task: ShownTask = "bimanual-sweep"
     source: Annotated[str | None, arg(aliases=("--from",), metavar="RUN")] = None
-    """Run whose policy acts; the demonstrator labels every step with its own action."""
+    """Run whose policy acts, in the run's environment by default. The demonstrator labels every step."""
     beta: float = 0.0
     """With --from: probability that the demonstrator acts in a step, and not the policy."""
     episodes: int = 200
@@ -48,13 +48,13 @@ class Demos:
     keep_failed: bool = False
     """Keep demonstrations without success. Without this flag, another seed replaces each of them."""
     preset: str | None = None
-    """Variant of the task. Default: the task's first."""
+    """Variant of the task. Default: the run's, or the task's first."""
     engine: NewEngine = None
     renderer: Renderer = None
     image_size: int | None = None
     """Side of the camera's image, in pixels. Default: that of the run, or of the task; 500 on the sweep."""
     balls: int | None = None
-    """Balls on the table of the bimanual sweep. Default: 20."""
+    """Balls on the table of the bimanual sweep. Default: the run's, or 20."""
     workers: int = field(default_factory=cores)
     """Processes that record. The dataset does not depend on their number."""
     json: Json = False

@@ -44,7 +44,7 @@ class Deploy:
     A drive of a real Go2 was never tried: read docs/guides/unitree.md first. Others are driven from Python:
     examples/own_robot.py."""
     seconds: float | None = None
-    """Wall-clock time, with go2-sim time of the robot. An episode that ends is followed by the next. Default:
+    """Wall-clock time, or the robot's with go2-sim. An episode that ends is followed by the next. Default:
     60."""
     episodes: int | None = None
     """Whole episodes instead of --seconds."""
@@ -60,7 +60,7 @@ class Deploy:
     interface: str | None = None
     """Network interface of the robot go2, such as eth0."""
     pace: float = 1.0
-    """Seconds of go2-sim in a second: below 1, it moves slower than real time; 0 is the lock step."""
+    """Seconds of go2-sim in a second: 1, or from 0.01 on in slow motion; 0 is the lock step."""
     wait: Annotated[bool, arg(help="Wait for a policy that another program starts.")] = False
     host: str = LOOPBACK
     """Address to wait at. The default is this machine alone."""

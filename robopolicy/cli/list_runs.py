@@ -23,10 +23,10 @@ MEASURES = {"held_out/return": "return", "rollout/return": "return", "validation
 class ListRuns:
     """List the runs in a folder, the last written first.
 
-    A run is running while its trainer holds it; finished at its end; failed after an error; stopped after
-    anything else; and damaged if it cannot be read or has lost its checkpoints, with the cause. The best
-    result is the highest return on held-out seeds. For a cloned policy, it is the highest return in the
-    simulator, or without rollouts the lowest loss on the frames set aside.
+    A run is starting before its log begins, for two minutes at most; running while its trainer holds it;
+    finished at its end; failed after an error; damaged, with the cause, if it cannot be read or has lost its
+    checkpoints; else stopped. The best result is the highest return on held-out seeds; of a clone, the
+    highest in the simulator, or without rollouts the lowest loss on the frames set aside.
 
     For example:
         robopolicy runs

@@ -35,7 +35,7 @@ Engine = Annotated[
     ),
 ]
 NewEngine = Annotated[
-    str | None, arg(help="Physics engine: bullet or mujoco. Default: bullet if installed, else mujoco.")
+    str | None, arg(help="Engine: bullet or mujoco. Default: the run's, else bullet if installed, or mujoco.")
 ]
 PlannedEngine = Annotated[
     str | None,
@@ -46,7 +46,10 @@ PlannedEngine = Annotated[
 ]
 Renderer = Annotated[
     str | None,
-    arg(help="Renderer of pictures: software, tiny (bullet's) or opengl (mujoco's). Default: software."),
+    arg(
+        help="Renderer: software, tiny (bullet's) or opengl (mujoco's). Default: that of the run or data, or "
+        "software."
+    ),
 ]
 Preset = Annotated[
     str | None,
@@ -71,7 +74,7 @@ Cameras = Annotated[
 ]
 DatasetCameras = Annotated[
     tuple[str, ...],
-    arg(help="Cameras of a LeRobot dataset that are read, by name. Default: the only one."),
+    arg(help="Cameras of a LeRobot dataset, by name. Default: the only one; of robopolicy's own, all."),
 ]
 Drift = Annotated[
     float | None,

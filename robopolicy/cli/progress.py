@@ -93,6 +93,8 @@ class RunProgress(Barred):
     `unit` is what its records count: generation or step.
     """
 
+    _begun = False
+
     def __init__(self, unit: str, total: int, title: str, sizes: str, share: str) -> None:
         super().__init__("training", total, f"{unit}s")
         self._counter, self._limit = unit, total
@@ -104,7 +106,9 @@ class RunProgress(Barred):
         return Hooks(self._begin, self._resumed, self.record, self.step)
 
     def _begin(self, text: str) -> None:
-        self.say(f"{self._title}: {counted(self._limit, self._unit)} of {self._sizes}")
+        if not self._begun:
+            self.say(f"{self._title}: {counted(self._limit, self._unit)} of {self._sizes}")
+        self._begun = True
         self.say(text)
 
     def _resumed(self, number: int) -> None:

@@ -22,7 +22,7 @@ class Report:
 
     The page is one file that loads nothing else. It works without a network, on a phone and on paper. Several
     runs of one task stand side by side. The page shows the evaluation stored beside a run, as shipped
-    policies have one. It plays the other runs.
+    policies have one. The command plays the other runs.
 
     For example:
         robopolicy report runs/first --out report.html

@@ -157,7 +157,7 @@ class TrainBC:
         if self.task is not None:
             check_kind(check_name(self.task), VISION_PERFORMER)
         if not self.data:
-            raise ValueError("data is missing: it must be a dataset of robopolicy demos")
+            raise ValueError("data is missing: it must be one or more datasets of demonstrations")
         task = self.task or task_of_data(self.data[0]) or "bimanual-sweep"
         others = {"renderer": self.renderer} if self.renderer else {}
         names = ("encoder", "patch", "qk_norm", "head", "samples", "iterations", "history", "chunk")

@@ -31,7 +31,7 @@ class Verify:
     calls: int = CALLS
     """Calls to time."""
     runtime: str = ONNX
-    """What runs the policy: onnx, or c, which compiles the bundle's policy.c and compares it with both."""
+    """What runs the policy: onnx, or c, which compiles the bundle's policy.c and compares it with onnx."""
     json: Json = False
 
     def run(self) -> int:

@@ -17,9 +17,9 @@ class Given(NamedTuple):
 
 
 def check_words(name: str, words: Sequence[str], command: type[Any]) -> None:
-    """Raise ValueError, in one line, for the words behind the command `name`.
+    """Raise ValueError, in one line, for bad words behind the command `name`.
 
-    Refused are an option that is given under two names, a list that is given twice or without values, an
+    It refuses an option that is given under two names, a list that is given twice or without values, an
     empty text, and a positional argument that only a value of a list could be. Of any other option that is
     given twice, the parser takes the last value, so that a command line can be changed at its end.
     """

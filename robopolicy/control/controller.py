@@ -216,7 +216,7 @@ class Controller:
         """Every joint is held."""
         if self._posture is None:
             self._posture = self.reading.joints.ravel().copy()
-        self.touched = np.zeros(4, bool)
+        self._standing, self.touched = np.ones(4, bool), np.zeros(4, bool)
         return JointCommands(self._posture, np.zeros(12), np.ones(12, bool))
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from robopolicy.control.state import Array
 
 LEGS = ("FR", "FL", "RR", "RL")
-# What cameras see of the legs: balls along thighs and shanks, 6 cm apart.
+# What cameras see of the legs: balls along thighs and shanks, a quarter of a limb apart.
 LIMB_RADIUS, PARTS = 0.035, 4
 BALLS = 2 * 4 * PARTS
 

@@ -66,6 +66,10 @@ class WalkerConfig:
             check_number(name, getattr(self, name), low, high)
         check_count("replan_every", self.replan_every, 1, 100)
         check_fields(self)
+        period, duty = self.gait.period, self.gait.duty
+        least = 0.5 + self.control_period / period
+        if duty < least - 1e-9:  # no control period may see all feet stand, and a halt would never end
+            raise ValueError(f"duty is {duty:g}: with period {period:g} it must be {least:.4g} or more")
 
 
 @dataclass(frozen=True)
@@ -109,8 +113,8 @@ class Robot:
       limits: smallest and largest angle of each joint, [12, 2]; 1e6 rad either way where the model
         has none.
       torques: the largest of each joint, [12].
-      held_torque: the largest of a joint that follows positions, one or [12].
-      stiffness, damping: gains of such a joint in MuJoCo, N m/rad and N m s/rad.
+      held_torque: the largest of a joint that follows positions, in an engine alone; one or [12].
+      stiffness, damping: gains of such a joint in MuJoCo and on a real robot, N m/rad and N m s/rad.
       walker, rugged: the low level on level stones, and on stones of several heights with payloads.
       trot: models of the trot.
       front, belly: its depth cameras.

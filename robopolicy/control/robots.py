@@ -47,7 +47,7 @@ LAIKAGO = Robot(
     center=(-0.0226, 0.0003, -0.0386),
     inertia=((0.579, 0.0, -0.038), (0.0, 1.255, 0.001), (-0.038, 0.001, 1.347)),
     lowest_base=0.28,
-    # The model has neither limits of joints nor any below 100 N m of torques.
+    # The model limits no joint's angle, and no torque below 100 N m.
     limits=((-UNLIMITED, UNLIMITED),) * 12,
     torques=(UNLIMITED,) * 12,
     held_torque=60.0,

@@ -41,7 +41,7 @@ def checked_state(state: BodyState) -> BodyState:
 def checked(name: str, given: Any, shape: tuple[int, ...]) -> Array:
     """A copy of `given` as contiguous floats, so that numba compiles once.
 
-    Raises ValueError for another shape, another type than that of real numbers, and one that is not finite.
+    Raises ValueError for another shape, a type other than real numbers, and a number that is not finite.
     """
     try:
         array = np.asarray(given)

@@ -30,7 +30,7 @@ def install(*requirements: str, again: bool = False) -> str:
 
 
 def install_checkout() -> str:
-    """The command that installs the checkout in which this file is, with everything."""
+    """The command that installs the checkout in which this file is, with the extra `all`."""
     return install("--editable", f"{Path(__file__).parents[2]}[all]")
 
 

@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
     Attributes:
       area, name: the check.
-      state: "ok", "absent" (an extra that is not installed) or "wrong".
+      state: "ok", "absent" (an extra, or OpenGL, that is not here) or "wrong".
       detail: a version, a device or an error.
       fix: a command or a sentence that fixes it, or "".
     """
@@ -63,7 +63,7 @@ def examine() -> Iterator[Finding]:
     requirements = requires("robopolicy") if installed_version("robopolicy") else None
     packages = list(packages_of(requirements or [], installed_version))
     importable = [one.name for one in packages if one.state == OK]
-    # Bullet is an extra, and MuJoCo is not.
+    # Bullet is an extra of its own; MuJoCo comes with `sim`.
     engines = [name for name in ENGINES if name != "bullet" or installed_version("pybullet")]
     names = [f"imports={','.join(importable)}", "jax", *engines, "ffmpeg"]
     # Half of the cores, since a check may use several.
@@ -108,7 +108,7 @@ def _space(name: str, free: float, least: float, fix: str, where: str = "") -> F
 
 
 def packages_of(requirements: Sequence[str], installed: Versions) -> Iterator[Finding]:
-    """Check every required package, and every extra: package by package once all of them are installed.
+    """Check every required package, and every extra: as one if it is missing, else by package.
 
     `installed` maps a package to its version or None.
     """

@@ -39,7 +39,7 @@ class Task(gymnasium.Env[dict[str, Any], NDArray[np.float32]]):
     Every `info` holds all `outcomes`; that of an episode's end holds `success` (bool) and `cause` (str), too.
 
     Attributes:
-      rate: actions a second, a number also of the class. Required.
+      rate: actions a second, set on the class, too. Required.
       actions: the meaning of each number of an action. Required.
       vectors: the numbers of each observed vector, by its name; {} for none. Required.
       outcomes: results of an episode besides its return; the first one is the score of a demonstration.

@@ -104,7 +104,7 @@ def titled(rows: Sequence[Row]) -> list[Row]:
 def policies(names: Sequence[str]) -> list[tuple[PolicyConfig, list[str]]]:
     """Runs grouped by the settings of their policies and trainings, in order.
 
-    A group has no training twice: a copy of a run has a group of its own. Nor does it mix last policies, best
+    A group has no training twice: a copy of a run has a group of its own. It does not mix last policies, best
     ones and those of a checkpoint. Raises ValueError or FileNotFoundError, in one line, for a name without a
     policy.
     """

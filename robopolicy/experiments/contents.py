@@ -52,7 +52,7 @@ def contents(
       video: .mp4 of the episode to write.
       sheet: .png with frames of the episode to write.
       frames: number of frames on it, 12 by default.
-      cameras: of a LeRobot dataset, those to read; () for the only one.
+      cameras: of a LeRobot dataset, those to read; () for the only one, or for all of our own.
       task: of a Minari dataset of another program, which does not say it.
 
     Raises ValueError or FileNotFoundError, in one line, for bad input and for damaged files.

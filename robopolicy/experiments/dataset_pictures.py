@@ -101,7 +101,7 @@ def _lines(task: str, action: Any) -> list[str]:
 
 
 def _short(task: str, action: Any) -> str:
-    """The length of each part of the action; the largest number in an action is one."""
+    """The Euclidean length of each part of an action, whose numbers are in [-1, 1]."""
     return "  ".join(
         " ".join([first, *(f"{kind} {np.linalg.norm(v):.2f}" for kind, v in kinds.items())])
         for first, kinds in _parts(task, action).items()

@@ -77,7 +77,7 @@ def record_demonstrations(
       on_episode: called with each episode and the number of recorded episodes.
 
     Returns the dataset's path, numbers, mean score, and the seeds that were kept out. Raises ValueError,
-    FileNotFoundError or FileExistsError, in one line, for bad input.
+    FileNotFoundError or FileExistsError, in one line, for bad input, and as `recording.record`.
     """
     out, workers = new_folder("out", out), cores() if workers is None else workers
     if not out.name:

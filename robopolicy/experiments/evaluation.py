@@ -128,7 +128,7 @@ def evaluate(
       on_episode: called after each episode.
 
     Raises ValueError or FileNotFoundError, in one line, for bad input, for an action of the wrong shape, and
-    for an `info` that lacks a declared outcome at the end of an episode.
+    for an `info` that lacks a declared outcome at an episode's end; EpisodeError with several workers.
     """
     numbers = check_seeds(seeds)
     check_workers(workers)

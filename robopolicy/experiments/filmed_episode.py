@@ -31,7 +31,7 @@ from robopolicy.viz.top_view import top_view as seen_from_above
 if TYPE_CHECKING:
     from robopolicy.viz.recording import Recording
 
-SHARE = 5  # a depth image takes this part of a picture's width at most
+SHARE = 5  # a depth image takes at most a fifth of a picture's width
 BESIDE = 240  # pixels of a picture's width for each pixel of a memory
 WITHIN, BENEATH = 4, 3  # lines of captions in a picture of the robot, and beneath a colour image
 

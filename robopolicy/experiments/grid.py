@@ -58,7 +58,7 @@ class GridConfig:
       test_engines: engines on which it plays them. Default: the engine of the training, or one that it has
         not met if that is jax.
 
-    Raises ValueError, in one line, for a value that is empty, occurs twice, or is out of range.
+    Raises ValueError, in one line, for a value of another type, out of range, or that occurs twice.
     """
 
     attention: tuple[str, ...] = ()

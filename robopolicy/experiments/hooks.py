@@ -12,10 +12,10 @@ class Hooks(NamedTuple):
     """Functions that a training calls.
 
     Attributes:
-      on_begin: called with a line of text, once the input is checked.
+      on_begin: called with lines of text, one by one, once the input is checked.
       on_resume: called with the first generation or step of a resumed run.
       on_record: called with every record, once it is logged and saved.
-      on_step: called after each episode, or after each step of cloning.
+      on_step: called after each training episode, or after each step of cloning.
     """
 
     on_begin: Callable[[str], None] = lambda text: None

@@ -49,7 +49,7 @@ TOO_LARGE = (
 def specs() -> Iterator[tuple[str, str, int]]:
     """Canonical specs of all mechanisms that can be a memory, with their names and their m, 0 if unknown.
 
-    Those with a formula have independent vectors, for which the formula is. A mechanism that a user has added
+    Those with a formula have independent vectors, as the formula assumes. A mechanism that a user has added
     has its example.
     """
     for name in MECHANISMS:
@@ -73,15 +73,15 @@ def memory_plan(
     on_begin: Callable[[int], None],
     on_step: Callable[[], None],
 ) -> Row:
-    """The mechanisms within `budget` for the memory of `trained`, cheapest first.
+    """The mechanisms within `budget`, and exact softmax, for the memory of `trained`, cheapest first.
 
     Args:
       trained: a policy whose attention is a memory.
       environment: where it plays.
       budget: FLOPs of a policy step.
-      verify: frames of another episode on which all errors are measured.
+      verify: frames of other episodes on which all errors are measured.
       frames: frames on which errors are predicted.
-      seeds: of the episode that is recorded, and of that to verify.
+      seeds: the first of the recorded episodes, and of those to verify.
       on_begin: called with the number of steps once the budget is checked.
       on_step: called after each step.
 

@@ -21,7 +21,7 @@ def as_path(argument: str, value: Any) -> Path:
 
 
 def new_folder(argument: str, value: Any) -> Path:
-    """`value` as the path of a folder to write; raises ValueError if it cannot be written."""
+    """`value` as the path of a folder; raises ValueError or DiskFullError if it cannot be written."""
     path = as_path(argument, value)
     try:
         nearest = next(parent for parent in (*path.absolute().parents, Path("/")) if parent.exists())
@@ -43,7 +43,7 @@ def new_folder(argument: str, value: Any) -> Path:
 
 
 def check_file(argument: str, path: Path | None, suffixes: tuple[str, ...]) -> None:
-    """Raise ValueError for a file that cannot be written."""
+    """Raise ValueError for a file that cannot be written, DiskFullError on a full disk."""
     if path is None:
         return
     if path.suffix not in suffixes:

@@ -62,7 +62,7 @@ def check_match(policy: Policy | None, task: Task, name: str) -> None:
 def player(who: PlayerLike, task: str) -> Player:
     """The player `who`, or the player with this name, on a task.
 
-    A policy acts by its ONNX graph; its first action converts it, which takes seconds. Raises ValueError or
+    A policy acts by its ONNX graph; its first episode converts it, which takes seconds. Raises ValueError or
     FileNotFoundError, in one line, for other values.
     """
     if isinstance(who, str | Path):  # a path is a run, whatever its name

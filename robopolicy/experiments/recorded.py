@@ -105,7 +105,7 @@ class Recorded(Task):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Begin the episode of the seed, modulo their number."""
+        """Begin episode `seed` modulo the number of episodes; without a seed, a random one."""
         super().reset(seed=seed)
         self.close()
         count = len(self._episodes)

@@ -161,13 +161,15 @@ def preset_of(config: Mapping[str, Any]) -> str | None:
 def others_in(config: Mapping[str, Any]) -> dict[str, Any]:
     """The further settings of the environment that a run was trained on, such as its cameras.
 
-    Raises ValueError if they are not settings by name.
+    Of a clone's demonstrations, that is their renderer. Raises ValueError if they are not settings by name.
     """
     environment = config.get("environment")
-    others = environment.get("others", {}) if isinstance(environment, dict) else {}
+    if not isinstance(environment, dict):
+        return {}
+    others = environment.get("others", {})
     if not isinstance(others, dict):
         raise ValueError(f"others is {others!r} in the run's config.json: it must be settings by name")
-    return dict(others)
+    return {name: environment[name] for name in ("renderer",) if name in environment} | others
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:

@@ -39,7 +39,7 @@ class Run(NamedTuple):
     record: Record | None
 
     def policy(self, which: str | int = "last") -> Policy:
-        """The policy `last`, `best` (on held-out seeds) or of the checkpoint with this number."""
+        """The policy `last`, `best` (see `runs.load`) or of the checkpoint with this number."""
         return load(self.folder, which)
 
 
@@ -183,8 +183,8 @@ def checked_evaluator(
 ) -> EvaluatorConfig:
     """The evaluator, or the local one with `workers`; raises ValueError for one that cannot run.
 
-    To continue `whose` run or grid, in words, with the settings `before`, it is that of this run or grid, and
-    another one raises ValueError. So does a `wandb` project without the package wandb.
+    `whose` names a run or grid to continue, in words, and `before` has its settings: the evaluator must be of
+    the same kind, or ValueError is raised. A `wandb` project without the package wandb raises it, too.
     """
     if evaluator is not None and workers is not None:
         raise ValueError(f"workers is {workers}: the evaluator has its own, so give one of them")

@@ -75,7 +75,7 @@ def train_bc(
       config: settings of the training. Frames are mirrored only if the task declares its mirror image.
       out: folder of the run. It must not exist, unless `resume` continues its run.
       env: environment of the rollouts. Default: that of the demonstrations.
-      cameras: of a LeRobot dataset, those that the policy reads; () for the only one.
+      cameras: of a LeRobot dataset, those that the policy reads; () for the only one, or all of our own.
       preset: size of the policy: tiny, small or base.
       settings: further settings of the Vision-Performer, by name, if `policy` is a spec.
       init: run or shipped policy, of the same settings, whose weights the training begins with. Its random
@@ -91,7 +91,7 @@ def train_bc(
       hooks: functions to call during the training.
 
     Returns the run: `run.policy()` is the trained policy. Raises ValueError, FileExistsError,
-    FileNotFoundError or CheckpointError, in one line, before it makes a folder.
+    FileNotFoundError or CheckpointError, in one line, before it makes a folder; then as `bc.train` does.
     """
     config = of_type("config", config, BCConfig)
     if config.rollout_every and not config.rollouts and not resume:  # older runs may have it

@@ -169,7 +169,7 @@ def train_es(
       hooks: functions to call during the training.
 
     Returns the run: `run.policy()` is the trained policy. Raises ValueError, FileExistsError,
-    FileNotFoundError or CheckpointError, in one line, before it makes a folder.
+    FileNotFoundError or CheckpointError, in one line, before it makes a folder; then as `es.train` does.
     """
     start = Start.checked(out, resume, resume_from, wandb, hooks)
     before = start.folder.config() if resume else None

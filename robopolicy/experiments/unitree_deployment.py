@@ -43,8 +43,8 @@ def deploy_unitree(
 ) -> dict[str, Any]:
     """Drive the Go2 that publishes on a network interface, such as eth0, for `seconds` (s), by default 60.
 
-    It rises, walks, and lies down at the end. Other arguments, errors and results are those of
-    `deployment.deploy`, and ConnectionError if nothing fits that is published.
+    It rises, walks, and lies down at the end. If nothing that is published fits, `stopped` in the result says
+    so. Other arguments, errors and results are those of `deployment.deploy`.
     """
     dds = _dds()
     longest = time_of_drive(seconds)

@@ -72,7 +72,7 @@ def _text(path: Path, content: bytes) -> str:
 
 
 def _read_checked(folder: Path, name: str, digest: str) -> bytes:
-    """Read a file and check its SHA-256. Returns the content unless it may be large."""
+    """Read a file and check its SHA-256. Returns the content of graph, manifest and C files."""
     sha256, content = hashlib.sha256(), io.BytesIO()
     with _open_regular(folder / name) as file:
         size = os.fstat(file.fileno()).st_size

@@ -23,7 +23,7 @@ CODES = {
     2: "its state was never reset",
     3: "a reading is not finite, or out of its limits",
     4: "a reading jumped",
-    5: "a result is not finite or out of its limits, or the next state is not finite",
+    5: "a result or an index is out of its limits, or the next state is not finite",
     6: "its state holds a number that is not finite",
 }
 # Sizes, as the compiler sees them, so that this side and the library agree on the layout of memory.
@@ -143,7 +143,7 @@ class CGraph(NamedTuple):
 
 
 class CompiledGraph(Stepping):
-    """Runs a `CGraph` as `OnnxPolicy` runs a graph, with the same attributes."""
+    """Runs a `CGraph` as `OnnxPolicy` runs a graph, with the same `parameters` and `normaliser`."""
 
     def __init__(self, graph: CGraph, parameters: NDArray[np.float32] | None = None) -> None:
         """Raises CompilerError."""

@@ -36,7 +36,7 @@ class Footprint(NamedTuple):
 
     Attributes:
       code: its instructions and constants.
-      stack: the largest depth of its functions' frames together.
+      stack: the frames of `policy_run` and `graph`, and the three largest others.
     """
 
     code: int | None

@@ -90,7 +90,7 @@ class Link:
         return True
 
     def greet(self, manifest: Manifest, until: float) -> None:
-        """Exchange HELLO messages, and check that both ends have the same bundle."""
+        """Exchange HELLO messages, and check that both ends have the same digest."""
         self.send(encode(Kind.HELLO, payload=manifest.digest))
         message = self.receive(until)
         if message is None:
@@ -125,7 +125,7 @@ def accept(
     on_refused: Callable[[str], None] = lambda _: None,
     alive: Callable[[], bool] = lambda: True,
 ) -> Link:
-    """Wait for a policy with the bundle of `manifest`, and return the robot's end of the connection.
+    """Wait for a policy with the digest of `manifest`, and return the robot's end of the connection.
 
     Other peers are refused; `on_refused` is called with each reason. `alive` tells whether a policy may still
     connect. Raises ConnectionError once it returns False, or after `patience` seconds.
@@ -152,7 +152,7 @@ def accept(
 def connect(manifest: Manifest, host: str, port: int, patience: float = PATIENCE) -> Link:
     """Connect to a robot, and return the policy's end of the connection.
 
-    Raises ConnectionError if no robot answers, ProtocolError if it has another bundle than `manifest`.
+    Raises ConnectionError if no robot answers, ProtocolError if it has another digest than `manifest`.
     """
     until = time.monotonic() + patience
     try:

@@ -77,7 +77,7 @@ class Manifest(NamedTuple):
       observations: number of golden vectors.
       tolerances: largest allowed difference of each output from the recorded one, at most 1 or the largest
         limit of that output.
-      files: SHA-256 of every other file of the bundle.
+      files: SHA-256 of every file but itself and SHA256SUMS.
       digest: SHA-256 of inputs, outputs and times. Both ends of a connection must have the same digest.
       data: the whole JSON object.
       state: for each array that the graph hands to its next step, the number that fills it at first.
@@ -248,7 +248,7 @@ def _value(name: str, fields: Mapping[str, Any], where: str) -> Value:
         or not all(type(side) is int and side >= 1 for side in shape)
         or math.prod(shape) > MOST_VALUES
     ):
-        raise ValueError(f"{where}: shape is {shape!r}")
+        raise ValueError(f"{where}: shape is {shape!r}: it must be 1-4 sizes, {MOST_VALUES} in all at most")
     if dtype not in DTYPES:
         raise ValueError(f"{where}: dtype is {dtype!r}: it must be {' or '.join(DTYPES)}")
     parts = [fields]

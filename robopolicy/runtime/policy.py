@@ -69,7 +69,7 @@ class BundlePolicy:
         return self._graph.sizes if isinstance(self._graph, CompiledPolicy) else {}
 
     def reset(self) -> None:
-        """Begin an episode: forget the state, and from where inputs may go on."""
+        """Begin an episode: forget the state, and the inputs of the last step."""
         self._graph.reset()
         self._last: dict[str, NDArray[Any]] = {}
 
@@ -78,7 +78,7 @@ class BundlePolicy:
 
         Raises ValueError if an input has another name, shape or dtype than in the manifest, or holds a number
         that is not finite, out of its limits, or farther from its last one than a step may go. Raises
-        ArithmeticError if an output or the state does. After either, the state is as it was.
+        ArithmeticError if an output is out of its limits, or the state not finite. The state stays as it was.
         """
         return self.run(observation)["command"]
 

@@ -15,7 +15,7 @@ from robopolicy.runtime.manifest import Manifest
 from robopolicy.runtime.policy import ONNX
 from robopolicy.runtime.serve import LONGEST_SILENCE
 
-STARTING = 3 * PATIENCE  # s, to read and check a bundle on a slow disk
+STARTING = 3 * PATIENCE  # s, to read, check and compile a bundle on a slow disk
 ENDING = 5.0  # s
 
 
@@ -35,7 +35,7 @@ def policy_process(
     with listen() as server:
         # -P keeps Python from importing modules in the current folder.
         runtime = [sys.executable, "-P", "-m", "robopolicy.runtime"]
-        # It ends with this process. A robot that is looked for or rises may be silent for long.
+        # Finding a robot and its rise take long. The policy's process ends with this one anyway.
         words = ["serve", str(folder), "--port", str(server.getsockname()[1]), "--runtime", policy_runtime]
         words += ["--silence", f"{LONGEST_SILENCE:g}"]
         # Ctrl-C in a terminal reaches this process alone, which then ends the policy.
@@ -68,7 +68,7 @@ def remote_policy(
     """Wait for a policy that was started separately, for example on another computer of the robot.
 
     `on_listening` gets the port, `on_refused` a message for every other peer. Raises ConnectionError if no
-    policy connects within `patience` seconds.
+    policy connects within `patience` seconds, and ValueError if it cannot listen at `host` and `port`.
     """
     with listen(host, port) as server:
         on_listening(server.getsockname()[1])

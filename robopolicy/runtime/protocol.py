@@ -26,7 +26,7 @@ DIGEST = 32  # bytes
 
 
 class ProtocolError(ValueError):
-    """The peer sent something that is not a message, or not an allowed one."""
+    """The peer sent something that is no message or is not allowed, or nothing in time."""
 
 
 class Kind(IntEnum):
@@ -91,7 +91,7 @@ class Decoder:
     def feed(self, data: bytes) -> list[Message]:
         """The messages that `data` completes.
 
-        Raises ProtocolError for an invalid header before the payload arrives. The stream is unusable then.
+        Raises ProtocolError for a bad checksum or, before the payload arrives, header. Feed no more then.
         """
         self._buffer += data
         messages: list[Message] = []

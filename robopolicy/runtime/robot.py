@@ -104,7 +104,7 @@ class Driver:
     ) -> None:
         """`wait` gets the time at which a step is due (s of `time.monotonic`), and returns when it was due.
 
-        A robot that has a clock of its own waits for that. An error of `wait` is one of the robot's methods;
+        A robot that has a clock of its own waits for that. An error in `wait` counts as the robot's;
         ConnectionError is a safe stop.
         """
         check_count("misses", misses, 1, MOST_MISSES)
@@ -117,7 +117,7 @@ class Driver:
         """Drive until the robot has finished or `seconds` have passed.
 
         Returns the reason of a safe stop, or None. An exception of the robot's methods is raised again after
-        `Robot.stop`, and so is Ctrl-C, which the record has as the reason of a safe stop.
+        `Robot.stop`, but ConnectionError is a safe stop. So is Ctrl-C, which is raised again.
 
         Raises ValueError, before the drive, unless `seconds` is a number of 0 or more, or infinite.
         """

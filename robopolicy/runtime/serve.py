@@ -31,7 +31,7 @@ def serve(
 ) -> int:
     """Connect to the robot at `host`:`port`, answer it with the bundle in `folder`, and count the commands.
 
-    The robot is lost after `silence` seconds without an observation, or if it does not accept the connection
+    The robot is lost after `silence` seconds without a message, or if it does not accept the connection
     within `patience` seconds. `on_progress` is called with a short text before each stage. The `runtime` c
     compiles the policy, and checks its outputs over the golden vectors by the manifest's hash; see `proof`.
 

@@ -1,5 +1,5 @@
 """Training by evolution strategies and by behaviour cloning.
 
 Rollout workers, stopping rules, logs and checkpoints of runs; recording and reading of
-Minari datasets.
+datasets of Minari and LeRobot.
 """

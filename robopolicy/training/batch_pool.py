@@ -109,7 +109,7 @@ class _Chunks:
 class BatchPool(Evaluator):
     """Workers on this machine, each of which plays many episodes in lock step in one compiled program.
 
-    One that dies, hangs or raises repeats its own episodes. Results do not depend on the number of workers.
+    If one dies, hangs or raises, its episodes are repeated. Results do not depend on the number of workers.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ class BCConfig:
       mirror: mirror half of the frames.
       jitter: relative variation of the brightness of each colour channel.
       least_action: frames whose intended action has no number as large as this, by absolute value, are not
-        learned from. Of a demonstrator that waits for its robot, such frames teach a policy to stand still.
-        Of a chunk, the first action counts.
+        learned from. A demonstrator that waits has such frames, which teach a policy to stand still.
+        In a chunk, the first action counts.
       validation: share of the episodes for validation.
       validate_every: steps between two validations.
       rollout_every: steps between two evaluations in the simulator, besides the one at the end; 0 for none.

@@ -1,7 +1,7 @@
 """Run folders: `config.json`, `metrics.jsonl` and `checkpoints/GENERATION/`. None of them is a pickle.
 
 `failure.txt` has the error that ended the training, if any; `checkpoint_every.txt` has the longest distance
-between two checkpoints, if a resume made it longer.
+between two checkpoints, if a resume made it longer; `limits.json` has the limits that a resume changed.
 
 Orbax writes a checkpoint and moves it into place when it is complete. When it reads, it checks neither shapes
 nor dtypes, and finds a flipped bit only in some of its files. So all of these, and checksums, are stored
@@ -294,7 +294,7 @@ def check_features(arrays: Mapping[str, NDArray[Any]], features: Mapping[str, An
 def load_policy(run: str | Path, which: str = "last") -> tuple[NDArray[np.float32], Arrays]:
     """The flat parameters [P] and the features by path of a run's policy.
 
-    `which` is `last`, `best` (on held-out seeds so far) or a generation with a checkpoint. Raises ValueError
+    `which` is `last`, `best` (the one that did best) or a generation with a checkpoint. Raises ValueError
     for any other word, and what `RunFolder.load` raises.
     """
     if which not in ("last", BEST) and not which.isdecimal():

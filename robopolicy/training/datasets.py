@@ -97,7 +97,7 @@ def open_dataset(path: Path, task: str | None) -> Dataset:
         _check_about(where, about, task)
     elif task is None:
         raise DatasetError(
-            f"{where} does not say its task: robopolicy demos did not record it, and no --env names it"
+            f"{where} does not say its task: robopolicy demos did not record it, and no env is given"
         )
     count = metadata.get("total_episodes")
     if type(count) is not int or count < 1:

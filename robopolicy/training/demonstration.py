@@ -43,7 +43,7 @@ class RecordingConfig:
     Attributes:
       episodes: number of episodes.
       seed: the first seed.
-      noise: amplitude of the noise on the demonstrator's actions, from 0 to 1.
+      noise: standard deviation of noise on the demonstrator's actions, from 0 to 1.
       keep_failed: keep failed episodes, too, in place of another seed for each.
       outcomes: numbers of `info` to store for every step; the last value of the first one is the score.
       beta: probability that the demonstrator acts in a step, and not the policy: beta of DAgger (Ross, Gordon

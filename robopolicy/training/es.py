@@ -59,9 +59,9 @@ class ESConfig:
       advance_at: mean returns of three generations at which the run moves to the next preset, one for each
         preset but the last. Default: those of the task's curriculum.
       stage_limit: generations after which it moves to the next one in any case; 0 for never.
-      evaluate_every: generations between two evaluations of the search's mean on held-out seeds of the last
+      evaluate_every: generations between two evaluations of the result on held-out seeds of the last
         environment; the untrained policy and the last generation are always evaluated. Every checkpoint holds
-        the best mean of the generations at multiples of `evaluate_every`.
+        the best result of the generations at multiples of `evaluate_every`.
       held_out: episodes of such an evaluation, the same ones in every run; at most 1,000.
       stop_at: held-out return that ends the run; None for never.
       stop_after: evaluations without a new best, on the last environment, that end the run; 0 for never.
@@ -227,7 +227,7 @@ def train(
 
 
 class _Search:
-    """A search with its statistics of observations, its progress, and the best mean so far."""
+    """A search with its statistics of observations, its progress, and the best result so far."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class Evaluator:
 
     @property
     def workers(self) -> int:
-        """The number of episodes that run at the same time."""
+        """The number of places; of a `BatchPool`, that of its processes."""
         return len(self._places)
 
     def evaluate(

@@ -22,7 +22,7 @@ DIVERGED = -1e6
 class WorldsState(TaskState):
     """Episodes in progress, [N] of each: one vector is in `obs`, all other observations are in `others`.
 
-    EvoJAX stacks `obs` over the steps of an episode, which images would fill the memory with.
+    EvoJAX stacks `obs` over the steps of an episode, so images in it would fill the memory.
     """
 
     obs: Array
@@ -41,7 +41,7 @@ class WorldsPolicyState(PolicyState):
 class WorldsTask(VectorizedTask):
     """An EvoJAX `VectorizedTask` on the courses of some seeds; a key selects one of them.
 
-    All environments share one clock, so it works on one device, as EvoJAX's merge over devices does not.
+    It works on one device alone: all environments share one clock, and EvoJAX's merge over devices fails.
     """
 
     def __init__(self, worlds: Worlds, seeds: Sequence[int], vector: str, *, test: bool = False) -> None:

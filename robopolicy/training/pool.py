@@ -156,7 +156,7 @@ class Processes:
 
 
 class LocalPool(Evaluator):
-    """Workers on this machine. One that dies, hangs or raises repeats its own episode and no other."""
+    """Workers on this machine. If one dies, hangs or raises, its own episode is repeated, and no other."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Progress(NamedTuple):
       stage: index of the environment of the next generation.
       since: generations on it so far.
       recent: mean returns of the last of them, `PATIENCE` at most.
-      best_return: of the search's mean on held-out seeds.
+      best_return: of the result on held-out seeds.
       stale: evaluations since it rose, on the last environment.
       episodes: number of training episodes.
       seconds: wall time, over all parts of the run.
@@ -68,7 +68,7 @@ class Progress(NamedTuple):
         return after
 
     def evaluated(self, held_out_return: float, *, counts: bool) -> Progress:
-        """After an evaluation of the mean; `counts` is whether it counts as stale without a new best."""
+        """After an evaluation of the result; `counts` is whether it counts as stale without a new best."""
         better = held_out_return > self.best_return
         stale = 0 if better else self.stale + counts
         return self._replace(stale=stale, best_return=held_out_return if better else self.best_return)

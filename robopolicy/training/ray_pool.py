@@ -88,7 +88,7 @@ def _check_port(address: str) -> None:
 
 
 class _Actors:
-    """One place per actor. Ray replaces a lost actor on any node that has room.
+    """One place per actor. A lost actor is replaced on any node that has room.
 
     The place is not free until the new actor has started, so a smaller cluster continues with fewer places.
     """
@@ -179,7 +179,7 @@ class _Actors:
 
 
 class RayPool(Evaluator):
-    """Workers on a Ray cluster. A lost worker, or a lost node, repeats its own episodes and no others."""
+    """Workers on a Ray cluster. The episodes of a lost worker or node are repeated, and no others."""
 
     def __init__(
         self,

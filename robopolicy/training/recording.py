@@ -47,7 +47,7 @@ class Recording(NamedTuple):
 def check_recording(out: Path, workers: int) -> None:
     """Raise ValueError for a bad number of workers, FileExistsError if `out` exists.
 
-    Removes what a recorder has left that was killed at its very end.
+    Removes what a recorder that was killed at its very end has left.
     """
     check_workers(workers)
     shutil.rmtree(_removed_folder(out), ignore_errors=True)

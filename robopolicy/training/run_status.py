@@ -1,8 +1,8 @@
 """The status of a run, read from its files, without JAX.
 
 A trainer locks its run while it works, and writes an error that ends it to `failure.txt`. A run without
-either is finished if its log and its last checkpoint say so. Otherwise it was stopped: by Ctrl-C or SIGTERM,
-by a kill, or with the machine.
+either is finished if its log and last checkpoint say so, and starting for two minutes before it logs. Else it
+was stopped: by Ctrl-C or SIGTERM, by a kill, or with the machine.
 """
 
 from __future__ import annotations

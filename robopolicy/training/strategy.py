@@ -17,7 +17,7 @@ class Strategy(NamedTuple):
       init: (key, mean [P]) -> state.
       ask: (key, state) -> (population [N, P], state).
       tell: (key, population [N, P], returns [N], state) -> state; larger returns are better, all finite.
-      mean: state -> the centre of the search [P], which is the result of a run.
+      mean: state -> the centre of the search [P]; the result of a run without `average`.
     """
 
     init: Callable[[Array, Array], State]

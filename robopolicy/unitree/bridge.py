@@ -23,11 +23,11 @@ from robopolicy.unitree.images import Image, depth_of
 from robopolicy.unitree.low_level import LowLevel, Phase
 from robopolicy.unitree.records import Record
 
-PATIENCE = 12.0  # s for a robot to publish, and for one that has gone to be forgotten; and to stand or lie
+PATIENCE = 12.0  # s to find a robot, or for DDS to forget one that has gone; more is added to stand or lie
 LOOK = 0.05  # s, between two looks at who publishes
 LAST = 10  # commands to damp before the low level ends
 BEHIND = 5  # low states that may wait to be read; of more, each fifth and the last two are used
-BLIND = 2  # policy steps without a new image of a camera
+BLIND = 2  # policy steps that may pass without a new image of a camera
 OTHERS = f"another program publishes {LOW_CMD}"
 TOPICS = "rt/{}"  # of a camera's images, by its name in the bundle
 
@@ -117,7 +117,7 @@ class UnitreeRobot:
     def wait(self, due: float) -> float:
         """Wait for the next step of the policy, and return when it began (s of `time.monotonic`).
 
-        Raises ConnectionError with the reason if the low level has stopped the robot, and if another program
+        Raises ConnectionError if the low level has stopped the robot or begins no step, or if another program
         commands it, too.
         """
         if self._node.others(LOW_CMD):
@@ -219,7 +219,7 @@ class UnitreeRobot:
                 self._changed.notify_all()
 
     def _find(self) -> None:
-        """Wait for one robot, its cameras, and nobody else who commands it."""
+        """Wait for one robot and its cameras. Nobody else may command it."""
         until = time.monotonic() + PATIENCE
         kind = "unitree_go::msg::dds_::LowState_"
         while True:

@@ -28,12 +28,12 @@ class BadMessage(ValueError):  # noqa: N818 (a message)
 
 
 class Unsafe(RuntimeError):  # noqa: N818 (the state of a robot)
-    """What a sound message says is a reason to damp all motors."""
+    """A sound message holds a reading for which all motors damp."""
 
 
 @dataclass(frozen=True)
 class SafetyConfig:
-    """When the low level stops the robot by itself. All defaults but the damping's are ours.
+    """Limits beyond which all motors damp; `silence` is a stop. All defaults but the damping's are ours.
 
     Attributes:
       lost: s without a valid low state.
@@ -86,9 +86,9 @@ class StateCheck:
         tick = int(state["tick"])
         passed = 0 if self._tick is None else (tick - self._tick) % 2**32
         if passed >= 2**31 or (passed == 0 and self._tick is not None):
-            raise BadMessage("old", f"rt/lowstate has the tick {tick} after {self._tick}")
+            raise BadMessage("old", f"rt/lowstate has the tick {tick} after {self._tick}: it must be later")
         if passed > self._jump:
-            raise BadMessage("jump", f"rt/lowstate has the tick {tick} after {self._tick}: it jumps")
+            raise BadMessage("jump", f"rt/lowstate jumps from tick {self._tick} to {tick}, over {self._jump}")
         joints, motors = self._numbers(state)
         if self._tick is not None:
             most = NOISE + 1e-3 * FASTEST * passed
@@ -126,7 +126,7 @@ class StateCheck:
             )
         norm = float(np.linalg.norm(imu["quaternion"]))
         if abs(norm - 1.0) > 0.05:
-            raise BadMessage("quaternion", f"rt/lowstate: the IMU's quaternion has the norm {norm:.3g}")
+            raise BadMessage("quaternion", f"rt/lowstate: the IMU's quaternion has norm {norm:.3g}, not 1")
         return motors["q"].astype(float), motors
 
     def _check_safe(self, state: Record, joints: np.ndarray, motors: Record) -> None:
@@ -136,21 +136,25 @@ class StateCheck:
             at = int(np.flatnonzero(wrong)[0])
             raise Unsafe(
                 f"joint {names[at]!r} is at {joints[at]:.3g} rad: its limits are {self._low[at]:.3g} and "
-                f"{self._high[at]:.3g}"
+                f"{self._high[at]:.3g}, give or take {config.beyond:g}"
             )
         w, x, y, z = state["imu_state"]["quaternion"].astype(float)
         roll = math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
         pitch = math.asin(min(1.0, max(-1.0, 2 * (w * y - z * x))))
         if max(abs(roll), abs(pitch)) > config.tilt:
-            raise Unsafe(f"the trunk is tilted by {max(abs(roll), abs(pitch)):.2g} rad, over {config.tilt:g}")
+            raise Unsafe(f"the trunk is tilted by {max(abs(roll), abs(pitch)):.3g} rad, over {config.tilt:g}")
         if (motors["temperature"] > config.temperature).any():
             at = int(motors["temperature"].argmax())
-            raise Unsafe(f"motor {names[at]!r} has {motors['temperature'][at]} degrees Celsius")
+            raise Unsafe(
+                f"motor {names[at]!r} has {motors['temperature'][at]} degrees Celsius, "
+                f"over {config.temperature}"
+            )
         lost = motors["lost"].astype(np.int64)
         self._lost = lost if self._lost is None else self._lost
         if (lost - self._lost > config.packets).any():
             at = int((lost - self._lost).argmax())
-            raise Unsafe(f"motor {names[at]!r} has lost {lost[at] - self._lost[at]} packets")
+            number = lost[at] - self._lost[at]
+            raise Unsafe(f"motor {names[at]!r} has lost {number} packets, over {config.packets}")
 
 
 def sensed_of(state: Record) -> Sensed:

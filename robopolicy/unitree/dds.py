@@ -33,7 +33,7 @@ class Network(NamedTuple):
     """Where the messages go: a network interface by its name, and a domain.
 
     Peers find each other only with the same `tag`. A Unitree robot has none. On the loopback nothing is sent
-    to groups, which containers often lack.
+    by multicast, which containers often lack.
     """
 
     interface: str = LOOPBACK
@@ -73,7 +73,7 @@ class Node:
         self._participant._delete(self._participant._ref)
 
     def records(self, topic: str, name: str, *, all_kept: bool = False) -> "Reader":
-        """A reader of Unitree's records `name`. With `all_kept`, no message of a reliable peer is lost."""
+        """A reader of Unitree's records `name`. With `all_kept`, a reliable peer sends lost ones again."""
         return Reader(self._topic(topic, RECORDS[name]), self._participant, QUEUE, all_kept)
 
     def images(self, topic: str) -> "Reader":
@@ -121,8 +121,8 @@ class Reader:
     ) -> list[tuple[Any, int]]:
         """All that has arrived, each with the number of its writer; waits for up to `patience` seconds.
 
-        `on_bad` gets one line, which begins with the topic, for each record whose bytes are none. Without it,
-        and for images, such bytes raise ConnectionError with this line.
+        `on_bad` gets one line, which begins with the topic, for each message that is no record. Without it,
+        and for images, such a message raises ConnectionError with this line.
         """
         if patience > 0:
             self._waiting.wait(duration(nanoseconds=int(1e9 * patience)))
@@ -169,7 +169,7 @@ class Writer:
 
 _DOMAINS: dict[int, Network] = {}  # of this process
 _KEPT: list[Domain] = []
-types: Any = idl_types  # without their own annotations, which know no items
+types: Any = idl_types  # Any, since its annotations allow no subscripts
 _BEST_EFFORT = Policy.Reliability.BestEffort
 _NUMBERS = {"u1": "uint8", "i2": "int16", "u2": "uint16", "i4": "int32", "u4": "uint32", "f4": "float32"}
 

@@ -33,7 +33,7 @@ def fit(manifest: Manifest, robot: Robot) -> Fit:
     """What the bridge takes from the bundle of `manifest` for `robot`.
 
     Raises ValueError, in one line, for a bundle of another robot, with other commands than footholds, with
-    readings that do not exist, without its low level, or with steps between the robot's messages.
+    readings that do not exist, without its low level or scale, or with steps between the robot's messages.
     """
     described = manifest.data.get("robot")
     name = described.get("name") if isinstance(described, Mapping) else None

@@ -24,7 +24,7 @@ from robopolicy.control.state import Array, checked_state
 from robopolicy.unitree.checks import PERIOD, BadMessage, SafetyConfig, StateCheck, Unsafe, sensed_of
 from robopolicy.unitree.records import LOW_STATE, NO_POSITION, NO_VELOCITY, Record, new_command, sealed
 
-LOW = 0.115  # m, height of the base over the feet when the motors begin to damp
+LOW = 0.115  # m, height of the base over the ground when the motors begin to damp
 NEAR = 0.15  # rad from standing: the robot stands
 RISE, LIE, SETTLE = 2.0, 2.0, 0.2  # s
 REHEARSED = 400  # periods: past the first feet that lift off and land
@@ -128,12 +128,12 @@ class LowLevel:
 
     @property
     def ready(self) -> bool:
-        """Whether the robot stands, and `walk` may be called."""
+        """Whether the robot has stood for `SETTLE` seconds."""
         return self.phase is Phase.STANDING and self._since * PERIOD >= 1e3 * SETTLE
 
     @property
     def rests(self) -> bool:
-        """Whether the robot has come to rest after a stop."""
+        """Whether all motors have damped for half a second."""
         return self.phase is Phase.DAMPED and self._since * PERIOD >= 500
 
     def walk(self) -> None:
@@ -161,11 +161,11 @@ class LowLevel:
         self._acted = self.steps
 
     def stop(self, reason: str) -> None:
-        """Come to rest: walk to a stand, lie down, damp. The first reason is kept."""
+        """Come to rest: halt the gait if it runs, lie down, damp. The first reason is kept."""
         self._stop_wanted = self._stop_wanted or reason
 
     def missing(self, seconds: float) -> None:
-        """For another `seconds`, no valid message has come. The command stays, but not for long."""
+        """For another `seconds`, no valid message has come. After `SafetyConfig.lost`, all motors damp."""
         self._silent += seconds
         if self.phase is Phase.DAMPED:
             self._owed += 1e3 * seconds
@@ -184,7 +184,7 @@ class LowLevel:
     def update(self, state: Record) -> bool:
         """Take a message, and set the command. Returns whether it counts: a bad one is ignored.
 
-        Sound but unsafe readings are a stop.
+        Sound but unsafe readings damp all motors at once.
         """
         try:
             passed = self._check(state)

@@ -140,7 +140,7 @@ class Layout:
         # The last two bytes of the header are options: how many bytes fill the message up to a whole word.
         if header[:2] != CDR_LITTLE_ENDIAN[:2] or not 0 <= len(content) - self._length < 4:
             raise ValueError(
-                f"a message of {len(content)} bytes begins with {header[:2].hex()}: "
+                f"a message of {len(content)} bytes after its header begins with {header[:2].hex()}: "
                 f"it must have {self._length} and begin with {CDR_LITTLE_ENDIAN[:2].hex()}"
             )
         record = np.zeros(self.dtype.itemsize, np.uint8)

@@ -14,7 +14,7 @@ ROBOT = (0, 114, 178)  # blue
 def top_view(
     ground: NDArray[np.float32], outline: NDArray[np.float64], marks: NDArray[np.float64], scale: int
 ) -> Picture:
-    """The view [H, W] as a picture [H * scale, W * scale, 3].
+    """`ground` [H, W] as a picture [H * scale, W * scale, 3].
 
     Args:
       ground: what is remembered of each place: 0 for level ground, light grey, and 1 for a gap, black.

@@ -377,7 +377,7 @@ def clone(capsys, tmp_path, data):
         assert said in line
 
 
-def test_cameras_and_drift_are_those_of_the_run_unless_others_are_given(tmp_path):
+def test_settings_of_the_task_are_those_of_the_run_unless_others_are_given(tmp_path):
     hard = Environment("stepping-stones", "jax", "hard", others=others_of(("front",), 0.01))
     begun = TrainES(out=tmp_path, preset=("hard",), cameras=("front",), drift=0.01).environment
     assert begun == hard
@@ -389,5 +389,8 @@ def test_cameras_and_drift_are_those_of_the_run_unless_others_are_given(tmp_path
     steady = played_on([name], None, None, others=others_of((), 0.0)).make()
     assert steady.unwrapped.config.odometry.drift == 0.0
     assert steady.unwrapped.config.cameras == ("front",)
+    clone = made_run(tmp_path / "clone", environment={"engine": "mujoco", "renderer": "opengl"})
+    assert played_on([clone], None, None).others == {"renderer": "opengl"}
+    assert played_on([clone], None, None, renderer="software").others == {"renderer": "software"}
     batch = batch_of(hard)()
     assert batch.config == robopolicy.make("stepping-stones", preset="hard", **hard.others).unwrapped.config

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 from engine_readings import readings
 from installed_engines import EACH_ENGINE, each_engine, needs_bullet
 
+from robopolicy.control.robots import LAIKAGO
+from robopolicy.envs.quadruped.presets import SteppingStonesConfig
+from robopolicy.envs.quadruped.stepping_stones import SteppingStones
 from robopolicy.envs.registry import TASKS
 from robopolicy.envs.sweep.bimanual_sweep import BimanualSweep, BimanualSweepConfig
 from robopolicy.envs.task import task_of
@@ -106,6 +110,18 @@ def test_a_walking_robot_comes_to_a_stand_and_stays(stones, steps):
         assert not ended, info
     assert np.abs(env.walker.reading.position - stood).max() < 0.005
     assert readings(env.physics).foot_contacts().all()
+
+
+def test_without_braking_no_foot_is_in_the_air_after_a_halt():
+    env = SteppingStones("mujoco", config=SteppingStonesConfig(walker=replace(LAIKAGO.walker, braking=0.0)))
+    env.reset(seed=3)
+    for _ in range(37):
+        env.step(env.oracle_action())
+    env.halt()
+    for _ in range(20):
+        env.step(np.zeros(4, np.float32))
+    assert not env.walker.swinging.any()
+    env.close()
 
 
 def test_a_robot_walks_again_after_a_halt_and_a_reset(stones):

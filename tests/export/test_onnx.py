@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from robopolicy.bundles.graph_cache import ROOMS, _code, cache_path, fetch, store
+from robopolicy.bundles.graph_cache import CODE, _code, cache_path, fetch, store
 from robopolicy.bundles.onnx import export_policy
 from robopolicy.policies.base import flatten, unflatten, with_normaliser
 from robopolicy.policies.iap import iap
@@ -113,10 +113,10 @@ def test_parameters_may_be_baked_in_and_bytes_are_reproduced(tmp_path):
 def test_code_that_determines_a_graph_is_part_of_its_name_in_the_cache(monkeypatch):
     before = cache_path({}, {})
     assert cache_path({}, {}) == before
-    for room in ROOMS:
-        monkeypatch.setattr("robopolicy.bundles.graph_cache.ROOMS", tuple(r for r in ROOMS if r != room))
+    for files in CODE:
+        monkeypatch.setattr("robopolicy.bundles.graph_cache.CODE", tuple(f for f in CODE if f != files))
         _code.cache_clear()
-        assert cache_path({}, {}) != before, room
+        assert cache_path({}, {}) != before, files
     _code.cache_clear()
 
 

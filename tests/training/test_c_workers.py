@@ -165,8 +165,9 @@ def test_a_run_without_a_compiler_records_onnx_and_resumes_with_it(tmp_path, cap
     with monkeypatch.context() as without:
         without.setenv("CC", "no-such-compiler")
         assert main([*SHORT, "--out", out, "--workers", "1"]) == 0
-    words = "onnxruntime runs the policy in the rollout workers: CC is 'no-such-compiler'"
-    assert words in capsys.readouterr().err
+    lines = capsys.readouterr().err
+    assert "onnxruntime runs the policy in the rollout workers: CC is 'no-such-compiler'" in lines
+    assert lines.count("Training stepping-stones") == 1
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["evaluator"]["policy_runtime"] == "onnx"
     assert main(["train", "es", "--resume", "--out", out, "--generations", "2", "--workers", "1"]) == 0

@@ -19,7 +19,7 @@ DIGITS = 256  # that one round of the sort tells apart
 
 
 def arg_extreme(sign: str, program: Program, inputs: Inputs, attributes: Attributes, _: int) -> list[Tensor]:
-    """ArgMax or ArgMin: the first place of the largest or smallest number along an axis."""
+    """ArgMax or ArgMin: the first or last place of the largest or smallest number along an axis."""
     one = tensor(program, inputs[0])
     axis = axis_of(attributes.get("axis", 0), len(one.shape))
     if attributes.get("select_last_index", 0):

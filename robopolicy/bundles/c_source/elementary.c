@@ -68,7 +68,7 @@ static inline int32_t modulo(int32_t a, int32_t b)
 }
 
 // rest_of: bits
-/* x - n y for the whole number n that is nearest to x / y towards zero: exact, with the sign of x. */
+/* x - n y, where n is x / y rounded towards zero: exact, with the sign of x. */
 static inline float rest_of(float x, float y)
 {
     float size = x < 0.0f ? -x : x, rest, part = y < 0.0f ? -y : y;

@@ -65,7 +65,7 @@ enum {{
     POLICY_NOT_RESET = 2, /* the state was never given to policy_reset */
     POLICY_BAD_READING = 3, /* a reading is not finite, or out of its limits */
     POLICY_JUMP = 4, /* a reading is farther from that of the step before than a step may go */
-    POLICY_BAD_RESULT = 5, /* a result is not finite or out of its limits, or the next state is not finite */
+    POLICY_BAD_RESULT = 5, /* a result or an index is out of its limits, or the next state is not finite */
     POLICY_BAD_STATE = 6 /* a number of the state is not finite: other code has changed it */
 }};
 

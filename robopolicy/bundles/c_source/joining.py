@@ -1,4 +1,4 @@
-"""Statements join, some rows at a time: what one of them writes, the next one finds in the cache.
+"""Joins statements, some rows at a time, so that the next one reads what one writes from the cache.
 
 Attention computes tables of tokens by features, one operation after another. The work
 memory of a table that no other statement needs has the rows of one round alone.

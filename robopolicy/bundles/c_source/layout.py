@@ -1,4 +1,4 @@
-"""Operations that only look at numbers otherwise, or copy them. Most of them become views, and no code."""
+"""Operations that show numbers in another layout, or copy them. Most of them become views, and no code."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class BulletConfig:
     control_period: float = 0.01  # s
     substeps: int = 5  # physics steps per control period, 2 ms each
     solver_iterations: int = 10
-    motor_torque: float | tuple[float, ...] = LAIKAGO.held_torque  # N m, limit of such a joint, one or [12]
+    motor_torque: float | tuple[float, ...] = LAIKAGO.held_torque  # N m, limit of a held joint, one or [12]
     position_gain: float = 0.15  # share of the position error that a motor removes in a physics step
     velocity_gain: float = 0.8
 

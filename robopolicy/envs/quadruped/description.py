@@ -19,7 +19,7 @@ from robopolicy.envs.simulated import measured, pinhole
 
 ODOMETER = 1e4  # m
 ODOMETER_STEP = 0.25  # m in a control period, ten times what the robot walks; a larger one is a jump
-FARTHEST = 100.0  # m: what no depth camera reads is a reading in another unit, or none
+FARTHEST = 100.0  # m: a larger depth is in another unit, or is no reading
 # By the beginning of its name: unit, largest absolute value of a sound reading, and what it is.
 VALUES = {
     "roll": ("rad", np.pi, "of the base, about x ahead"),
@@ -62,7 +62,8 @@ _SETTINGS = {
     "m": "height apex touchdown_press",
     "m/s": "speed",
     "1/s: speed for each metre off the middle, rate for each radian of yaw": "centring heading",
-    "1": "duty friction contact_impedance accuracy",
+    "1": "duty friction contact_impedance",
+    "100 N": "accuracy",
     "a count": "steps substeps solver_iterations",
     "1: share of the error that is removed in a physics step": "position_gain velocity_gain",
     "control periods": "replan_every",

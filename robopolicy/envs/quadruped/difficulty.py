@@ -20,7 +20,7 @@ BLOB_COLUMNS = 32  # of the images in whose pixels the radii of spots are given
 
 @dataclass(frozen=True)
 class DisturbanceConfig:
-    """Ranges of an episode's uniform draws. The defaults are the conditions that the low level assumes."""
+    """Ranges of an episode's uniform draws. The defaults are the nominal conditions."""
 
     friction: tuple[float, float] = (0.8, 0.8)  # between toes and stones
     payload: tuple[float, float] = (0.0, 0.0)  # kg

@@ -36,7 +36,7 @@ from robopolicy.settings import check_count, check_fields, check_number, check_t
 POSE_SIZE = 7  # x, y, z, then the quaternion w, x, y, z
 FALLEN = -0.01  # m, height of a ball's centre below which it has left the table
 PERIOD = 0.1  # s, of control
-LEAD = 0.1  # m, the farthest that a target is ahead of its spatula along each axis
+LEAD = 0.1  # m, the farthest that a target is ahead of its spatula along each axis, before a step's move
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class BimanualSweep(SimulatedTask):
     ) -> None:
         """`config` replaces `preset`, `balls` and `image_size`; `render_size` is (width, height).
 
-        `image_size` None leaves out the image, which costs a third of a step's time.
+        `image_size` None leaves out the image, which takes a third of a step's time.
         """
         super().__init__(engine, renderer, render_mode, render_size)
         check_types("BimanualSweep", {"config": config}, BimanualSweep.__init__)
@@ -215,7 +215,7 @@ class BimanualSweep(SimulatedTask):
 
     @classmethod
     def settings_for(cls, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-        """The size of the image, or None for no image, which costs a third of a step's time."""
+        """The size of the image, or None for no image, which takes a third of a step's time."""
         return {"image_size": shapes["image"][0] if "image" in shapes else None}
 
     def reset(

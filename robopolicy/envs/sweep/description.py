@@ -64,7 +64,7 @@ def camera(size: int, view: View, renderer: str, is_drawn: bool) -> Camera:
 
 
 def robot(env: BimanualSweep, lead: float) -> Description:
-    """Both arms and their low level; `lead` is how far a target may be ahead (m)."""
+    """Both arms and their low level; `lead` is how far a target may be ahead before a move (m)."""
     return {
         "name": "two KUKA LBR iiwa with spatulas",
         "model": "assets/iiwa/iiwa.xml of robopolicy, twice",
@@ -89,7 +89,7 @@ def robot(env: BimanualSweep, lead: float) -> Description:
             "workspace": measured(asdict(env.config.workspace), UNITS),
             "lead": {
                 "value": lead,
-                "unit": "m, that a target may be ahead along each axis",
+                "unit": "m, that a target may be ahead along each axis before the step's move",
             },
             "tool": {
                 "pose": kinematics.TOOL.round(9).tolist(),

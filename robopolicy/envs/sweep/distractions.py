@@ -1,7 +1,7 @@
 """What distracts in an episode of the sweep: colours and light, textures, the camera, and other balls.
 
 The three dimensions of the Distracting Control Suite (Stone et al., 2021, arXiv:2101.02722), in its static
-setting, and one of ours: balls of another colour that have to stay.
+setting unless `look_steps` is set, and one of ours: balls of another colour that have to stay.
 """
 
 from __future__ import annotations

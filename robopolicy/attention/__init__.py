@@ -9,7 +9,7 @@
     attention_fn(spec)                         the same for flax's MultiHeadAttention
     streaming(spec)                            attention as a memory: init, update, read
 
-JAX only. All but `dot_product_attention` and `attention_fn` are for one head without a batch; `jax.vmap`
+No flax. All but `dot_product_attention` and `attention_fn` are for one head without a batch; `jax.vmap`
 adds both.
 """
 

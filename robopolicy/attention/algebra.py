@@ -115,7 +115,7 @@ def kernel_estimate(feature_map: FeatureMap, features: Features, x: Array, y: Ar
     """The estimated kernel [T, S] of all pairs of x [T, D] and y [S, D], unnormalised.
 
     `features` is a draw of the map. For maps of the softmax kernel the result is an unbiased estimate of
-    exp(x.y), and overflows where exp(x.y) does.
+    exp(x.y). It overflows where exp(x.y) or the scale of features does.
     """
     features = feature_map.adapt(features, x, y, None)
     queries, keys = feature_map.apply_q(features, x), feature_map.apply_k(features, y)

@@ -1,6 +1,6 @@
 """The types of every attention mechanism.
 
-Shape letters used throughout this room, for one head without a batch (`jax.vmap` adds both):
+Shape letters used throughout this package, for one head without a batch (`jax.vmap` adds both):
 
     T  queries    S  keys    D  head width    V  value width    R  features    m, n  projection vectors
 

@@ -169,7 +169,7 @@ def feature_map(spec: str) -> FeatureMap:
 def canonical(spec: str) -> str:
     """The spec in its only canonical form, without defaults: equal mechanisms have equal strings.
 
-    Raises ValueError, in one line, for anything but a spec.
+    Raises ValueError, in one line, for anything but a spec; `attention` also checks the range of numbers.
     """
     name, arguments = _parse(spec)
     if name == "softmax":

@@ -58,7 +58,7 @@ class Head(NamedTuple):
             return merged(keys, self.groups), scale
 
     def sides(self, q: Array, k: Array, mask: Array | None) -> tuple[list[Weighted], list[Weighted]]:
-        """`queries` and `keys`, in the order of operations that recorded results have."""
+        """`queries` and `keys`; the last bits of recorded results depend on this order."""
         with jax.named_scope("query map"):
             queries = on_row_scale(self.feature_map.apply_q(self.features, q))
         with jax.named_scope("key map"):

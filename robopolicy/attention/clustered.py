@@ -35,7 +35,7 @@ CLIP = 2.0
 """The largest factor between an entry of A and sqrt(|s| / |r|), the one for the lengths of the two centres.
 
 If a coordinate of a centre is near zero, the best entry for the centre is huge or tiny, which raises the
-error at the points around it. On clustered data like that of HRF Table 3, mean errors are least for 1.5 to 2.
+error at the points around it. On clustered data like that of HRF Table 3, mean errors are least for 1.5.
 """
 
 
@@ -105,9 +105,9 @@ def _real_features(omega: Projection, real: Array, imaginary: Array, conjugate: 
 
 
 REAL = Matrices(_real, _real_features)
-"""sqrt|s / r|: exact if r and s differ in sign (HRF Eq. 88)."""
+"""sqrt|s / r|: exact within CLIP if r and s differ in sign (HRF Eq. 88)."""
 COMPLEX = Matrices(_complex, complex_features)
-"""Real if r and s differ in sign, else imaginary, and always exact (HRF Eq. 85)."""
+"""Real if r and s differ in sign, else imaginary, and exact within CLIP (HRF Eq. 85)."""
 
 
 def clustered_hybrid(
@@ -161,9 +161,9 @@ def gaussian_mixture_hybrid(
 
     |z|^2 of a complex vector is its squared length. `positive_antithetic` has the remaining weight. All
     estimators share omega, all coefficients tau. Coefficients consist of n vectors of trigonometric features.
-    These are exact at the centres, where a coefficient is one. Source: HRF Definition H.1.
+    Where A r = -s / A, they are exact, and a coefficient is one. Source: HRF Definition H.1.
 
-    Raises ValueError for a width that is not positive and finite. `fit` raises it for fewer tokens than
+    Raises ValueError for a width outside [1e-9, 1e9]. `fit` raises it for fewer tokens than
     clusters, or tokens that are not finite.
     """
     check_counts(m=m, n=n, query_clusters=query_clusters, key_clusters=key_clusters)

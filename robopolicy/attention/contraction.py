@@ -115,7 +115,7 @@ def sums(blocks: list[Weighted], values: Array) -> list[Array]:
 def _sum(block: Weighted, values: Array) -> Array:
     weighed = values if block.weight is None else block.weight[:, None] * values
     narrow = weighed if block.narrow is None else outer_values(weighed, block.narrow)
-    # An einsum here and in `_dot`: XLA computes two products with transposes two to three times slower.
+    # An einsum here and in `_dot`: for products with transposes, XLA takes two to three times as long.
     total = jnp.einsum("sn,sw->nw", narrow, block.wide)
     return total if block.mixing is None else total * np.tile(block.mixing, (values.shape[1], 1))
 

@@ -61,7 +61,7 @@ class Distribution(NamedTuple):
 def poisson(m: int, rate: float | None = None) -> FeatureMap:
     """PoisRF (CRT 3.2.1): omega_l ~ Poisson(rate), m signed features. `rate` None is optimised.
 
-    Raises ValueError for a rate that is not positive and finite.
+    Raises ValueError for a rate outside [1e-9, 1e9].
     """
     return _signed(m, POISSON, rate)
 
@@ -69,7 +69,7 @@ def poisson(m: int, rate: float | None = None) -> FeatureMap:
 def geometric(m: int, p: float | None = None) -> FeatureMap:
     """GeomRF (CRT 3.2.2): P(omega_l = k) = p (1 - p)^k, m signed features. `p` None is optimised.
 
-    Raises ValueError for a p outside (0, 1).
+    Raises ValueError for a p outside [1e-9, 1).
     """
     return _signed(m, GEOMETRIC, p)
 
@@ -183,7 +183,7 @@ def poisson_rate(xs: NDArray[np.float64], ys: NDArray[np.float64], squares: NDAr
 
 
 def geometric_p(xs: NDArray[np.float64], ys: NDArray[np.float64], squares: NDArray[np.float64]) -> float:
-    """The minimum of CRT Eq. 13 over p, by Brent's method on its logarithm."""
+    """The p of least variance (CRT Eq. 13), by Brent's method."""
     from scipy.optimize import minimize_scalar
     from scipy.special import i0e
 

@@ -61,7 +61,7 @@ def dot_product_attention(
     Returns:
       [B, T, N, V] or [T, N, V] of the dtype of `query`; the mechanism computes in float32 or wider.
 
-    Raises ValueError for shapes and features that do not fit, for another seed, and for options that the
+    Raises ValueError for shapes and features that do not fit, a seed out of range, and options that the
     mechanism does not support.
     """
     spec, query = canonical(mechanism), jnp.asarray(query)
@@ -96,7 +96,7 @@ def dot_product_attention(
     drawn = drawn_features(spec, width, seed) if features is None else _checked(features, spec, width)
     dtype = jnp.promote_types(jnp.result_type(q, k, v), jnp.float32)
     factor = jnp.asarray(1 / width**0.5 if scale is None else scale, dtype)
-    # Half of the scale each: estimates are best for queries and keys of similar lengths.
+    # The root of the scale each: estimates are best for queries and keys of similar lengths.
     size = jnp.abs(factor)
     root = jnp.sqrt(jnp.where(size > 0, size, 1.0))
     q, k, v = q.astype(dtype) * (factor / root), k.astype(dtype) * root, v.astype(dtype)

@@ -137,7 +137,7 @@ def log_second_moment(A: Any, s: int, square: ArrayLike, lengths: ArrayLike, dim
     first = dim * np.log(1 - 4 * A) - dim / 2 * np.log(a) + (s + s / a) * v
     slope = s / 2 + (s + 2 * abs(1 - 4 * A)) / (2 * b)
     second = dim / 2 * np.log1p(16 * abs(A) ** 2 / b) + slope * v
-    # The first is at most the second; their sum is zero only where the variance is.
+    # The first is at most the second; rounding must not make their sum zero or less.
     both = np.log1p(np.maximum(np.exp(first - second).real, -1 + 1e-15))
     return second + both - np.log(2) - (s + 1) * np.asarray(lengths, np.float64)
 

@@ -209,7 +209,7 @@ def gaussian_hybrid(
     unbiased at any length. Trigonometric features estimate lambda, so the variance is zero at angle 0, but
     not at pi. There are 4m(2n + 1) features with a two-sided base.
 
-    Raises ValueError for a sigma or radius that is not positive and finite, and for a product below
+    Raises ValueError for a sigma or radius outside [1e-9, 1e9], and for a product below
     LEAST_PRODUCT.
 
     Source: HRF Eq. 67 to 70, Appendix F.
@@ -228,7 +228,7 @@ def gaussian_coefficient(n: int, M: float | Array, c: float, coupling: Coupling 
     """lambda(x, y) = exp(-|x + M y|^2 / (2 c^2)), which is 1 where x = -M y (HRF Eq. 20).
 
     It has 2n trigonometric features, so its estimate stays in [-1, 1]. M is a number or a matrix [D, D].
-    Raises ValueError for a c that is not positive and finite.
+    Raises ValueError for a c outside [1e-9, 1e9].
     """
     check_positive(c=c)
     return Coefficient(0.0, warp(waves(n, coupling), 1 / c, -M / c))

@@ -9,7 +9,7 @@ Both consist of two operations, a sum of features over tokens and its product wi
 If the features of all tokens do not fit in a cache, both process the tokens in chunks (chunked.py).
 
 Two scalings cancel in A and keep it finite: one for each query row, and one for all keys and all blocks.
-Nothing is added to a feature. Features of both signs can make D negative, see `contraction.quotient`.
+Nothing is added to a feature. Features of both signs can make D negative, see `contraction.guarded`.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Positive features: never below zero, exact for opposite vectors when antithetic, worst for equal ones."""
+"""Positive features: never below zero, exact for opposite vectors, worst for equal ones."""
 
 import math
 from functools import partial
@@ -32,7 +32,7 @@ def positive_antithetic_features(p: Projected) -> ScaledFeatures:
 def optimal_positive_features(p: Projected, tilt: Array) -> ScaledFeatures:
     """(1 - 4A)^(d/4) / sqrt(m) * exp(A |omega|^2 + sqrt(1 - 4A) omega.x - |x|^2/2) (CRT Eq. 4, 5).
 
-    m features. `tilt` is A, real and below 1/4; if it is negative, the features are bounded in x.
+    m features. `tilt` is A, real and below 1/4; if it is negative, the features are bounded in omega.
     """
     m, dim = p.omega.shape
     exponents = tilt * p.omega.squares() + jnp.sqrt(1 - 4 * tilt) * p.along

@@ -1,7 +1,7 @@
 """Couplings: joint distributions of m projection vectors, each marginally N(0, I_D).
 
 A coupling draws a Projection, which projects tokens. Most projections store their vectors; those of Hadamard
-transforms (structured.py) store signs.
+transforms (structured.py) store signs and lengths.
 """
 
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def simplex(key: Array, m: int, dim: int) -> Dense:
     """Blocks of `dim` vectors to the corners of a simplex, rotated at random: D(S(R)), SimRF Eq. 8 and 9.
 
     Of all positive features whose directions are independent of their norms, these have the lowest error
-    (SimRF Theorem 3.4). A draw takes no more work than `orthogonal`.
+    (SimRF Theorem 3.4). A draw takes hardly more work than `orthogonal`.
     """
     direction_key, norm_key = jax.random.split(key)
     return Dense(_rows(_corners(direction_key, m, dim), m) * norms(norm_key, m, dim)[:, None])

@@ -1,4 +1,4 @@
-"""Projections made of fast Walsh-Hadamard transforms: O(D log D) per token, and only signs are stored.
+"""Projections made of fast Walsh-Hadamard transforms: O(D log D) per token, stored as signs and lengths.
 
 The directions are those of H D_3 H D_2 H D_1 with random signs D (Yu et al., Orthogonal Random Features,
 Eq. 5; Choromanski et al. 2017), the norms are chi draws. Tokens are padded with zeros to a power of two, P.
@@ -6,7 +6,7 @@ Such directions take finitely many values, so the vectors are Gaussian only in t
 kernel estimate has a bias, whose sign depends on the direction of x + y; for D = P, it is zero on average
 over all directions. At |x + y| = 2, that of `hadamard` is -32 to 33 % of the kernel for P = 2, -11 to 23 %
 for P = 4, -3.4 to 4.4 % for P = 8, and -1.5 to 0.8 % for P = 16, with standard errors of up to 0.7 %. It
-increases with |x + y|: at 3, it is up to 64 % for P = 8 (benchmarks/papers/orf_fig3.py).
+mostly increases with |x + y|: at 3, it is up to 64 % for P = 8 (benchmarks/papers/orf_fig3.py).
 """
 
 from typing import NamedTuple, TypeVar

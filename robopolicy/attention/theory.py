@@ -1,6 +1,6 @@
 """Closed-form mean squared errors (MSEs) of estimators of SM(x, y) = exp(x.y).
 
-All functions broadcast x and y [..., D] against each other, compute in double precision and return [...].
+MSEs of maps broadcast x and y [..., D] and return [...]. All functions compute in double precision.
 Every estimator is unbiased, so an MSE is a variance. Projection vectors are independent unless a function
 states otherwise. For the Gaussian kernel, multiply by exp(-|x|^2 - |y|^2).
 
@@ -177,7 +177,7 @@ def gaussian_hybrid_mse(
 ) -> Doubles:
     """MSE of `gaussian_hybrid(m, n, sigma, radius)`, HRF Theorem F.1, for vectors of any lengths.
 
-    Theorem F.1 omits the covariance of bases that share omega, which is zero for equal lengths only.
+    Theorem F.1 omits the covariance of bases that share omega, which equal lengths make zero.
     """
     x, y = _double(x, y)
     rho = -np.expm1(-2 * (sigma * radius) ** 2)
@@ -213,7 +213,7 @@ def positive_antithetic_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubl
 
 
 def trigonometric_phase_covariances(x: ArrayLike, y: ArrayLike, m: int) -> Doubles:
-    """The same for `trigonometric_phase(m)`: its random phases add half the kernel of each two keys."""
+    """The same for `trigonometric_phase(m)`: its random phases add exp(|x|^2 + y_i.y_j) / (2m)."""
     x, y = _double(x, y)
     logs = (_square(x) + _square(y)) / 2
     phases = np.exp(logs[:, None] + logs - 0.5 * _square(y[:, None] - y)) / (2 * m)

@@ -108,8 +108,8 @@ class Covariances:
         if (coupling, width) not in self._projected:
             count = int(np.clip(NUMBERS // (width * len(self.pairs.x)), LEAST, MOST))
             keys = jax.random.split(jax.random.key(self.seed), count)
-            # Draws run one at a time: parallel decompositions, or callbacks into Python, can deadlock a pool
-            # of few threads. Halton sequences call back, so they are not compiled.
+            # Halton sequences call back into Python, which can deadlock a pool of few threads: they are drawn
+            # one at a time, and not compiled.
             draw, alone = (_draw, CALLBACKS) if coupling == WHOLE else (_draw_compiled, nullcontext())
             with alone:
                 draws = [

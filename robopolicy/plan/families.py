@@ -1,8 +1,8 @@
 """The mechanisms that a plan compares.
 
-These are the `MECHANISMS` whose error has a formula. Clustered hybrids have none, since they fit centres to
-all tokens of a frame. Positive discrete maps have none, since they shift by the smallest coordinate. Sizes
-are powers of two. Free constants minimise the variance for the pairs.
+These are the `MECHANISMS` whose error has a formula. Clustered hybrids have none, since it depends on
+their centres. Positive discrete maps have none, since they shift by the smallest coordinate. Sizes
+are powers of two. Constants minimise the variance for the pairs, but for PHASES and WIDTHS.
 """
 
 from collections.abc import Iterator

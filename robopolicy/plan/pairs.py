@@ -1,4 +1,4 @@
-"""Pairs of queries and keys, whose lengths and angles determine the predicted errors."""
+"""Pairs of queries and keys, whose lengths and angles determine most predicted errors."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -286,7 +286,7 @@ def choose(fronts: Sequence[Front], budget: int, most: float, own: int) -> tuple
 
 
 def _best(errors: Errors) -> list[tuple[Shape, str, float]]:
-    """Shapes with an error below `USELESS`: with the best coupling, and with each structured one."""
+    """Shapes with an error up to `USELESS`: with the best dense coupling, and with each structured one."""
     rows = []
     for shape in shapes(errors.pairs):
         each = [(errors.of(shape, c), c) for c in couplings(shape, errors.pairs.dim)]

@@ -1,4 +1,4 @@
-"""The interface of policies: pure functions of parameters, features and one observation."""
+"""The interface of policies: pure functions of parameters, features, one observation and a state."""
 
 from __future__ import annotations
 
@@ -181,13 +181,13 @@ def unflatten(policy: PolicyFunctions) -> Callable[[Any], Any]:
 
 
 def leaves_by_path(tree: Any) -> dict[str, Any]:
-    """The leaves of a pytree by their path, such as `draws/front/0`, in the order of `flatten`."""
+    """The leaves of a pytree by their path, as `draws/front/omega/vectors`, in the order of `flatten`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
 def named_state(state: Any) -> dict[str, Any]:
-    """The arrays of a state by their names in graphs, such as `state_hind_0`.
+    """The arrays of a state by their names in graphs, such as `state_hind_sums_0`.
 
     Raises ValueError if two of them, as of cameras `a b` and `a_b`, would have one name.
     """

@@ -1,8 +1,8 @@
 """Heads, which learn and choose an action from an encoding: energies of (encoding, action), and a regression.
 
-The energy heads are those of Implicit Behavioral Cloning (Florence et al., CoRL 2021), which HRF, Appendix
-K.2, trains with: a small network joins encoding and action late, so that the image is encoded once for all
-candidates; InfoNCE raises the demonstrated action above uniform ones. A score here is a negative energy:
+The energy heads are those of Implicit Behavioral Cloning (Florence et al., CoRL 2021), whose loss HRF has in
+Appendix K.2: a small network joins encoding and action late, so that the image is encoded once for all
+candidates; InfoNCE raises the demonstrated action above others. A score here is a negative energy:
 higher is better.
 
 Actions are scaled to [-1, 1] here. The random numbers of a search are drawn once, as features, so the same
@@ -142,7 +142,7 @@ class Scores(nnx.Module):
 
 
 def _highest(score: Callable[[Array], Array], samples: int) -> tuple[Array, Array]:
-    """The value in [-1, 1] with the highest score, [], and that score: two looks at even places.
+    """The value in [-1, 1] with the highest score, [], and the highest score seen: two looks at even places.
 
     The value is a mean weighted by exp(SHARPNESS * score), so that rounding, which differs between machines,
     moves it as little as it moves the scores.

@@ -77,11 +77,11 @@ class Footholds:
 
     @property
     def actions(self) -> int:
-        """Actions of an output."""
+        """Number of actions of an output."""
         return 2 if self.counts[1] > 1 else 1
 
     def places(self, border: int) -> int:
-        """Places that are read, with `border` beyond each end of the footholds."""
+        """Number of places that are read, with `border` beyond each end of the footholds."""
         return prod(count + 2 * border for count in self.counts)
 
     @property
@@ -94,7 +94,7 @@ class Footholds:
 
     @property
     def terms(self) -> NDArray[np.float32]:
-        """What a preference without an image is a sum of, [F, 2 A]: the actions and their squares."""
+        """The terms of a preference without an image, [F, 2 A]: the actions and their squares."""
         return np.concatenate([self.moves, self.moves**2], axis=1)
 
     def grid(self, ahead: Any, left: Any, border: int, origin: float = 0.0) -> tuple[Any, Any]:

@@ -300,7 +300,7 @@ class IAPConfig(Looking):
 
     @property
     def border(self) -> int:
-        """Places that are read beyond each end of the footholds."""
+        """Number of places that are read beyond each end of the footholds."""
         return 2 if self.encoder == "cnn" else 1
 
     @property
@@ -356,7 +356,7 @@ class IAPConfig(Looking):
         return max(1, round(self.keep * self.token_count(view)))
 
     def encoded(self, reader: Reader) -> int:
-        """Number of values that a reader reads of its cameras for all its choices."""
+        """Number of values that each output of a reader reads of its cameras, footholds apart."""
         return (
             sum(map(self._encoded, self.views_of(reader))) if self.sees and not self.looks_up(reader) else 0
         )

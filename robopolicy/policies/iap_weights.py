@@ -45,7 +45,7 @@ class Look(nnx.Module):
 
 
 class Convolutions(nnx.Module):
-    """Parts [N, rows, columns, channels] of images to few rows and columns with more channels."""
+    """Parts [rows, columns, channels] of images to few rows and columns with more channels."""
 
     def __init__(self, config: IAPConfig, view: View, rngs: nnx.Rngs) -> None:
         count = config.convolutions(view)
@@ -107,5 +107,5 @@ class Weights(nnx.Module):
 
 
 def weights_of(config: IAPConfig, rngs: nnx.Rngs) -> Any:
-    """The trainable part; its calls read the features from their arguments."""
+    """The trainable part of every reader, by name."""
     return nnx.Dict({reader.name: Weights(config, reader, rngs) for reader in config.readers})

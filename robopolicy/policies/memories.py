@@ -32,7 +32,7 @@ HIDDEN = 16  # numbers of the recurrent state of a leg
 
 
 class _Memory(nnx.Module):
-    """The part of all memories: what the camera shows, and the scores of footholds."""
+    """What all memories share: what the camera shows, and the scores of footholds."""
 
     def __init__(self, config: IAPConfig, reader: Reader) -> None:
         self.config, self.reader = config, reader
@@ -191,7 +191,7 @@ class Map(OfPlaces):
 
 
 class Recurrent(_Memory):
-    """A gated recurrent unit for each leg, of the means of rows of tokens on its side."""
+    """A gated recurrent unit with a state for each leg, of the means of rows of tokens on its side."""
 
     def __init__(self, config: IAPConfig, reader: Reader, rngs: nnx.Rngs) -> None:
         super().__init__(config, reader)

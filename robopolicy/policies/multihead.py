@@ -113,6 +113,6 @@ class MultiHeadAttention(nnx.Module):
 
     def _draw(self, key: Array) -> object:
         mechanism = attention(self.spec)
-        # One head after another: decompositions of many matrices at once can starve a pool of few threads.
+        # One head after another: `halton` calls back into Python, which can deadlock a pool of few threads.
         draws = [mechanism.init(k, self.head_dim) for k in jax.random.split(key, self.heads)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *draws)

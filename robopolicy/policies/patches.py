@@ -36,8 +36,8 @@ def cut(image: Array, patch: int) -> Array:
 def stacked(images: NDArray[Any], patch: int) -> NDArray[Any]:
     """Images [..., H, W, C] with their patches one below the other, [..., H * W / patch, patch, C].
 
-    `cut` makes the same tokens of both. Of this it makes them without moving a number, which costs NumPy a
-    tenth of what it costs XLA.
+    `cut` makes the same tokens of both, of this without moving a number. Here NumPy moves them in a tenth of
+    XLA's time.
     """
     *batch, height, width, channels = images.shape
     split = images.reshape(*batch, height // patch, patch, width // patch, patch * channels)

@@ -76,7 +76,7 @@ class Policy:
           seed: of its parameters and of its features, 0 to 2^32 - 1.
           name: for tables and pictures.
 
-        Raises ValueError for settings of no policy, and for constants that do not fit them.
+        Raises ValueError for settings of no policy, constants that do not fit them, or a seed out of range.
         """
         check_count("seed", seed, 0, 2**32 - 1)
         functions = functions_of(config, constants)

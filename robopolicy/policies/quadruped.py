@@ -57,7 +57,7 @@ def quadruped(
         and to the left of the robot's middle) that `nominal_landing_{leg}` is relative to; and `mounts`, for
         each camera the `mount`, `tilt` and `fields` of `Footholds`; legs whose camera is missing choose
         without an image. Without it, and for the variant `rank`, a leg chooses among three values of each
-        action, and its encoder reads the mean of each row.
+        action; but for `rank`, its encoder reads the mean of each row.
       odometry: entries of the vector of this name: place ahead and to the left (m) and yaw (rad) since the
         start. With them, legs whose camera is missing, or all legs, can read a memory of the front camera.
       settings: of `IAPConfig`, in place of its defaults.

@@ -3,7 +3,7 @@
 Patches of RGB images are tokens. Blocks of attention and MLP transform them, a layer reads a few numbers of
 every token, and vectors, such as the poses of end effectors, join these. The published texts leave sizes,
 readout and normalisation open; ours are the defaults of `VisionPerformerConfig`. Queries and keys have length
-one, as in Appendix K. With a history of frames or chunks of actions, a policy has a state.
+one by default, as in Appendix K. With a history of frames or chunks of actions, a policy has a state.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def vision_performer(
       statistics: of the data, which become part of the features: for each vector `NAME_shift` and
         `NAME_scale` [N], which normalise it, (values - shift) * scale; and the limits of actions
         `action_low` and `action_high` [A].
-      dtype: of the encoder's matrix products outside of the attention mechanism. Parameters, features, norms
+      dtype: of matrix products of patches and blocks outside of the mechanism. Parameters, features, norms
         and sums are always float32.
 
     Raises ValueError if `statistics` lack an array, or have one of another shape.

@@ -66,7 +66,7 @@ class VisionPerformerConfig(Looking):
 
     Attributes:
       attention: spec of the mechanism, exact `softmax` included; or a control: `none` reads vectors alone,
-        `all` all tokens, none of which reads another before the readout.
+        `all` all tokens, which read each other before the readout only in a `cnn`.
       images: the observed images, one or more; all their tokens attend to each other.
       vectors: the observed vectors.
       actions: numbers in an action.

@@ -35,7 +35,7 @@ CLIP = 2.0
 """The largest factor between an entry of A and sqrt(|s| / |r|), the one for the lengths of the two centres.
 
 If a coordinate of a centre is near zero, the best entry for the centre is huge or tiny, which raises the
-error at the points around it. On clustered data like that of HRF Table 3, mean errors are least for 1.5.
+error at the points around it. On clustered data like that of HRF Table 3, mean errors are least for 1.5 to 2.
 """
 
 

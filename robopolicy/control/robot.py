@@ -69,7 +69,11 @@ class WalkerConfig:
         period, duty = self.gait.period, self.gait.duty
         least = 0.5 + self.control_period / period
         if duty < least - 1e-9:  # no control period may see all feet stand, and a halt would never end
-            raise ValueError(f"duty is {duty:g}: with period {period:g} it must be {least:.4g} or more")
+            least = math.ceil(1e4 * least) / 1e4
+            raise ValueError(
+                f"duty is {duty:g}: with period {period:g} and control_period {self.control_period:g} "
+                f"it must be {least:g} or more"
+            )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from robopolicy.envs.physics import ENGINES, is_installed
+from robopolicy.envs.physics import ENGINES, RENDERERS, is_installed
 from robopolicy.envs.registry import TASKS, check_imported, check_name, task_class, with_defaults
 from robopolicy.experiments.environments import Environment
 from robopolicy.naming import closest, one_of
@@ -89,10 +89,10 @@ def played_on(
 ) -> Environment:
     """The environment of runs and baselines: by default that of the first run, with its last preset.
 
-    `others` are further settings, in place of those that this run was trained with. An engine that is not
-    installed is no default. Baselines alone play the first of all tasks on its default engine. Raises
-    ValueError or FileNotFoundError, in one line, for an unknown task, engine or run, and for a run of another
-    task.
+    `others` are further settings, in place of those that this run was trained with. Clones of one renderer
+    see its pictures where it draws for the engine. An engine that is not installed is no default. Baselines
+    alone play the first of all tasks on its default engine. Raises ValueError or FileNotFoundError, in one
+    line, for an unknown task, engine or run, and for a run of another task.
     """
     task = task or next(filter(None, map(_task_of_run, names)), None)
     baselines = {*BASELINES, *([] if task is None else task_class(task).players)}  # imports its module
@@ -108,6 +108,9 @@ def played_on(
     engine = next(filter(None, (engine, *map(engine_of, configs.values()))), None)
     preset = next(filter(None, (preset, *map(preset_of, configs.values()))), None)
     trained_on = next(map(others_in, configs.values()), {})
+    drawn = [*{*map(_renderer_of, configs.values())}]
+    if renderer is None and len(drawn) == 1 and engine is not None and RENDERERS[drawn[0]] == engine:
+        renderer = drawn[0]
     chosen = {**trained_on, **(others or {}), **({"renderer": renderer} if renderer else {})}
     return Environment.of(Environment(task, engine, preset, episode_seconds, chosen))
 
@@ -161,15 +164,20 @@ def preset_of(config: Mapping[str, Any]) -> str | None:
 def others_in(config: Mapping[str, Any]) -> dict[str, Any]:
     """The further settings of the environment that a run was trained on, such as its cameras.
 
-    Of a clone's demonstrations, that is their renderer. Raises ValueError if they are not settings by name.
+    Raises ValueError if they are not settings by name.
     """
     environment = config.get("environment")
-    if not isinstance(environment, dict):
-        return {}
-    others = environment.get("others", {})
+    others = environment.get("others", {}) if isinstance(environment, dict) else {}
     if not isinstance(others, dict):
         raise ValueError(f"others is {others!r} in the run's config.json: it must be settings by name")
-    return {name: environment[name] for name in ("renderer",) if name in environment} | others
+    return dict(others)
+
+
+def _renderer_of(config: Mapping[str, Any]) -> str:
+    """The renderer that was chosen for a clone's demonstrations, or the default one."""
+    environment = config.get("environment")
+    found = environment.get("renderer") if isinstance(environment, dict) else None
+    return found if isinstance(found, str) and found in RENDERERS else "software"
 
 
 def engine_of(config: Mapping[str, Any]) -> str | None:

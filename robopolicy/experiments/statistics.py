@@ -20,6 +20,7 @@ from robopolicy.naming import counted
 
 Array = NDArray[np.float64]
 RESAMPLES, LEVEL = 2000, 0.95
+AT_ONCE = 10**6  # numbers of resamples in memory
 FEWEST = 2  # training seeds of an interval
 FEWEST_OF_VERDICT = 4
 
@@ -44,10 +45,10 @@ class Verdict(NamedTuple):
     improvement: float
 
 
-def interquartile_mean(scores: Array, axis: tuple[int, ...] | None = None) -> Array:
+def interquartile_mean(scores: Array, axis: int | None = None) -> Array:
     """The mean of the middle half of all scores; a quarter, rounded down, is left out at each end.
 
-    With `axis`, of the scores along these axes.
+    With `axis`, of the scores along it.
     """
     means: Array = trim_mean(scores, 0.25, axis=axis)
     return means
@@ -62,8 +63,12 @@ def interval(
     that are not finite.
     """
     scores, rng = _checked("scores", scores), np.random.default_rng(0)
-    drawn = np.stack([scores[np.ix_(*_draw(scores.shape, rng))] for _ in range(resamples)])
-    return Interval(float(statistic(scores)), *_ends(statistic(drawn, axis=(1, 2))))
+
+    def some(count: int) -> Array:
+        drawn = [scores[np.ix_(*_draw(scores.shape, rng))].ravel() for _ in range(count)]
+        return statistic(np.stack(drawn), axis=1)
+
+    return Interval(float(statistic(scores)), *_ends(_in_parts(some, resamples, scores.size)))
 
 
 def probability_of_improvement(better: Array, worse: Array) -> float:
@@ -106,12 +111,17 @@ def verdict(
         raise ValueError(
             f"courses is {mine.shape[1]} and {theirs.shape[1]}: {name} and {other} need the same"
         )
-    rng, ours, others = np.random.default_rng(0), [], []
-    for _ in range(resamples):
-        rows, courses = _draw(mine.shape, rng)
-        ours.append(mine[np.ix_(rows, courses)])
-        others.append(theirs[np.ix_(rng.integers(len(theirs), size=len(theirs)), courses)])
-    found = _difference(np.stack(ours), np.stack(others), axis=(1, 2))
+    rng = np.random.default_rng(0)
+
+    def some(count: int) -> Array:
+        ours, others = [], []
+        for _ in range(count):
+            rows, courses = _draw(mine.shape, rng)
+            ours.append(mine[np.ix_(rows, courses)].ravel())
+            others.append(theirs[np.ix_(rng.integers(len(theirs), size=len(theirs)), courses)].ravel())
+        return _difference(np.stack(ours), np.stack(others), axis=1)
+
+    found = _in_parts(some, resamples, mine.size + theirs.size)
     difference = Interval(float(_difference(mine, theirs)), *_ends(found))
     p = permutation_p(mine, theirs, resamples) if p is None else p
     words, of_means = "no difference shown", mine.mean() - theirs.mean()
@@ -124,8 +134,14 @@ def verdict(
     return Verdict(words, difference, p, probability_of_improvement(mine, theirs))
 
 
-def _difference(mine: Array, theirs: Array, axis: tuple[int, ...] | None = None) -> Array:
+def _difference(mine: Array, theirs: Array, axis: int | None = None) -> Array:
     return interquartile_mean(mine, axis) - interquartile_mean(theirs, axis)
+
+
+def _in_parts(some: Callable[[int], Array], resamples: int, size: int) -> Array:
+    """`some(count)` of all resamples of `size` numbers, about `AT_ONCE` numbers at a time."""
+    count = max(1, AT_ONCE // size)
+    return np.concatenate([some(min(count, resamples - first)) for first in range(0, resamples, count)])
 
 
 def permutation_p(mine: Array, theirs: Array, resamples: int = RESAMPLES) -> float:

@@ -128,6 +128,7 @@ def _draw(coupling: Coupling, size: int, dim: int, key: Array) -> tuple[Array, A
     return vectors(omega), omega.squares()
 
 
-# Compiled fast, since it runs for milliseconds only: without optimisation, and with XLA's older emitters.
-FAST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-_draw_compiled = jax.jit(_draw, static_argnums=(0, 1, 2), compiler_options=FAST)
+# Compiled without optimisation, since it runs for milliseconds only.
+_draw_compiled = jax.jit(
+    _draw, static_argnums=(0, 1, 2), compiler_options={"xla_backend_optimization_level": 0}
+)

@@ -88,7 +88,7 @@ class StateCheck:
         if passed >= 2**31 or (passed == 0 and self._tick is not None):
             raise BadMessage("old", f"rt/lowstate has the tick {tick} after {self._tick}: it must be later")
         if passed > self._jump:
-            raise BadMessage("jump", f"rt/lowstate jumps from tick {self._tick} to {tick}, over {self._jump}")
+            raise BadMessage("jump", f"rt/lowstate jumps by {passed} ms to tick {tick}, over {self._jump} ms")
         joints, motors = self._numbers(state)
         if self._tick is not None:
             most = NOISE + 1e-3 * FASTEST * passed

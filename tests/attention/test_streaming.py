@@ -166,7 +166,7 @@ def test_by_the_delta_rule_an_unwritten_token_of_another_scale_changes_nothing()
         both = memory.update(draw, memory.init(draw, 8, 8, 2), k, k, jnp.array([True, False]))
         return memory.read(draw, both, k), memory.read(draw, written, k)
 
-    np.testing.assert_allclose(*reads(draw), rtol=1e-6)
+    np.testing.assert_allclose(*reads(draw), rtol=1e-6)  # XLA may compile the two sums differently
 
 
 @pytest.mark.rest_slow

@@ -392,5 +392,6 @@ def test_settings_of_the_task_are_those_of_the_run_unless_others_are_given(tmp_p
     clone = made_run(tmp_path / "clone", environment={"engine": "mujoco", "renderer": "opengl"})
     assert played_on([clone], None, None).others == {"renderer": "opengl"}
     assert played_on([clone], None, None, renderer="software").others == {"renderer": "software"}
+    assert played_on([clone], None, "jax").others == played_on([clone, name], None, None).others == {}
     batch = batch_of(hard)()
     assert batch.config == robopolicy.make("stepping-stones", preset="hard", **hard.others).unwrapped.config

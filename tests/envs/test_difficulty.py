@@ -217,7 +217,7 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: TerrainConfig(painted="no"), "TerrainConfig painted is 'no': it must be of type bool"),
         (lambda: SensorConfig(legs="no"), "SensorConfig legs is 'no': it must be of type bool"),
         (lambda: WalkerConfig(gait=None), "WalkerConfig gait is None: it must be of type TrotConfig"),
-        (lambda: WalkerConfig(gait=TrotConfig(duty=0.519)), "duty is 0.519: .* it must be 0.52 or more"),
+        (lambda: WalkerConfig(gait=TrotConfig(duty=0.519)), "duty is 0.519: .* must be 0.52 or more"),
         (lambda: TerrainConfig(gap=(0.3, 0.1)), r"gap is \(0.3, 0.1\)"),
         (lambda: TerrainConfig(length=(-1.0, -0.5)), "length is"),
         (lambda: TerrainConfig(goal=float("nan")), "goal is nan"),

@@ -301,7 +301,8 @@ def conv(program: Program, inputs: Inputs, attributes: Attributes, _: int) -> li
     dilated = any(size != 1 for size in attributes.get("dilations", [1]))
     padded = attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
     if len(image.shape) != 4 or image.shape[0] != 1 or attributes.get("group", 1) != 1 or dilated or padded:
-        raise UnsupportedError("operation Conv in groups, dilated, with auto_pad, or not of one image in 2D")
+        words = "in groups, dilated, padded by auto_pad, or of other shapes than one image"
+        raise UnsupportedError(f"operation Conv {words} has no C source")
     pads = attributes.get("pads", [0, 0, 0, 0])
     if any(pads):
         top, left, bottom, right = pads

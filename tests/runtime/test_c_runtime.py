@@ -257,7 +257,7 @@ def test_a_result_out_of_its_limits_is_a_code(bundle):
     policy.reset()
     assert policy.run(IMAGE, FELT) == 5
     assert not policy.memory["results"].any()
-    with pytest.raises(ArithmeticError, match="the policy failed: a result is not finite or out of its"):
+    with pytest.raises(ArithmeticError, match="the policy failed: a result or an index is out of its"):
         played(bundle, "c")
 
 

@@ -167,7 +167,7 @@ def test_a_run_without_a_compiler_records_onnx_and_resumes_with_it(tmp_path, cap
         assert main([*SHORT, "--out", out, "--workers", "1"]) == 0
     lines = capsys.readouterr().err
     assert "onnxruntime runs the policy in the rollout workers: CC is 'no-such-compiler'" in lines
-    assert lines.count("Training stepping-stones") == 1
+    assert lines.count("Training none on stepping-stones") == 1
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["evaluator"]["policy_runtime"] == "onnx"
     assert main(["train", "es", "--resume", "--out", out, "--generations", "2", "--workers", "1"]) == 0

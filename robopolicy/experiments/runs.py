@@ -183,7 +183,7 @@ def _renderer_of(config: Mapping[str, Any]) -> str:
 def engine_of(config: Mapping[str, Any]) -> str | None:
     """The engine that a run was trained on; None for one that is not installed, and for jax.
 
-    What was trained in batches is judged on an engine that it has not met.
+    What was trained in batches is judged on an engine that its training did not use.
     """
     environment = config.get("environment")
     engine = environment.get("engine") if isinstance(environment, dict) else None

@@ -24,7 +24,10 @@ from robopolicy.attention.contraction import (
 )
 
 BUDGET = 2**20
-"""Numbers of one side's features that are processed at a time: four megabytes, which fit in a cache."""
+"""Numbers of one side's features that are processed at a time: four megabytes. More are cut into chunks."""
+CHUNK = 2**17
+"""Numbers of one side's features in a chunk; heads and frames are processed together, each with its own."""
+LEAST = 64  # tokens in a chunk
 
 
 class Head(NamedTuple):
@@ -41,10 +44,17 @@ class Head(NamedTuple):
     narrow: list[int]
     wide: list[int]
 
+    def fits(self, tokens: int, values: int) -> bool:
+        """Whether the features of these tokens, summed times that many values, need no chunks."""
+        return tokens <= max(LEAST, BUDGET // self._numbers(values))
+
     def tokens(self, values: int) -> int:
         """The number of tokens in a chunk whose features are summed times that many values."""
-        numbers = sum(values * n + w for n, w in zip(self.narrow, self.wide, strict=True))
-        return max(64, BUDGET // numbers)
+        return max(LEAST, CHUNK // self._numbers(values))
+
+    def _numbers(self, values: int) -> int:
+        """How many numbers a token adds."""
+        return sum(values * n + w for n, w in zip(self.narrow, self.wide, strict=True))
 
     def queries(self, q: Array) -> list[Weighted]:
         """The features of queries [T, D], each row relative to its largest block."""

@@ -46,7 +46,7 @@ def linear(feature_map: FeatureMap) -> Attention:
     def reading(features: Features, q: Array, k: Array, values: Array, mask: Array | None) -> Array:
         """Kernel estimates times values [S, V], summed over keys: [T, V], rows on scales of their own."""
         head, q, k = prepared(features, q, k, mask)
-        if max(len(q), len(k)) > head.tokens(values.shape[1]):
+        if not head.fits(max(len(q), len(k)), values.shape[1]):
             return chunked_reading(head, q, k, values, mask)
         queries, keys = head.sides(q, k, mask)
         with jax.named_scope("contraction"):
@@ -67,7 +67,7 @@ def linear(feature_map: FeatureMap) -> Attention:
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
         head, q, k = prepared(features, q, k, mask)
-        if max(len(q), len(k)) > head.tokens(1):
+        if not head.fits(max(len(q), len(k)), 1):
             return chunked_rank(head, q, k, mask)
         queries, keys = head.sides(q, k, mask)
         with jax.named_scope("ranking"):

@@ -301,7 +301,8 @@ def test_chunks_change_nothing(slow_spec: str, monkeypatch) -> None:
         whole = jit(_both(spec))(*inputs, mask)
         # At most 64 tokens at a time, the minimum. The last chunks have padding, and the middle chunk of keys
         # is masked.
-        monkeypatch.setattr(chunked, "BUDGET", 1)
+        for name in ("BUDGET", "CHUNK"):
+            monkeypatch.setattr(chunked, name, 1)
         pieces = jit(_both(spec))(*inputs, mask)
     for found, expected in zip(pieces, whole, strict=True):
         assert expected.dtype == np.float64

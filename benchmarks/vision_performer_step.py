@@ -21,6 +21,7 @@ from robopolicy.costs.flops import count_step
 from robopolicy.experiments.default_policies import policy_config
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.policies.controls import from_label
+from robopolicy.policies.fast_sines import compiled
 
 HYBRID, EXACT = "angular_hybrid(m=8, n=8)", "softmax"
 MECHANISMS = (HYBRID, "positive_antithetic(m=128)", "trigonometric(m=256)", EXACT)
@@ -45,7 +46,7 @@ def main() -> int:
             settings = {"patch": patch, "head": "autoregressive", **encoder}
             policy = blank_policy(policy_config(attended, "bimanual-sweep", **settings))
             parameters, features = policy.init(jax.random.key(0)), policy.init_features(jax.random.key(1))
-            act = jax.jit(policy.act)
+            act = compiled(policy.act)
             steps[spec] = lambda act=act, p=parameters, f=features: act(p, f, seen, ())[0].block_until_ready()
             prices[spec] = count_step(policy).total
             steps[spec]()  # compiled now

@@ -1,4 +1,4 @@
-"""Linear attention over tokens whose features do not fit in a cache, a chunk of them at a time.
+"""Attention over tokens whose features or weights do not fit in a cache, a chunk of tokens at a time.
 
 Sums over tokens are carried from chunk to chunk on the largest scale so far. Ranking computes the features
 of keys twice, once to sum them and once for the scores, which costs less than to store them all.
@@ -24,10 +24,17 @@ from robopolicy.attention.contraction import (
 )
 
 BUDGET = 2**20
-"""Numbers of one side's features that are processed at a time: four megabytes. More are cut into chunks."""
+"""Numbers of one head and side that are computed at once: four megabytes. More are cut into chunks."""
 CHUNK = 2**17
-"""Numbers of one side's features in a chunk; heads and frames are processed together, each with its own."""
+"""Numbers in a chunk; heads and frames are processed together, each with a chunk of its own."""
 LEAST = 64  # tokens in a chunk
+
+
+def chunk_of(tokens: int, numbers: int) -> int | None:
+    """How many tokens, of that many numbers each, are processed at a time; None for all of them."""
+    if tokens <= max(LEAST, BUDGET // numbers):
+        return None
+    return max(LEAST, CHUNK // numbers)
 
 
 class Head(NamedTuple):
@@ -44,17 +51,9 @@ class Head(NamedTuple):
     narrow: list[int]
     wide: list[int]
 
-    def fits(self, tokens: int, values: int) -> bool:
-        """Whether the features of these tokens, summed times that many values, need no chunks."""
-        return tokens <= max(LEAST, BUDGET // self._numbers(values))
-
-    def tokens(self, values: int) -> int:
-        """The number of tokens in a chunk whose features are summed times that many values."""
-        return max(LEAST, CHUNK // self._numbers(values))
-
-    def _numbers(self, values: int) -> int:
-        """How many numbers a token adds."""
-        return sum(values * n + w for n, w in zip(self.narrow, self.wide, strict=True))
+    def chunk(self, tokens: int, values: int) -> int | None:
+        """`chunk_of` tokens whose features are summed times that many values."""
+        return chunk_of(tokens, sum(values * n + w for n, w in zip(self.narrow, self.wide, strict=True)))
 
     def queries(self, q: Array) -> list[Weighted]:
         """The features of queries [T, D], each row relative to its largest block."""
@@ -99,9 +98,8 @@ Sums = tuple[list[Array], Array]
 """Sums of features over tokens, and the logarithm of the scale that they are on."""
 
 
-def chunked_reading(head: Head, q: Array, k: Array, values: Array, mask: Array | None) -> Array:
+def chunked_reading(head: Head, q: Array, k: Array, values: Array, mask: Array | None, length: int) -> Array:
     """Kernel estimates times values [S, V], summed over keys: [T, V], rows on scales of their own."""
-    length = head.tokens(values.shape[1])
     total, _ = _key_sums(head, k, values, mask, length)
 
     def one(q: Array, real: Array) -> Array:
@@ -109,12 +107,11 @@ def chunked_reading(head: Head, q: Array, k: Array, values: Array, mask: Array |
         with jax.named_scope("contraction"):
             return read(queries, total)
 
-    return _each(one, q, None, length)
+    return each_chunk(one, q, None, length)
 
 
-def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None) -> Array:
+def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None, length: int) -> Array:
     """Column sums of the row-normalised attention matrix, [S]."""
-    length = head.tokens(1)
     key_sums, scale = _key_sums(head, k, jnp.ones_like(k[:, :1]), mask, length)
 
     def of_queries(q: Array, real: Array) -> Sums:
@@ -130,7 +127,7 @@ def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None) -> Array:
         with jax.named_scope("ranking"):
             return read(keys, query_sums)
 
-    return _each(of_keys, k, mask, length)[:, 0]
+    return each_chunk(of_keys, k, mask, length)[:, 0]
 
 
 def _key_sums(head: Head, k: Array, values: Array, mask: Array | None, length: int) -> Sums:
@@ -162,15 +159,23 @@ def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None,
     return jax.lax.scan(step, start, chunks)[0]
 
 
-def _each(one: Callable[[Array, Array], Array], x: Array, mask: Array | None, length: int) -> Array:
-    """The results of all chunks, one after another: [T, ...] for x [T, ...]."""
+def each_chunk(one: Callable[[Array, Array], Any], x: Array, mask: Array | None, length: int) -> Any:
+    """The results of all chunks, one after another: arrays [T, ...] for x [T, ...]."""
     results = jax.lax.map(lambda chunk: one(*chunk), _chunks(x, mask, length))
-    return results.reshape(-1, *results.shape[2:])[: len(x)]
+    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[: len(x)], results)
+
+
+def sum_over_chunks(one: Callable[[Array, Array], Array], x: Array, length: int) -> Array:
+    """The sum of the results of all chunks of x [T, D]; `one` leaves out tokens that are padding."""
+    chunks = _chunks(x, None, length)
+    start = jnp.zeros_like(jax.eval_shape(one, *(c[0] for c in chunks)))
+    return jax.lax.scan(lambda total, chunk: (total + one(*chunk), None), start, chunks)[0]
 
 
 def _chunks(x: Array, mask: Array | None, length: int) -> tuple[Any, Any]:
     """Tokens [C, L, D] in chunks of at most `length`, and [C, L], False for padding and masked tokens."""
-    count = -(-len(x) // length)
+    least = -(-len(x) // length)
+    count = next((n for n in range(least, 2 * least) if len(x) % n == 0), least)
     size = -(-len(x) // count)
     filling = count * size - len(x)
     real = jnp.ones(len(x), bool) if mask is None else mask

@@ -46,8 +46,9 @@ def linear(feature_map: FeatureMap) -> Attention:
     def reading(features: Features, q: Array, k: Array, values: Array, mask: Array | None) -> Array:
         """Kernel estimates times values [S, V], summed over keys: [T, V], rows on scales of their own."""
         head, q, k = prepared(features, q, k, mask)
-        if not head.fits(max(len(q), len(k)), values.shape[1]):
-            return chunked_reading(head, q, k, values, mask)
+        length = head.chunk(max(len(q), len(k)), values.shape[1])
+        if length is not None:
+            return chunked_reading(head, q, k, values, mask, length)
         queries, keys = head.sides(q, k, mask)
         with jax.named_scope("contraction"):
             return read(queries, sums(keys, values))
@@ -67,8 +68,9 @@ def linear(feature_map: FeatureMap) -> Attention:
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
         head, q, k = prepared(features, q, k, mask)
-        if not head.fits(max(len(q), len(k)), 1):
-            return chunked_rank(head, q, k, mask)
+        length = head.chunk(max(len(q), len(k)), 1)
+        if length is not None:
+            return chunked_rank(head, q, k, mask, length)
         queries, keys = head.sides(q, k, mask)
         with jax.named_scope("ranking"):
             row_sums = read(queries, sums(keys, jnp.ones_like(k[:, :1])))

@@ -1,10 +1,18 @@
-"""Exact softmax attention: the reference, quadratic in tokens."""
+"""Exact softmax attention: the reference, quadratic in tokens.
+
+On a CPU, many tokens are processed a few rows of weights at a time: the weights of all pairs do not fit in a
+cache, and the system clears new pages for them in every call. Causal attention computes all pairs at once.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from robopolicy.attention.base import Attention, Features, check_causal, check_inputs, widened
+from robopolicy.attention.chunked import chunk_of, each_chunk, sum_over_chunks
 
 
 def softmax() -> Attention:
@@ -13,29 +21,51 @@ def softmax() -> Attention:
     def apply(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, v, mask)
         with jax.named_scope("contraction"):
-            return _average(*_rows(q, k, mask), v, mask)
+            return _quotient(*_by_rows(lambda q: _numerators(*_rows(q, k, mask), v, mask), q, k))
 
     def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_causal(q, k, v, mask)
         with jax.named_scope("contraction"):
             past = jnp.tril(jnp.ones((len(q), len(k)), bool))
-            return _average(*_rows(q, k, mask, past), v, mask)
+            return _quotient(*_numerators(*_rows(q, k, mask, past), v, mask))
 
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
-        with jax.named_scope("ranking"):
+
+        def shares(q: Array, real: Array | None) -> Array:
             weights, row_sums = _rows(q, k, mask)
-            return ((1 / row_sums).T @ weights)[0]
+            inverse = 1 / row_sums if real is None else jnp.where(real[:, None], 1 / row_sums, 0)
+            return (inverse.T @ weights)[0]
+
+        with jax.named_scope("ranking"):
+            rows = _rows_at_once(q, k)
+            return shares(q, None) if rows is None else sum_over_chunks(shares, q, rows)
 
     def denominators(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
         with jax.named_scope("contraction"):
-            return jnp.sum(_rows(q, k, mask)[0], axis=1)
+            return _by_rows(lambda q: jnp.sum(_rows(q, k, mask)[0], axis=1), q, k)
 
     def init(key: Array, head_dim: int) -> Features:
         return ()
 
     return Attention(init, apply, rank, causal, denominators, lambda key, q, k: ())
+
+
+def _rows_at_once(q: Array, k: Array) -> int | None:
+    """The number of queries in a chunk, None for all of them."""
+    return chunk_of(len(q), len(k)) if jax.default_backend() == "cpu" else None
+
+
+def _by_rows(one: Callable[[Array], Any], q: Array, k: Array) -> Any:
+    """Arrays [T, ...] for queries [T, D], each row of which depends on its own query alone.
+
+    A derivative computes the weights of a chunk anew.
+    """
+    rows = _rows_at_once(q, k)
+    if rows is None:
+        return one(q)
+    return each_chunk(jax.checkpoint(lambda chunk, real: one(chunk), prevent_cse=False), q, None, rows)
 
 
 def softmax_of_pairs(q: Array, k: Array, v: Array, bias: Array | None, mask: Array | None) -> Array:
@@ -44,11 +74,15 @@ def softmax_of_pairs(q: Array, k: Array, v: Array, bias: Array | None, mask: Arr
     q is [T, D], k [S, D] and v [S, V]; bias and mask, bool, broadcast to [T, S]. A query without any key
     gets 0.
     """
-    return _average(*_rows(q, k, None, True if mask is None else mask, bias), v, None)
+    return _quotient(*_numerators(*_rows(q, k, None, True if mask is None else mask, bias), v, None))
 
 
-def _average(weights: Array, row_sums: Array, v: Array, mask: Array | None) -> Array:
-    return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0)) / row_sums
+def _numerators(weights: Array, row_sums: Array, v: Array, mask: Array | None) -> tuple[Array, Array]:
+    return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0)), row_sums
+
+
+def _quotient(numerators: Array, row_sums: Array) -> Array:
+    return numerators / row_sums
 
 
 def _rows(

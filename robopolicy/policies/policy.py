@@ -24,6 +24,7 @@ from robopolicy.policies.base import (
     with_normaliser,
 )
 from robopolicy.policies.catalogue import KINDS, PolicyConfig, check_paths, functions_of, kind_of
+from robopolicy.policies.fast_sines import compiled
 from robopolicy.settings import check_array, check_count
 
 Observed = Mapping[str, NDArray[Any]]
@@ -150,11 +151,11 @@ class Policy:
 
     @cached_property
     def _compiled_act(self) -> Any:
-        return jax.jit(self.functions.act)
+        return compiled(self.functions.act)
 
     @cached_property
     def _compiled_inspect(self) -> Any:
-        return jax.jit(self.functions.inspect)
+        return compiled(self.functions.inspect)
 
     @cached_property
     def _state_shape(self) -> Any:

@@ -18,7 +18,7 @@ from robopolicy.runtime.graph import OnnxPolicy
 NAMES = ("velocity_x", "pitch", *(f"nominal_landing_{leg}" for leg in ("FR", "FL", "RR", "RL")))
 LEVEL = {camera: np.full((24, 32), 0.4, np.float32) for camera in ("front_depth", "belly_depth")}
 KEY = jax.random.key(2)
-# The last one takes its 192 tokens in two chunks.
+# The last one takes its 192 tokens in three chunks.
 SPECS = (
     "angular_hybrid(m=8, n=8)", "positive_antithetic(m=64)", "trigonometric(m=16)", "softmax",
     "trigonometric(m=4096)",

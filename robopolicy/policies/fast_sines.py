@@ -6,13 +6,15 @@ Half the time of a training step with trigonometric features went into these cal
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 # pi / 2 in three parts; products of the first two with a number below 2^13 are exact in float32.
 HALF_PI = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
@@ -36,6 +38,7 @@ def cosine(angles: Array) -> Array:
 
 
 SINES = {"sin": sine, "cos": cosine}
+MANY = 100_000  # in a call
 
 
 def _quarter(angles: Array, turned: int) -> Array:
@@ -58,6 +61,23 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
     for coefficient in coefficients[1:]:
         value = value * x + np.float32(coefficient)
     return value
+
+
+@lru_cache(maxsize=32)
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of pytrees of arrays, compiled. On a CPU, calls with `MANY` sines have fast ones.
+
+    Fewer take little time, and keep the last bits of recorded episodes. The same function compiles once.
+    """
+
+    @wraps(function)
+    def chosen(*arguments: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        leaves = jax.tree.leaves(arguments)
+        results = _evaluated(closed, leaves) if _count(closed) >= MANY else jaxpr_as_fun(closed)(*leaves)
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return jax.jit(chosen if jax.default_backend() == "cpu" else function)
 
 
 def with_fast_sines(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,7 +103,7 @@ def _evaluated(closed: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
 
     for equation in jaxpr.eqns:
         arguments, name = [read(atom) for atom in equation.invars], equation.primitive.name
-        if name in SINES and equation.outvars[0].aval.dtype == jnp.float32:
+        if _is_sine(equation):
             results = [SINES[name](arguments[0])]
         elif name in CALLS:
             results = _evaluated(equation.params[CALLS[name]], arguments)
@@ -103,6 +123,23 @@ def _inside(parameter: Any) -> Any:
     if not isinstance(parameter, ClosedJaxpr):
         return parameter
     return jax.make_jaxpr(lambda *inputs: _evaluated(parameter, inputs))(*parameter.in_avals)
+
+
+def _count(closed: ClosedJaxpr) -> int:
+    """The number of sines in a call of a program; of branches, all count."""
+    total = 0
+    for equation in closed.jaxpr.eqns:
+        if _is_sine(equation):
+            total += prod(equation.outvars[0].aval.shape)
+        for parameter in equation.params.values():
+            parts = parameter if isinstance(parameter, tuple) else (parameter,)
+            inner = sum(_count(part) for part in parts if isinstance(part, ClosedJaxpr))
+            total += inner * (equation.params["length"] if equation.primitive.name == "scan" else 1)
+    return total
+
+
+def _is_sine(equation: Any) -> bool:
+    return equation.primitive.name in SINES and equation.outvars[0].aval.dtype == jnp.float32
 
 
 def _programs(parts: tuple[Any, ...]) -> bool:

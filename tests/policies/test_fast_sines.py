@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from robopolicy.training.fast_sines import SINES, with_fast_sines
+from robopolicy.policies.fast_sines import MANY, SINES, compiled, with_fast_sines
 
 EXACT = {"sin": np.sin, "cos": np.cos}
 
@@ -47,3 +47,14 @@ def test_they_are_in_every_part_of_a_program(function):
 def test_other_precisions_keep_their_own():
     x = jnp.linspace(0, 3, 7, dtype=jnp.bfloat16)
     np.testing.assert_array_equal(with_fast_sines(jnp.sin)(x), jnp.sin(x))
+
+
+@pytest.mark.parametrize(("count", "fast"), [(MANY // 10 - 1, False), (MANY // 10, True)])
+def test_calls_with_many_sines_have_fast_ones(count, fast):
+    def looped(x):
+        return jax.lax.scan(lambda total, _: (jnp.sin(total), None), x, length=10)[0]
+
+    x = jnp.linspace(-30, 30, count)
+    assert ("sin" in str(jax.make_jaxpr(compiled(looped))(x)).split()) != fast
+    if not fast:
+        np.testing.assert_array_equal(compiled(looped)(x), jax.jit(looped)(x))

@@ -2,8 +2,8 @@
 
     python benchmarks/vision_performer_step.py
 
-Mechanisms take turns, so that what else the machine does meets all of them; the ratio of medians is what
-counts.
+Mechanisms take turns, so that what else the machine does meets all of them; the ratio of the shortest times
+is what counts.
 
 Expected, with patches of 10 x 10 pixels (2,500 tokens): angular_hybrid(m=8, n=8) takes at most half the time
 of exact softmax.
@@ -56,16 +56,16 @@ def main() -> int:
                 began = time.perf_counter()
                 step()
                 times[spec].append(time.perf_counter() - began)
-        exact = np.median(times[EXACT])
+        exact = min(times[EXACT])
         print(f"{(500 // patch) ** 2} tokens of {patch} x {patch} pixels, preset small, one core")
         for spec in SPECS:
-            median = np.median(times[spec])
+            best = min(times[spec])
             print(
-                f"  {spec:28}{1e3 * median:8.1f} ms  {exact / median:5.2f} x as fast as exact softmax  "
+                f"  {spec:28}{1e3 * best:8.1f} ms  {exact / best:5.2f} x as fast as exact softmax  "
                 f"{prices[spec] / 1e6:8.1f} MFLOP"
             )
         if patch == PATCHES[0]:
-            ratio = exact / np.median(times[HYBRID])
+            ratio = exact / min(times[HYBRID])
     print(f"{'yes' if ratio >= 2 else 'NO '} {ratio:.2f} x, and 2 were expected")
     return 0 if ratio >= 2 else 1
 

@@ -24,17 +24,21 @@ from robopolicy.attention.contraction import (
 )
 
 BUDGET = 2**20
-"""Numbers of one head and side that are computed at once: four megabytes. More are cut into chunks."""
+"""Numbers that are computed at once, features of one side or weights of one head: four megabytes."""
 CHUNK = 2**17
-"""Numbers in a chunk; heads and frames are processed together, each with a chunk of its own."""
-LEAST = 64  # tokens in a chunk
+"""Numbers in a chunk on a CPU, where there are more. Heads and frames have chunks of their own."""
+LEAST = 64  # tokens that are always processed at once
 
 
 def chunk_of(tokens: int, numbers: int) -> int | None:
-    """How many tokens, of that many numbers each, are processed at a time; None for all of them."""
-    if tokens <= max(LEAST, BUDGET // numbers):
+    """The most tokens, of that many numbers each, in a chunk; None for all of them.
+
+    Another device has fewer chunks, of `BUDGET` numbers, since it processes them one after another.
+    """
+    whole = max(LEAST, BUDGET // numbers)
+    if tokens <= whole:
         return None
-    return max(LEAST, CHUNK // numbers)
+    return max(LEAST, CHUNK // numbers) if jax.default_backend() == "cpu" else whole
 
 
 class Head(NamedTuple):
@@ -120,7 +124,7 @@ def chunked_rank(head: Head, q: Array, k: Array, mask: Array | None, length: int
             shares = jnp.where(real[:, None], inverse(read(queries, key_sums)), 0.0)
             return sums(queries, shares), jnp.zeros(())
 
-    query_sums, _ = _fold(of_queries, q, None, length)
+    query_sums, _ = _fold(of_queries, q, None, length, "ranking")
 
     def of_keys(k: Array, real: Array) -> Array:
         keys, _ = head.keys(k, real, scale)
@@ -138,19 +142,22 @@ def _key_sums(head: Head, k: Array, values: Array, mask: Array | None, length: i
             return sums(keys, values), scale
 
     width = k.shape[1]
-    return _fold(one, jnp.concatenate([k, values], axis=1), mask, length)
+    return _fold(one, jnp.concatenate([k, values], axis=1), mask, length, "contraction")
 
 
-def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None, length: int) -> Sums:
-    """Sums over all tokens from those of chunks."""
+def _fold(
+    sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None, length: int, scope: str
+) -> Sums:
+    """Sums over all tokens from those of chunks, added in this scope."""
 
     def step(carry: Sums, chunk: tuple[Array, Array]) -> tuple[Sums, None]:
         (total, scale), (more, other) = carry, sums_of(*chunk)
-        larger = jnp.maximum(scale, other)
-        # Before the first unmasked token, both scales are -inf and both sums zero.
-        safe = jnp.where(jnp.isfinite(larger), larger, 0.0)
-        a, b = jnp.exp(scale - safe), jnp.exp(other - safe)
-        return ([a * t + b * m for t, m in zip(total, more, strict=True)], larger), None
+        with jax.named_scope(scope):
+            larger = jnp.maximum(scale, other)
+            # Before the first unmasked token, both scales are -inf and both sums zero.
+            safe = jnp.where(jnp.isfinite(larger), larger, 0.0)
+            a, b = jnp.exp(scale - safe), jnp.exp(other - safe)
+            return ([a * t + b * m for t, m in zip(total, more, strict=True)], larger), None
 
     chunks = _chunks(x, mask, length)
     shapes = jax.eval_shape(sums_of, *(c[0] for c in chunks))
@@ -162,7 +169,9 @@ def _fold(sums_of: Callable[[Array, Array], Sums], x: Array, mask: Array | None,
 def each_chunk(one: Callable[[Array, Array], Any], x: Array, mask: Array | None, length: int) -> Any:
     """The results of all chunks, one after another: arrays [T, ...] for x [T, ...]."""
     results = jax.lax.map(lambda chunk: one(*chunk), _chunks(x, mask, length))
-    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[: len(x)], results)
+    return jax.tree.map(
+        lambda each: each.reshape(each.shape[0] * each.shape[1], *each.shape[2:])[: len(x)], results
+    )
 
 
 def sum_over_chunks(one: Callable[[Array, Array], Array], x: Array, length: int) -> Array:

@@ -1,7 +1,8 @@
 """Exact softmax attention: the reference, quadratic in tokens.
 
-On a CPU, many tokens are processed a few rows of weights at a time: the weights of all pairs do not fit in a
-cache, and the system clears new pages for them in every call. Causal attention computes all pairs at once.
+On a CPU, the weights of many tokens are computed a few rows at a time. Those of all pairs do not fit in a
+cache, and the system would clear new pages for them in every call. Causal attention, and attention with a
+bias or a mask of pairs, compute all of them at once.
 """
 
 from collections.abc import Callable
@@ -34,12 +35,16 @@ def softmax() -> Attention:
 
         def shares(q: Array, real: Array | None) -> Array:
             weights, row_sums = _rows(q, k, mask)
-            inverse = 1 / row_sums if real is None else jnp.where(real[:, None], 1 / row_sums, 0)
+            inverse = 1 / row_sums if real is None else jnp.where(real[:, None], 1 / row_sums, 0.0)
             return (inverse.T @ weights)[0]
 
         with jax.named_scope("ranking"):
             rows = _rows_at_once(q, k)
-            return shares(q, None) if rows is None else sum_over_chunks(shares, q, rows)
+            return (
+                shares(q, None)
+                if rows is None
+                else sum_over_chunks(jax.checkpoint(shares, prevent_cse=False), q, rows)
+            )
 
     def denominators(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
@@ -78,7 +83,7 @@ def softmax_of_pairs(q: Array, k: Array, v: Array, bias: Array | None, mask: Arr
 
 
 def _numerators(weights: Array, row_sums: Array, v: Array, mask: Array | None) -> tuple[Array, Array]:
-    return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0)), row_sums
+    return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0.0)), row_sums
 
 
 def _quotient(numerators: Array, row_sums: Array) -> Array:
@@ -93,14 +98,14 @@ def _rows(
     Masked keys, and `pairs` [T, S] that are False, weigh nothing.
     """
     q, k = widened(q, k)
-    logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0)).T
+    logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0.0)).T
     logits = logits if bias is None else logits + bias
     if mask is None and pairs is True and bias is None:
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
     else:
         logits = jnp.where(pairs if mask is None else pairs & mask, logits, -jnp.inf)
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))
-        peak = jnp.where(jnp.isfinite(peak), peak, 0)
+        peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
     weights = jnp.exp(logits - peak)
     row_sums = jnp.sum(weights, axis=1, keepdims=True)
     # Row sums are at least one, except without keys: then the numerators are zero, and so is the result.

@@ -14,14 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 # pi / 2 in three parts; products of the first two with a number below 2^13 are exact in float32.
 HALF_PI = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
 SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)  # of x^7, x^5 and x^3, to pi / 4
 COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)  # of x^8, x^6 and x^4
 # Calls that their own jaxpr can replace once nothing is differentiated any more.
-CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+CALLS = {
+    **dict.fromkeys(("jit", "pjit"), "jaxpr"),
+    **dict.fromkeys(("closed_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
+}
 
 
 def sine(angles: Array) -> Array:
@@ -72,12 +75,14 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def chosen(*arguments: Any) -> Any:
+        if jax.default_backend() != "cpu":
+            return function(*arguments)
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
         leaves = jax.tree.leaves(arguments)
         results = _evaluated(closed, leaves) if _count(closed) >= MANY else jaxpr_as_fun(closed)(*leaves)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
-    return jax.jit(chosen if jax.default_backend() == "cpu" else function)
+    return jax.jit(chosen)
 
 
 def with_fast_sines(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,20 +125,23 @@ def _inside(parameter: Any) -> Any:
     """A parameter of an operation, fast sines in its programs, such as the body of a scan."""
     if isinstance(parameter, tuple):
         return tuple(_inside(part) for part in parameter) if _programs(parameter) else parameter
+    if isinstance(parameter, Jaxpr):  # of a checkpoint
+        return _inside(ClosedJaxpr(parameter, ())).jaxpr
     if not isinstance(parameter, ClosedJaxpr):
         return parameter
     return jax.make_jaxpr(lambda *inputs: _evaluated(parameter, inputs))(*parameter.in_avals)
 
 
-def _count(closed: ClosedJaxpr) -> int:
-    """The number of sines in a call of a program; of branches, all count."""
+def _count(program: ClosedJaxpr | Jaxpr) -> int:
+    """The number of sines in a call of a program, those of all branches and of one round of a `while`."""
+    jaxpr: Any = program.jaxpr if isinstance(program, ClosedJaxpr) else program
     total = 0
-    for equation in closed.jaxpr.eqns:
+    for equation in jaxpr.eqns:
         if _is_sine(equation):
             total += prod(equation.outvars[0].aval.shape)
         for parameter in equation.params.values():
             parts = parameter if isinstance(parameter, tuple) else (parameter,)
-            inner = sum(_count(part) for part in parts if isinstance(part, ClosedJaxpr))
+            inner = sum(_count(part) for part in parts if isinstance(part, ClosedJaxpr | Jaxpr))
             total += inner * (equation.params["length"] if equation.primitive.name == "scan" else 1)
     return total
 

@@ -17,20 +17,22 @@ from robopolicy.runtime.graph import OnnxPolicy
 
 NAMES = ("velocity_x", "pitch", *(f"nominal_landing_{leg}" for leg in ("FR", "FL", "RR", "RL")))
 LEVEL = {camera: np.full((24, 32), 0.4, np.float32) for camera in ("front_depth", "belly_depth")}
+TALL = {camera: np.full((36, 32), 0.4, np.float32) for camera in LEVEL}
 KEY = jax.random.key(2)
-# The last one takes its 192 tokens in three chunks.
-SPECS = (
-    "angular_hybrid(m=8, n=8)", "positive_antithetic(m=64)", "trigonometric(m=16)", "softmax",
-    "trigonometric(m=4096)",
-)  # fmt: skip
+# The last two process their tokens, 192 and 1,152 of each camera, in chunks.
+CASES = [
+    *((spec, LEVEL, 2) for spec in ("angular_hybrid(m=8, n=8)", "positive_antithetic(m=64)")),
+    *((spec, LEVEL, 2) for spec in ("trigonometric(m=16)", "softmax", "trigonometric(m=4096)")),
+    ("softmax", TALL, 1),
+]
 
 
-def scenes(count):
+def scenes(count, levels=LEVEL):
     """Level ground with gaps of random place and depth."""
     rng = np.random.default_rng(0)
     for _ in range(count):
         images = {}
-        for camera, level in LEVEL.items():
+        for camera, level in levels.items():
             row, rows = rng.integers(0, 20), rng.integers(2, 8)
             images[camera] = level + rng.normal(size=level.shape).astype(np.float32) * 0.01
             images[camera][row : row + rows] += rng.uniform(0.1, 0.6)
@@ -46,27 +48,27 @@ def pairs(policy, parameters, features, observations):
         yield observation, {name: np.asarray(seen[name]) for name in ("action", "scores")}
 
 
-def made(spec, **settings):
+def made(spec, levels=LEVEL, **settings):
     config = quadruped(spec, NAMES, **settings)
-    policy = iap(config, LEVEL)
+    policy = iap(config, levels)
     noise = jax.random.normal(jax.random.key(7), flatten(policy.init(KEY)).shape)
     return config, policy, np.asarray(flatten(policy.init(KEY)) + 0.2 * noise), policy.init_features(KEY)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", SPECS)
-def test_the_graph_equals_the_policy(tmp_path, spec):
-    config, policy, parameters, features = made(spec)
+@pytest.mark.parametrize(("spec", "levels", "patch"), CASES)
+def test_the_graph_equals_the_policy(tmp_path, spec, levels, patch):
+    config, policy, parameters, features = made(spec, levels, patch=patch, image=levels["front_depth"].shape)
     export_policy(config, features, tmp_path / "policy.onnx")
     graph = OnnxPolicy(tmp_path / "policy.onnx", parameters)
-    recorded = list(pairs(policy, parameters, features, scenes(100)))
+    recorded = list(pairs(policy, parameters, features, scenes(100, levels)))
     largest = largest_differences(graph.run, recorded)
     assert largest["action"] <= 1e-5
     assert largest["scores"] <= 1e-5
     assert len(np.unique([outputs["action"] for _, outputs in recorded])) > 1
     # Other parameters, same graph: what is compared above depends on them.
     graph.parameters = parameters + 1.0
-    other = pairs(policy, parameters, features, scenes(5))
+    other = pairs(policy, parameters, features, scenes(5, levels))
     assert largest_differences(graph.run, other)["scores"] > 1e-3
 
 
@@ -98,7 +100,7 @@ def test_a_nan_on_either_side_is_no_agreement(recorded, played):
 
 @pytest.mark.slow
 def test_parameters_may_be_baked_in_and_bytes_are_reproduced(tmp_path):
-    config, _, parameters, features = made(SPECS[0])
+    config, _, parameters, features = made("angular_hybrid(m=8, n=8)")
     for name in ("one.onnx", "two.onnx"):
         export_policy(config, features, tmp_path / name, parameters)
     export_policy(config, features, tmp_path / "open.onnx")  # the same graph as above, from the cache
@@ -144,14 +146,14 @@ def test_a_damaged_cached_graph_is_not_used(tmp_path):
 
 @pytest.mark.slow
 def test_a_folder_that_does_not_exist_is_refused(tmp_path):
-    config, _, _, features = made(SPECS[0])
+    config, _, _, features = made("angular_hybrid(m=8, n=8)")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         export_policy(config, features, tmp_path / "nowhere" / "policy.onnx")
 
 
 @pytest.mark.slow
 def test_a_conversion_that_fails_raises_and_leaves_nothing(tmp_path, monkeypatch):
-    config, _, _, features = made(SPECS[0])
+    config, _, _, features = made("angular_hybrid(m=8, n=8)")
     with pytest.raises(RuntimeError, match=r"conversion to ONNX failed: \w*Error: "):
         export_policy(config, features, tmp_path / "policy.onnx", np.zeros(3))
     silent = partial(subprocess.Popen, "false", stderr=subprocess.PIPE, text=True)

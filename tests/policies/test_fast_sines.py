@@ -34,7 +34,10 @@ def chosen(x):
 @pytest.mark.rest_slow
 @pytest.mark.parametrize(
     "function",
-    [jnp.sin, jax.jit(jnp.cos), looped, chosen, jax.grad(chosen), lambda x: jax.nn.relu(jnp.sin(x))],
+    [
+        *(jnp.sin, jax.jit(jnp.cos), looped, chosen, jax.grad(chosen), lambda x: jax.nn.relu(jnp.sin(x))),
+        jax.grad(lambda x: jax.checkpoint(looped)(x)[0]),
+    ],
 )
 def test_they_are_in_every_part_of_a_program(function):
     x = jax.random.normal(jax.random.key(0), (5, 3))
@@ -51,6 +54,7 @@ def test_other_precisions_keep_their_own():
 
 @pytest.mark.parametrize(("count", "fast"), [(MANY // 10 - 1, False), (MANY // 10, True)])
 def test_calls_with_many_sines_have_fast_ones(count, fast):
+    @jax.checkpoint
     def looped(x):
         return jax.lax.scan(lambda total, _: (jnp.sin(total), None), x, length=10)[0]
 

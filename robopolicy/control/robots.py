@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def read_table(path: Path) -> Robot:
     Its models are found beside the file, and in the current folder. Raises FileNotFoundError, and ValueError,
     in one line, for a file that holds no table, and for a table with the name of a robot of the package.
     """
-    if not path.is_file():
+    if not isfile(path):  # `Path.is_file` raises OSError for a name that is too long, before Python 3.14
         raise FileNotFoundError(f"robot is {str(path)!r}: there is no such file")
     table: Mapping[str, Any] = read_object(path)
     if "environment" in table:
@@ -151,7 +152,7 @@ def read_table(path: Path) -> Robot:
 
 def _beside(path: Path, file: str) -> str:
     """A `file` relative to the folder of `path`, or else to the current one; as named if it is in neither."""
-    found = [place for place in (path.parent / file, Path(file)) if place.is_file()]
+    found = [place for place in (path.parent / file, Path(file)) if isfile(place)]
     return str(found[0].resolve()) if found else file
 
 

@@ -22,7 +22,6 @@ from robopolicy.runtime.bundle import GOLDEN, Bundle
 from robopolicy.runtime.manifest import BundleError, Value
 
 Arrays = Mapping[str, NDArray[Any]]
-LEVEL = 1  # of compression; higher levels save little on images and take longer
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError),
     *(NotImplementedError, KeyError, OverflowError, UnicodeError, MemoryError),
@@ -31,7 +30,7 @@ DAMAGE = (
 
 def write_golden(path: Path, arrays: Arrays) -> None:
     """Write arrays [N, ...] by name. The same arrays give the same bytes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             member = zipfile.ZipInfo(f"{name}.npy")  # with a constant date, in 1980
             member.compress_type = zipfile.ZIP_DEFLATED

@@ -102,9 +102,11 @@ class OnnxPolicy(Stepping):
         for name in starts:
             shape, after = self.shapes.pop(name, None), self.output_shapes.pop(NEXT + name, None)
             kinds = self.dtypes.pop(name, None), self.output_dtypes.pop(NEXT + name, None)
-            if shape is None or shape != after or kinds != ("float32", "float32"):
+            is_fixed = all(type(side) is int and side >= 1 for side in shape or ())
+            if shape is None or not is_fixed or shape != after or kinds != ("float32", "float32"):
                 raise ValueError(
-                    f"the graph has a state {name!r}: it must be an input and the output {NEXT + name!r}"
+                    f"the graph has a state {name!r}: it must be an input and the output {NEXT + name!r}, "
+                    "float32 of the same fixed shape"
                 )
             shapes[name] = shape
         return {name: float(start) for name, start in starts.items()}, shapes

@@ -35,7 +35,8 @@ class Link:
 
     def __init__(self, peer: socket.socket, lengths: Mapping[Kind, tuple[int, int]]) -> None:
         """`lengths` are the shortest and longest payload (bytes) of each kind that the peer may send."""
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # of a peer that has gone already: the first message finds that
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer = peer
         self._decoder = Decoder({Kind.HELLO: (DIGEST, DIGEST), Kind.STOP: (0, LONGEST_REASON), **lengths})
         self._ready: deque[Message] = deque()
@@ -138,6 +139,8 @@ def accept(
         try:
             peer, address = server.accept()
         except TimeoutError:
+            continue
+        except ConnectionAbortedError:  # a peer that has gone already
             continue
         link = Link(peer, {Kind.COMMAND: (manifest.outputs["command"].size,) * 2})
         try:

@@ -253,6 +253,8 @@ def _value(name: str, fields: Mapping[str, Any], where: str) -> Value:
         raise ValueError(f"{where}: dtype is {dtype!r}: it must be {' or '.join(DTYPES)}")
     parts = [fields]
     if entries is not None:
+        if dtype != "float32":
+            raise ValueError(f"{where}: dtype is {dtype!r}: numbers with entries must be float32")
         is_list = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
         if not is_list or len(shape) != 1 or len(entries) != shape[0]:
             raise ValueError(f"{where}: entries must be one object for each of its {shape} numbers")

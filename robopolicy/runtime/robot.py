@@ -128,7 +128,7 @@ class Driver:
         try:
             self._loop(robot, seconds)
         except (ProtocolError, ConnectionError) as error:
-            reason = self.record.stopped = str(error)
+            reason = self.record.stopped = str(error) or type(error).__name__
         except KeyboardInterrupt:
             reason = self.record.stopped = INTERRUPTED
             raise

@@ -87,17 +87,15 @@ class UnitreeRobot:
         stopped on its way.
         """
         self.rest()
-        self._newest: dict[str, NDArray[np.float32]] = {}
-        self._blind = dict.fromkeys(self._cameras, 0)
+        self._forget_images()
         self.low = self._new_low()
         self.spent: list[float] = []  # s from each low state to its command
         self.late = 0
-        self._seen = 0
+        self._begun, self._seen = 0, 0  # steps that the low level has begun, and that `wait` has returned
         self._failure: BaseException | None = None
         self._writer: int | None = None
         self._step_began = 0.0
         self._find()
-        self._blind = dict.fromkeys(self._cameras, 0)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="low level", daemon=True)
         self._thread.start()
@@ -113,6 +111,14 @@ class UnitreeRobot:
             slow += f"; {self.low.complaint}" if self.low.complaint else ""
             self.low.stop(slow)
             raise self._failure or ConnectionError(self.low.reason or slow)
+        self._forget_images()  # of the rise
+        while missing := self._missing_images():
+            if self._is_over or time.monotonic() > until:
+                gone = f"no image came on {TOPICS.format(missing[0])} once the robot stood"
+                self.low.stop(gone)
+                raise self._failure or ConnectionError(self.low.reason or gone)
+            time.sleep(0.02)
+        self._blind = dict.fromkeys(self._cameras, 0)
 
     def wait(self, due: float) -> float:
         """Wait for the next step of the policy, and return when it began (s of `time.monotonic`).
@@ -125,15 +131,15 @@ class UnitreeRobot:
         self.low.walk()
         patience = PATIENCE / self._pace
         with self._changed:
-            self._changed.wait_for(lambda: self.low.steps > self._seen or self._is_over, patience)
+            self._changed.wait_for(lambda: self._begun > self._seen or self._is_over, patience)
             if self._failure is not None:
                 raise self._failure
             if self.low.reason is not None:
                 raise ConnectionError(self.low.reason)
-            if self.low.steps == self._seen:
+            if self._begun == self._seen:
                 raise ConnectionError(f"the low level began no step for {patience:g} s")
-            self._seen = self.low.steps
-        return self._step_began
+            self._seen = self._begun
+            return self._step_began
 
     def finished(self) -> bool:
         """See `Robot`."""
@@ -223,8 +229,7 @@ class UnitreeRobot:
         until = time.monotonic() + PATIENCE
         kind = "unitree_go::msg::dds_::LowState_"
         while True:
-            self._look()
-            robots, missing = self._node.others(LOW_STATE), sorted(self._blind.keys() - self._newest.keys())
+            robots, missing = self._node.others(LOW_STATE), self._missing_images()
             if len(robots) == 1 and not missing:
                 break
             if time.monotonic() > until:
@@ -237,6 +242,18 @@ class UnitreeRobot:
             raise ConnectionError(f"{LOW_STATE} has the type {robots[0].type}: a Go2 publishes {kind}")
         if self._node.others(LOW_CMD):
             raise ConnectionError(f"{OTHERS}: end it, or the robot's own motion service, first")
+
+    def _forget_images(self) -> None:
+        """Drop all images so far, also those that wait to be taken: a camera may have stopped since."""
+        for reader in self._cameras.values():
+            reader.take()
+        self._newest: dict[str, NDArray[np.float32]] = {}
+        self._blind = dict.fromkeys(self._cameras, 0)
+
+    def _missing_images(self) -> list[str]:
+        """The cameras of which no image has come since `_forget_images`."""
+        self._look()
+        return sorted(self._cameras.keys() - self._newest.keys())
 
     def _look(self) -> None:
         """Take the newest images."""
@@ -302,7 +319,8 @@ class UnitreeRobot:
                 self.late += self.spent[-1] > period
             if (low.steps, self._is_over, low.ready) != (steps, over, ready) or low.rests:
                 with self._changed:
-                    self._step_began = began if low.steps > steps else self._step_began
+                    if low.steps > steps:
+                        self._begun, self._step_began = low.steps, began
                     self._changed.notify_all()
             if self._waits and low.steps > steps:
                 with self._changed:

@@ -162,7 +162,7 @@ class LowLevel:
 
     def stop(self, reason: str) -> None:
         """Come to rest: halt the gait if it runs, lie down, damp. The first reason is kept."""
-        self._stop_wanted = self._stop_wanted or reason
+        self._stop_wanted = self._stop_wanted or reason or "no reason was given"
 
     def missing(self, seconds: float) -> None:
         """For another `seconds`, no valid message has come. After `SafetyConfig.lost`, all motors damp."""

@@ -224,5 +224,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path, content, words):
         path.write_text(content)
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(words)) as refused:
         robot_of(str(path))
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        robot_of("x" * 300 + ".json")
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -143,6 +143,10 @@ def scaled(scale):
         ({"outputs": {"action": manifest()["outputs"]["action"]}}, "'command' with entries"),
         ({"inputs": {**manifest()["inputs"], "felt": {"shape": [2**40], "dtype": "float32"}}}, "shape"),
         ({"inputs": {**manifest()["inputs"], "felt": {"shape": [3], "dtype": "float32"}}}, "low and high"),
+        (
+            {"inputs": {**manifest()["inputs"], "felt": {"shape": [2], "dtype": "uint8", "entries": []}}},
+            "inputs 'felt': dtype is 'uint8': numbers with entries must be float32",
+        ),
         *((scaled(one), f"outputs 'command': scale is {one!r}: it must") for one in ("x", [0.15], None)),
         (scaled([0.3, 0.0]), "outputs 'command': scale is 0.0: it must be a number from 1e-30 to 1e+30"),
     ],

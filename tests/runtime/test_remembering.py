@@ -25,7 +25,7 @@ IMAGE = observations()["image"][0]
 STEP = 1.0  # rad that `felt` may go in a period
 
 
-def remembering(times=1.0, width=2, start=0.5):
+def remembering(times=1.0, width=2, start=0.5, after=2):
     """The toy graph, whose scores are its state: the sum of all that was felt, times `times`."""
     model = onnx.load_from_string(graph())
     body = model.graph
@@ -39,7 +39,7 @@ def remembering(times=1.0, width=2, start=0.5):
         ]
     )
     body.input.append(helper.make_tensor_value_info(STATE, TensorProto.FLOAT, [width]))
-    body.output.append(helper.make_tensor_value_info(NEXT + STATE, TensorProto.FLOAT, [2]))
+    body.output.append(helper.make_tensor_value_info(NEXT + STATE, TensorProto.FLOAT, [after]))
     helper.set_model_props(model, {STARTS: json.dumps({STATE: start})})
     return model.SerializeToString()
 
@@ -106,10 +106,11 @@ def test_a_state_that_is_not_finite_is_refused_by_name(tmp_path):
     ("content", "message"),
     [
         (remembering(width=1), f"the graph has a state '{STATE}': it must be an input and the output"),
+        (remembering(width="n", after="n"), "float32 of the same fixed shape"),
         (remembering(start=0.0), f"its state begins with {{'{STATE}': 0.0}}, the manifest's with"),
         (graph(), f"its state begins with {{}}, the manifest's with {{'{STATE}': 0.5}}"),
     ],
-    ids=["another shape", "another start", "none"],
+    ids=["another shape", "no fixed shape", "another start", "none"],
 )
 def test_a_graph_with_another_state_is_refused(tmp_path, content, message):
     assert message in refused(bundle_of(tmp_path, content))

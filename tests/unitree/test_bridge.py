@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -190,6 +191,14 @@ def test_a_camera_that_stops_is_a_stop(robot, network):
 
         with pytest.raises(ConnectionError, match="no image came on rt/front_depth for 3 steps"):
             drive()
+
+
+def test_an_image_from_before_the_drive_does_not_count(robot, network):
+    with StandingGo2(network) as peer:
+        time.sleep(0.3)
+        peer.cameras = []
+        with pytest.raises(ConnectionError, match="nothing came on rt/belly_depth"):
+            robot.begin()
 
 
 def test_messages_of_a_second_peer_are_ignored(robot, network):

@@ -331,15 +331,16 @@ def test_a_silent_driver_is_a_stop():
     assert low.steps == 5
 
 
-def test_a_stop_lays_the_robot_down_and_is_kept():
+@pytest.mark.parametrize("reason", ["the policy stops", ""])
+def test_a_stop_lays_the_robot_down_and_is_kept(reason):
     low = low_level()
     play(low, sound)
-    low.stop("the policy stops")
+    low.stop(reason)
     low.stop("the drive has ended")
     low.act(SCALE)
     phases, commands = play(low, lambda tick: [state(tick + WALKS)], until=4500)
     assert phases[1:] == REST
-    assert low.reason == "the policy stops"
+    assert low.reason == (reason or "no reason was given")
     assert low.rests
     held = np.array([command["motor_cmd"]["q"][:12] for command in commands[1000:1650]])
     assert np.abs(np.diff(held, axis=0)).max() < 0.01, "the joints do not jump"

@@ -24,7 +24,15 @@ from jax import Array, lax
 from robopolicy.attention.base import FeatureMap, Features, check_inputs, widened
 from robopolicy.attention.catalogue import canonical, feature_map
 from robopolicy.attention.chunked import Head, head_of
-from robopolicy.attention.contraction import guarded, merged, on_common_scale, on_row_scale, read, sums
+from robopolicy.attention.contraction import (
+    guarded,
+    merged,
+    on_common_scale,
+    on_row_scale,
+    quotient,
+    read,
+    sums,
+)
 from robopolicy.attention.projections import check_counts
 from robopolicy.attention.softmax import softmax_of_pairs
 
@@ -153,10 +161,12 @@ def _summed(feature_map: FeatureMap, faded: float) -> Memory:
             found = read(blocks, state.sums)
             values, weights = found[:, :-1], found[:, -1:]
             if least is not None:
-                scales = queries.log_scale + state.log_scale
+                # `on_row_scale` leaves the scale of a single block out, derivatives included.
+                alone = queries.blocks[0].log_scale if len(queries.blocks) == 1 else None
+                scales = (queries.log_scale if alone is None else alone) + state.log_scale
                 floor = least * state.written * jnp.exp(jnp.minimum(-scales, LARGEST))
                 weights = jnp.maximum(weights, floor[:, None])
-            return values / guarded(weights)
+            return quotient(values, weights)
 
     return Memory(init, update, read_at)
 

@@ -215,6 +215,31 @@ def test_a_mean_weight_below_the_least_counts_as_the_least(spec):
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("spec", ["trigonometric(m=2)", "positive(m=2)"])
+def test_the_derivative_of_a_read_knows_the_least(spec):
+    q, k, v = tokens(0, 20, D), tokens(1, TOKENS, D), tokens(2, TOKENS, V)
+    draw = attention(spec).init(jax.random.key(3), D)
+    memory = streaming(spec)
+    state = memory.update(draw, memory.init(draw, D, V, TOKENS), k, v)
+
+    def along(step):
+        return memory.read(draw, state, q + step * tokens(4, 20, D), least=100.0)
+
+    _, slope = jax.jvp(along, (0.0,), (1.0,))
+    difference = (along(0.01) - along(-0.01)) / 0.02
+    np.testing.assert_allclose(slope, difference, atol=0.01 * np.abs(difference).max())
+
+
+def test_a_read_of_a_small_weight_is_that_of_attention():
+    # The kernel is e^-64, and the product of features some 1e-28.
+    k = jnp.full((1, 4), 4.0)
+    spec, v = "positive(m=16)", jnp.ones((1, 1))
+    draw = attention(spec).init(jax.random.key(0), 4)
+    memory = streaming(spec)
+    state = memory.update(draw, memory.init(draw, 4, 1, 1), k, v)
+    np.testing.assert_allclose(memory.read(draw, state, -k), v, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

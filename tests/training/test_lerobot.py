@@ -65,6 +65,19 @@ def test_both_ways_keep_every_bit_but_an_episodes_last_observation(written, tmp_
         assert (tmp_path / "again" / file).read_bytes() == (lerobot / file).read_bytes(), file
 
 
+def test_an_outcome_that_is_whole_in_some_episodes_keeps_its_fractions(written, tmp_path):
+    source = Path(shutil.copytree(written[0], tmp_path / "toy-v0"))
+    with h5py.File(source / "data/main_data.hdf5", "a") as file:
+        for number in range(5):
+            steps = len(file[f"episode_{number}/rewards"])
+            file[f"episode_{number}/infos/score"] = np.arange(steps + 1) * (0.5 if number == 3 else 1)
+    convert(source, tmp_path / "lerobot")
+    scores = pq.read_table(tmp_path / f"lerobot/data/{FILE}.parquet")["next.score"]
+    data = arrays(source)
+    expected = np.concatenate([data[f"episode_{n}/infos/score"][1:] for n in range(5)])
+    assert scores.to_pylist() == expected.tolist()
+
+
 def test_whole_rewards_become_floats_and_no_outcome_called_reward_replaces_them(written, tmp_path):
     source = Path(shutil.copytree(written[0], tmp_path / "toy-v0"))
     with h5py.File(source / "data/main_data.hdf5", "a") as file:

@@ -67,8 +67,12 @@ def to_lerobot(
             },
             ACTION: Column(str(first["actions"].dtype), (columns.actions,), names.get(ACTION)),
         }
-        extra = _extra(first)
-        described |= {key: Column(str(a.dtype), a.shape[1:] or (1,)) for key, a in extra.items()}
+        every = range(len(dataset.steps))
+        types = [{key: a.dtype for key, a in _extra(file[f"episode_{n}"]).items()} for n in every]
+        for key, array in _extra(first).items():
+            # An outcome may be whole in one episode and not in another.
+            common = np.result_type(*(each[key] for each in types if key in each))
+            described[key] = Column(str(common), array.shape[1:] or (1,))
 
         def episodes() -> Iterator[Episode]:
             for number in range(len(dataset.steps)):

@@ -152,7 +152,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if error.errno in FULL and error.filename is None:  # printing failed: errors of files have a name
             raise
         return _complain(_words(error), BAD_INPUT if error.errno in BAD_PLACES else FAILED)
-    except (RuntimeError, ArithmeticError, MemoryError) as error:
+    except (ImportError, RuntimeError, ArithmeticError, MemoryError) as error:
         return _complain(_words(error), FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
@@ -260,7 +260,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and error.name:  # its own message names no remedy
+    if isinstance(error, ImportError) and error.name:  # its own message names no remedy
         doctor = "see what is missing, and what adds it, with: robopolicy doctor"
         return f"{error}; {extra_with(error) or doctor}"
     return str(error).strip() or type(error).__name__

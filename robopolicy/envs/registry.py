@@ -13,7 +13,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from robopolicy.envs.physics import default_engine
 from robopolicy.envs.task import Task, check_class, task_of
-from robopolicy.naming import extra_with, one_of
+from robopolicy.naming import extra_with, one_line, one_of
 
 TASKS = {
     "stepping-stones": "robopolicy:robopolicy/SteppingStones-v0",
@@ -68,6 +68,9 @@ def check_name(name: Any, argument: str = "task") -> str:
     except ModuleNotFoundError as error:
         hint = extra_with(error) or "install it, or start robopolicy in its folder"
         raise ValueError(f"{argument} is {name!r}: {error}; {hint}") from error
+    except Exception as error:  # the module may raise anything
+        what = one_line(f"{type(error).__name__}: {error}")
+        raise ValueError(f"{argument} is {name!r}: the import of {module} fails with {what}") from error
     if own not in gymnasium.registry:
         raise ValueError(f"{argument} is {name!r}: the module {module!r} registers no environment {own!r}")
     return str(name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium import Env
 
 from robopolicy.envs.physics import ENGINES
@@ -213,7 +214,7 @@ def _check_fit(env: Env[Any, Any], manifest: Manifest, where: str) -> None:
 def _episode(robot: SimulatedRobot, seed: int, steps: int, task: Task) -> Episode:
     if robot.finished() and not robot.stopped:
         check_ending(named(task), task.outcomes, robot.info)
-    info: Mapping[str, Any] = robot.info
+    info = {n: v.item() if isinstance(v, np.generic) else v for n, v in robot.info.items()}
     return {
         "seed": seed,
         "steps": steps,

@@ -103,8 +103,11 @@ class FilmedEpisode:
             pictures = self._ticks or [self._drawn(step.observation)]
             return [overlay.compose(picture, panels, lines) for picture in pictures]
         width, height = self._drawn_size
-        picture = overlay.centred(panels, width, height) if panels else self._drawn(step.observation)
-        return [overlay.captioned(picture, [*lines, ""][:BENEATH])]
+        if panels:
+            pictures = [overlay.centred(panels, width, height)] * max(1, len(self._ticks))
+        else:
+            pictures = self._ticks or [self._drawn(step.observation)]
+        return [overlay.captioned(picture, [*lines, ""][:BENEATH]) for picture in pictures]
 
     def _note(self, log: Recording, step: Step, panels: dict[str, Picture]) -> None:
         for name in self._depths:
@@ -129,22 +132,27 @@ class FilmedEpisode:
         picture = picture.copy() if fits else overlay.fitted(picture, width, height)
         view = self.task.view()
         if view is not None:
-            places = overlay.projected(self.task.marks(), view, self.size)
-            overlay.mark(picture, places, max(4, self.size[1] // 60))
+            places = overlay.projected(self.task.marks(), view, self._drawn_size)
+            overlay.mark(picture, places, max(4, height // 60))
         return picture
 
     def _panels(self, step: Step, shown: Shown) -> dict[str, Picture]:
         """Images of the cameras, and the attention over them."""
         panels: dict[str, Picture] = {}
         room = self.size[1] - overlay.foot_height(WITHIN) - overlay.BAND - overlay.MARGIN
-        for camera in dict.fromkeys((*self._level, *self._depths)):
+        cameras = dict.fromkeys((*self._level, *self._depths))
+        beside = len(cameras) + sum(camera in shown for camera in cameras)
+        widest = min(
+            self.size[0] // SHARE, (self.size[0] - overlay.MARGIN) // max(1, beside) - overlay.MARGIN
+        )
+        for camera in cameras:
             depth = step.observation[camera]
             drawn = overlay.grey_picture
             if camera in self._level:
                 drawn = partial(overlay.depth_picture, level=self._level[camera])
             rows, columns = depth.shape
-            scale = max(1, min(self.size[0] // SHARE // columns, room // rows))
-            every = max(1, -(-columns // (self.size[0] // SHARE)), -(-rows // room))  # pixel that is shown
+            scale = max(1, min(widest // columns, room // rows))
+            every = max(1, -(-columns // max(1, widest)), -(-rows // room))  # pixel that is shown
             name = camera.removesuffix("_depth")
             picture = drawn(depth, mask=shown.get(f"kept/{camera}"), scale=scale)
             panels[f"{name} camera"] = picture[::every, ::every]

@@ -3,9 +3,11 @@
 import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import IO
 
 import cv2
 import imageio_ffmpeg
@@ -24,7 +26,7 @@ class VideoWriter:
         self._path, self._rate = path, Fraction(frames_per_second).limit_denominator()
         self._shape: tuple[int, ...] | None = None
         self._ffmpeg: subprocess.Popen[bytes] | None = None
-        self._stderr = os.fdopen(os.memfd_create("ffmpeg"), "w+")  # in memory: the disk may be full
+        self._stderr = _unnamed_file()
 
     def add(self, picture: NDArray[np.uint8]) -> None:
         """Append one frame.
@@ -88,6 +90,13 @@ def open_video(path: Path, frames_per_second: float) -> Iterator[VideoWriter]:
     with whole(path) as partial, contextlib.closing(VideoWriter(partial, frames_per_second)) as writer:
         yield writer
         writer.finish()
+
+
+def _unnamed_file() -> IO[str]:
+    """A file for messages: in memory where the system can, since the disk may be full."""
+    if hasattr(os, "memfd_create"):  # on Linux
+        return os.fdopen(os.memfd_create("ffmpeg"), "w+")
+    return tempfile.TemporaryFile("w+")
 
 
 def still(video: Path) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import cv2
 import gymnasium
 import numpy as np
 import pytest
@@ -285,6 +286,30 @@ def test_a_third_task_is_evaluated_and_filmed(tmp_path):
     (episode,) = film(["random"], toy_arm.ID, tmp_path / "arm.mp4", size=(320, 240))
     assert episode["steps"] == 4
     assert (tmp_path / "arm.mp4").stat().st_size > 0
+
+
+def test_slow_motion_of_colour_images_shows_every_tick(tmp_path, monkeypatch):
+    def ticking(self, action, step=Arm.step):
+        for _ in range(3 if self.on_tick else 0):
+            self.on_tick()
+        return step(self, action)
+
+    monkeypatch.setattr(Arm, "ticks", 3)
+    monkeypatch.setattr(Arm, "step", ticking)
+    seconds = []
+    for slow in (1, 2):
+        film(["random"], toy_arm.ID, tmp_path / "arm.mp4", size=(320, 240), slow=slow)
+        video = cv2.VideoCapture(str(tmp_path / "arm.mp4"))
+        seconds.append(video.get(cv2.CAP_PROP_FRAME_COUNT) / video.get(cv2.CAP_PROP_FPS))
+    assert seconds == pytest.approx([0.4, 0.8])
+
+
+def test_a_module_that_fails_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "broken_task.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = "env is 'broken_task:Arm-v0': the import of broken_task fails with ZeroDivisionError: division"
+    with pytest.raises(ValueError, match=f"^{said}"):
+        registry.check_name("broken_task:Arm-v0", "env")
 
 
 @pytest.mark.parametrize("missing", ["success", "cause", "off"])

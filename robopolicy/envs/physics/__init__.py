@@ -10,7 +10,7 @@ from types import ModuleType
 from robopolicy.control.robot import Robot
 from robopolicy.envs.physics.arms import ArmsPhysics
 from robopolicy.envs.physics.base import Array, Physics
-from robopolicy.naming import one_of
+from robopolicy.naming import one_line, one_of
 
 PACKAGES = {"bullet": "pybullet", "mujoco": "mujoco", "jax": "jax"}
 ENGINES = tuple(PACKAGES)
@@ -94,8 +94,6 @@ def loaded(engine: str, module: str) -> ModuleType:
     except ModuleNotFoundError:
         raise
     except Exception as error:
-        if engine != "mujoco":
-            raise
         # Without OpenGL, the import of MuJoCo raises many different exceptions.
-        backend = os.environ.get("MUJOCO_GL")
-        raise RuntimeError(f"mujoco cannot be loaded, with MUJOCO_GL={backend}: {error}") from error
+        backend = f", with MUJOCO_GL={os.environ.get('MUJOCO_GL')}" if engine == "mujoco" else ""
+        raise RuntimeError(one_line(f"{engine} cannot be loaded{backend}: {error}")) from error

@@ -15,6 +15,7 @@ from robopolicy.experiments.trainings import TRAINED, difference
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
+from robopolicy.training.recording import most_seeds
 from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
 from robopolicy.training.run_status import FAILED, FINISHED, TRAINERS, status
 
@@ -66,21 +67,25 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
 def _check_unseen(configs: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> None:
     """Raise ValueError if a training, by its config.json, has data of one of the `seeds`."""
     for name, config in configs.items():
-        for first, episodes in _recorded(config):
-            if first <= seeds[-1] and seeds[0] < first + episodes:
+        for first, count in _recorded(config):
+            if first <= seeds[-1] and seeds[0] < first + count:
                 raise ValueError(
-                    f"seed is {seeds[0]}: the training of {name!r} has data of seeds from {first} to "
-                    f"{first + episodes - 1}, so a claim needs others"
+                    f"seed is {seeds[0]}: the training of {name!r} may have data of seeds from "
+                    f"{first} to {first + count - 1}, so a claim needs others"
                 )
 
 
 def _recorded(config: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """First seed and number of episodes of the datasets of a training, and of that of its first weights."""
+    """First seed and number of seeds of the datasets of a training, and of that of its first weights.
+
+    Later seeds replace episodes that failed, so a dataset may hold any of those that its recording tries.
+    """
     data = config.get("data") or {}
     for origin in [data] if "recording" in data else data.values():
         recording = origin.get("recording") or {}  # None in data of another program
         if {"seed", "episodes"} <= recording.keys():
-            yield recording["seed"], recording["episodes"]
+            count = recording["episodes"]
+            yield recording["seed"], count if recording.get("keep_failed") else most_seeds(count)
     trained = (config.get("init") or {}).get(TRAINED)
     if trained:
         yield from _recorded(trained)

@@ -30,8 +30,8 @@ FIRST_SEED = HELD_OUT_FROM + MOST_HELD_OUT  # far from small seeds, which people
 
 def seeds_from(seed: int, episodes: int, fewest: int = 1) -> range:
     """The seeds of `episodes` episodes, the first one `seed`; raises ValueError for a bad argument."""
-    check_count("seed", seed, 0, LAST_SEED - fewest)
-    check_count("episodes", episodes, fewest, LAST_SEED - seed)
+    check_count("seed", seed, 0, LAST_SEED)
+    check_count("episodes", episodes, fewest, LAST_SEED + 1 - seed)
     return range(seed, seed + episodes)
 
 

@@ -139,7 +139,7 @@ class EvaluatorConfig:
         `whose` names the run or grid, in words, and `config` has its settings. Raises ValueError, in one
         line, if it has another evaluator.
         """
-        stored = config.get("evaluator", {})  # which older ones do not have
+        stored = stored_evaluator(whose, config)
         kind = stored.get("evaluator", self.evaluator)
         if self.evaluator != kind and (self.evaluator, kind) != ("ray", "local"):
             raise ValueError(f"evaluator is {self.evaluator!r}: {whose} has {kind!r}")
@@ -279,6 +279,14 @@ class EvaluatorConfig:
     @property
     def _in_lock_step(self) -> int:
         return IN_LOCK_STEP if self.places is None else self.places
+
+
+def stored_evaluator(whose: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The evaluator in the settings of a run or grid, empty for older ones; `whose` names it, in words."""
+    stored = config.get("evaluator", {})
+    if not isinstance(stored, Mapping):
+        raise ValueError(f"evaluator is {stored!r} in {whose}: its config.json is damaged")
+    return stored
 
 
 def _batch(task: str) -> Callable[..., Worlds] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from robopolicy.experiments.evaluators import EvaluatorConfig
+from robopolicy.experiments.evaluators import EvaluatorConfig, stored_evaluator
 from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.output_files import new_folder
 from robopolicy.experiments.runs import load, policy_in
@@ -189,7 +189,7 @@ def checked_evaluator(
     if evaluator is not None and workers is not None:
         raise ValueError(f"workers is {workers}: the evaluator has its own, so give one of them")
     if evaluator is None:
-        kind = (before or {}).get("evaluator", {}).get("evaluator", "local")
+        kind = stored_evaluator(whose, before or {}).get("evaluator", "local")
         evaluator = EvaluatorConfig(kind, cores() if workers is None else workers)
     evaluator = of_type("evaluator", evaluator, EvaluatorConfig)
     if before is not None:

@@ -122,8 +122,10 @@ def evaluate_and_keep(
     """
     if evaluation_of_last(run, environment, seeds) is not None:
         return
-    played = evaluate(str(run), environment, seeds, workers=workers, on_begin=on_begin)
+    # By its number: a training that is resumed meanwhile writes later checkpoints.
+    number = RunFolder(run).generations()[-1]
+    played = evaluate(f"{run}@{number}", environment, seeds, workers=workers, on_begin=on_begin)
     path = run / FILE
     results = read_object(path) if path.is_file() else {}
-    results[str(environment.engine)] = played.summary() | {CHECKPOINT: RunFolder(run).generations()[-1]}
+    results[str(environment.engine)] = played.summary() | {"policy": str(run), CHECKPOINT: number}
     write_atomically(path, json.dumps(results) + "\n")

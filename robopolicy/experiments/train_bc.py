@@ -186,6 +186,7 @@ def train_bc(
             hooks.on_begin(
                 f"{parameter_count(learner.policy)} parameters, {policy.tokens} tokens; "
                 f"{len(split.train)} frames, and {len(split.validation)} set aside"
+                + ("" if first is None else first.seen(seed=config.seed, validation=config.validation))
                 + ("" if first is None else first.words)
             )
             with _rollouts(config, policy, learner, features, environment, evaluator) as rollout:

@@ -20,7 +20,9 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
+from robopolicy.experiments.runs import weights_digest
 from robopolicy.experiments.starting import RESUMED, Run, Start, check_same, checked_evaluator, of_type, plain
+from robopolicy.experiments.trainings import TRAINED, own_settings
 from robopolicy.naming import check_graph_names
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
@@ -123,6 +125,10 @@ def checked_search(
     )
     if not trained_on["others"]:
         del trained_on["others"]
+    first = {}
+    if policy.run:  # a trained one: which trainings are seeds of one policy depends on it
+        digest = weights_digest(policy)
+        first = {"init": {"run": policy.name, "parameters_sha256": digest, TRAINED: own_settings(policy.run)}}
     settings = {
         "task": environment.task,
         "environment": plain("env", trained_on),
@@ -132,6 +138,7 @@ def checked_search(
         "evaluator": evaluator.that_rounds_alike(variants),
         "versions": versions(),
         "git": git_revision(),
+        **first,
     }
     return Search(variants, config, evaluator, plain("config", settings))
 

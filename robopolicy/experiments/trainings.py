@@ -32,12 +32,24 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     Trainings that began with the weights of others share the settings of these, too, but not their seeds.
     """
     own = own_settings(config)
+    if "frames_sha256" in config and not _recorded_here(config):
+        own["frames_sha256"] = config["frames_sha256"]
     if _described(config):
         first = config["init"]
         named = {name: first[name] for name in ("checkpoint", FORMER_HEAD) if name in first}
         own["init"] = {**named, **search_settings(first[TRAINED])}
     defaults = {leaf for name, settings in LATER.items() for leaf in leaves(settings, name)}
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
+
+
+def _recorded_here(config: Mapping[str, Any]) -> bool:
+    """Whether the settings of recordings describe all data of a training.
+
+    The frames of a recording differ between machines. Those of another program have no other description.
+    """
+    data = config.get("data") or {}
+    origins = [data] if "recording" in data else data.values()
+    return all(isinstance(origin, dict) and origin.get("recording") for origin in origins)
 
 
 def _first(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,16 @@ class First(NamedTuple):
         """What is not taken, to be read after other words; "" if all is."""
         return f"; without the head of init, {self.origin[FORMER_HEAD]}" if FORMER_HEAD in self.origin else ""
 
+    def seen(self, **split: Any) -> str:
+        """A warning, to be read after other words, unless its training set the same episodes aside.
+
+        `split` has the settings on which that depends.
+        """
+        trained = (self.origin.get(TRAINED) or {}).get("bc", {})
+        if all(trained.get(name) == value for name, value in split.items()):
+            return ""
+        return "; init may have learned from these, since its training set other episodes aside"
+
 
 def first_policy(
     init: str | Path | None, config: VisionPerformerConfig, start: Start, seed: int

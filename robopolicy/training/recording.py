@@ -145,7 +145,7 @@ def _play_missing(
     failures: Counter[int] = Counter()
     again: list[int] = []
     upcoming = (seed for seed in range(config.seed, SEEDS) if seed not in done)
-    most = max(MIN_TRIED, TRIED_PER_EPISODE * config.episodes)
+    most = most_seeds(config.episodes)
     while playing or count() < config.episodes:
         if len(done) >= most and count() < config.episodes:
             raise EpisodeError(_too_few(config, list(done.values()), count()))
@@ -171,6 +171,11 @@ def _play_missing(
             if failures[seed] == TRIES:
                 raise EpisodeError(f"the demonstration of seed {seed} failed {TRIES} times: {answer}")
             again.append(seed)
+
+
+def most_seeds(episodes: int) -> int:
+    """The most seeds that a recording of `episodes` plays if it leaves failed episodes out."""
+    return max(MIN_TRIED, TRIED_PER_EPISODE * episodes)
 
 
 def _too_few(config: RecordingConfig, played: list[Recorded], count: int) -> str:

@@ -35,7 +35,7 @@ class Trainer:
         return SimpleNamespace(record={"generation": end, "ended_by": "", "stopped": stopped})
 
     def evaluate(self, name, environment, seeds, *, workers, on_begin):
-        self.played.append(name.rpartition("/")[2])
+        self.played.append(name.rpartition("/")[2].partition("@")[0])
         attention, seed = self.played[-1].split("-seed-")
         on_begin()
         return evaluation(name, environment, seeds, len(attention) + 0.1 * int(seed))

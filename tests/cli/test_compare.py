@@ -91,6 +91,14 @@ def test_runs_from_before_a_setting_are_like_those_with_its_default(trainer, lat
     assert difference({"old": older, "new": other}) == expected
 
 
+def test_data_of_other_programs_are_told_apart_by_their_frames():
+    clones = {n: {"bc": {"seed": 0}, "data": {"recording": None}, "frames_sha256": n} for n in "ab"}
+    expected = "frames_sha256 is b in the training of 'b' and a in that of 'a'"
+    assert difference(clones) == expected
+    recorded = {n: {**config, "data": {"recording": {"seed": 0}}} for n, config in clones.items()}
+    assert difference(recorded) == ""  # the frames of a recording differ between machines
+
+
 def test_last_and_best_policies_are_not_pooled(tmp_path, capsys):
     names = [made_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1)]
     chosen = [f"{names[0]}@2", names[1], names[0], f"{names[1]}@2"]

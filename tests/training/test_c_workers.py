@@ -70,6 +70,11 @@ def test_without_a_compiler_it_is_one_line(monkeypatch):
         EvaluatorConfig().continuing("the run", recorded).check()
 
 
+def test_damaged_settings_of_a_run_are_refused():
+    with pytest.raises(ValueError, match=r"^evaluator is None in the run: its config\.json is damaged$"):
+        EvaluatorConfig().continuing("the run", {"evaluator": None})
+
+
 ON_MUJOCO = [Environment("stepping-stones", "mujoco", "paper")]
 
 

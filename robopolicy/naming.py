@@ -83,7 +83,7 @@ def _shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:part]}...{text[-part:]}"
 
 
-def extra_with(error: ImportError) -> str:
+def extra_with(error: ModuleNotFoundError) -> str:
     """What installs the package that `error` misses, if an extra has it, or else nothing."""
     extra = _EXTRAS.get((error.name or "").partition(".")[0])
     return f"install the extra {extra}: pip install '.[all,{extra}]'" if extra else ""

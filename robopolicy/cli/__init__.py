@@ -262,7 +262,8 @@ def _words(error: BaseException) -> str:
         return f"{where}{error.strerror}"
     if isinstance(error, ImportError) and error.name:  # its own message names no remedy
         doctor = "see what is missing, and what adds it, with: robopolicy doctor"
-        return f"{error}; {extra_with(error) or doctor}"
+        extra = extra_with(error) if isinstance(error, ModuleNotFoundError) else ""
+        return f"{error}; {extra or doctor}"
     return str(error).strip() or type(error).__name__
 
 

@@ -85,7 +85,9 @@ def _recorded(config: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         recording = origin.get("recording") or {}  # None in data of another program
         if {"seed", "episodes"} <= recording.keys():
             count = recording["episodes"]
-            yield recording["seed"], count if recording.get("keep_failed") else most_seeds(count)
+            # A round of a policy keeps failed episodes, but none that the demonstrator cannot label.
+            keeps_all = recording.get("keep_failed") and not origin.get("policy")
+            yield recording["seed"], count if keeps_all else most_seeds(count)
     trained = (config.get("init") or {}).get(TRAINED)
     if trained:
         yield from _recorded(trained)

@@ -244,9 +244,5 @@ def identity(policy: Policy, name: str) -> dict[str, Any]:
     """What identifies the policy that `load` has returned for `name`."""
     folder, which = find_run(name)
     checkpoint = RunFolder(folder).generations()[-1] if which == "last" else which
-    return {"run": name, "checkpoint": checkpoint, "parameters_sha256": weights_digest(policy)}
-
-
-def weights_digest(policy: Policy) -> str:
-    """What identifies the parameters of a policy."""
-    return hashlib.sha256(policy.parameters.tobytes()).hexdigest()
+    digest = hashlib.sha256(policy.parameters.tobytes()).hexdigest()
+    return {"run": name, "checkpoint": checkpoint, "parameters_sha256": digest}

@@ -123,7 +123,7 @@ def evaluate_and_keep(
     if evaluation_of_last(run, environment, seeds) is not None:
         return
     # By its number: a training that is resumed meanwhile writes later checkpoints.
-    number = RunFolder(run).generations()[-1]
+    number, _ = RunFolder(run).load()
     played = evaluate(f"{run}@{number}", environment, seeds, workers=workers, on_begin=on_begin)
     path = run / FILE
     results = read_object(path) if path.is_file() else {}

@@ -20,9 +20,9 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
-from robopolicy.experiments.runs import weights_digest
+from robopolicy.experiments.runs import identity
 from robopolicy.experiments.starting import RESUMED, Run, Start, check_same, checked_evaluator, of_type, plain
-from robopolicy.experiments.trainings import TRAINED, own_settings
+from robopolicy.experiments.trainings import TRAINED, trained_settings
 from robopolicy.naming import check_graph_names
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
@@ -127,8 +127,7 @@ def checked_search(
         del trained_on["others"]
     first = {}
     if policy.run:  # a trained one: which trainings are seeds of one policy depends on it
-        digest = weights_digest(policy)
-        first = {"init": {"run": policy.name, "parameters_sha256": digest, TRAINED: own_settings(policy.run)}}
+        first = {"init": {**identity(policy, policy.name), TRAINED: trained_settings(policy.run)}}
     settings = {
         "task": environment.task,
         "environment": plain("env", trained_on),

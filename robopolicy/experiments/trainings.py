@@ -10,8 +10,9 @@ from typing import Any
 from robopolicy.naming import one_line
 from robopolicy.training.run_status import TRAINERS
 
+FRAMES = "frames_sha256"  # of all frames of a clone's data
 # Parts of a config.json that are no settings.
-NOT_SETTINGS = ("versions", "git", "command", "flops", "frames_sha256")
+NOT_SETTINGS = ("versions", "git", "command", "flops", FRAMES)
 # What may differ: the policy, which is compared, and what no training depends on.
 MAY_DIFFER = (*NOT_SETTINGS, "policy", "evaluator")
 LATER = {"es": {"average": 0.0}, "bc": {"least_action": 0.0}}  # that older runs lack, with their defaults
@@ -26,14 +27,19 @@ def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in MAY_DIFFER}
 
 
+def trained_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What `init` keeps of the config.json of the training of the first weights."""
+    return own_settings(config) | {n: v for n, v in config.items() if n == FRAMES}
+
+
 def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a training's config.json that trainings of one policy share, as text by path.
 
     Trainings that began with the weights of others share the settings of these, too, but not their seeds.
     """
     own = own_settings(config)
-    if "frames_sha256" in config and not _recorded_here(config):
-        own["frames_sha256"] = config["frames_sha256"]
+    if FRAMES in config and _of_other_programs(config):
+        own[FRAMES] = config[FRAMES]
     if _described(config):
         first = config["init"]
         named = {name: first[name] for name in ("checkpoint", FORMER_HEAD) if name in first}
@@ -42,14 +48,15 @@ def search_settings(config: Mapping[str, Any]) -> dict[str, str]:
     return dict(leaf for leaf in leaves(own) if leaf[0] not in NO_MATTER and leaf not in defaults)
 
 
-def _recorded_here(config: Mapping[str, Any]) -> bool:
-    """Whether the settings of recordings describe all data of a training.
+def _of_other_programs(config: Mapping[str, Any]) -> bool:
+    """Whether some of a training's data were not recorded here, so that only their frames describe them.
 
-    The frames of a recording differ between machines. Those of another program have no other description.
+    The frames of our own recordings differ between machines.
     """
-    data = config.get("data") or {}
+    data = config.get("data")
+    data = data if isinstance(data, dict) else {}
     origins = [data] if "recording" in data else data.values()
-    return all(isinstance(origin, dict) and origin.get("recording") for origin in origins)
+    return any(isinstance(origin, dict) and not origin.get("recording", True) for origin in origins)
 
 
 def _first(config: Mapping[str, Any]) -> dict[str, Any]:

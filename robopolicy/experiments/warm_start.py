@@ -9,7 +9,7 @@ import numpy as np
 
 from robopolicy.experiments.runs import identity, load
 from robopolicy.experiments.starting import Start, check_same
-from robopolicy.experiments.trainings import FORMER_HEAD, TRAINED, own_settings
+from robopolicy.experiments.trainings import FORMER_HEAD, TRAINED, trained_settings
 from robopolicy.policies.base import flatten, unflatten
 from robopolicy.policies.catalogue import by_path, describe, from_path, functions_of
 from robopolicy.policies.policy import Policy
@@ -30,13 +30,15 @@ class First(NamedTuple):
         """What is not taken, to be read after other words; "" if all is."""
         return f"; without the head of init, {self.origin[FORMER_HEAD]}" if FORMER_HEAD in self.origin else ""
 
-    def seen(self, **split: Any) -> str:
-        """A warning, to be read after other words, unless its training set the same episodes aside.
+    def seen(self, seed: int, validation: float) -> str:
+        """A warning, to be read after other words, if its training set aside other episodes of the same data.
 
-        `split` has the settings on which that depends.
+        The settings are those on which the choice depends.
         """
-        trained = (self.origin.get(TRAINED) or {}).get("bc", {})
-        if all(trained.get(name) == value for name, value in split.items()):
+        trained = (self.origin.get(TRAINED) or {}).get("bc")
+        if not validation or trained is None:
+            return ""
+        if (trained.get("seed"), trained.get("validation")) == (seed, validation):
             return ""
         return "; init may have learned from these, since its training set other episodes aside"
 
@@ -78,7 +80,7 @@ def first_policy(
         if origin != {part: stored.get(part) for part in origin}:
             raise ValueError(f"init is {name!r}: it has changed since the run began")
         return First(policy, stored)
-    return First(policy, {**origin, TRAINED: own_settings(policy.run)})
+    return First(policy, {**origin, TRAINED: trained_settings(policy.run)})
 
 
 def _with_head_of(config: VisionPerformerConfig, policy: Policy, seed: int) -> Policy:

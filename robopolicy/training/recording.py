@@ -145,7 +145,7 @@ def _play_missing(
     failures: Counter[int] = Counter()
     again: list[int] = []
     upcoming = (seed for seed in range(config.seed, SEEDS) if seed not in done)
-    most = most_seeds(config.episodes)
+    most = max(MIN_TRIED, TRIED_PER_EPISODE * config.episodes)
     while playing or count() < config.episodes:
         if len(done) >= most and count() < config.episodes:
             raise EpisodeError(_too_few(config, list(done.values()), count()))
@@ -174,8 +174,8 @@ def _play_missing(
 
 
 def most_seeds(episodes: int) -> int:
-    """The most seeds that a recording of `episodes` plays if it leaves failed episodes out."""
-    return max(MIN_TRIED, TRIED_PER_EPISODE * episodes)
+    """A bound on the seeds that a recording of `episodes` plays, also for episodes that it leaves out."""
+    return max(MIN_TRIED, TRIED_PER_EPISODE * episodes) + episodes  # those in play when it gives up
 
 
 def _too_few(config: RecordingConfig, played: list[Recorded], count: int) -> str:

@@ -111,14 +111,11 @@ class UnitreeRobot:
             slow += f"; {self.low.complaint}" if self.low.complaint else ""
             self.low.stop(slow)
             raise self._failure or ConnectionError(self.low.reason or slow)
-        self._forget_images()  # of the rise
-        while missing := self._missing_images():
-            if self._is_over or time.monotonic() > until:
-                gone = f"no image came on {TOPICS.format(missing[0])} once the robot stood"
-                self.low.stop(gone)
-                raise self._failure or ConnectionError(self.low.reason or gone)
-            time.sleep(0.02)
-        self._blind = dict.fromkeys(self._cameras, 0)
+        try:
+            self._see()
+        except (ValueError, ConnectionError) as error:
+            self.low.stop(str(error))
+            raise self._failure or error from None
 
     def wait(self, due: float) -> float:
         """Wait for the next step of the policy, and return when it began (s of `time.monotonic`).
@@ -242,6 +239,19 @@ class UnitreeRobot:
             raise ConnectionError(f"{LOW_STATE} has the type {robots[0].type}: a Go2 publishes {kind}")
         if self._node.others(LOW_CMD):
             raise ConnectionError(f"{OTHERS}: end it, or the robot's own motion service, first")
+
+    def _see(self) -> None:
+        """Wait for an image of each camera that is not of the rise: a camera may have stopped meanwhile."""
+        self._forget_images()
+        until = time.monotonic() + PATIENCE
+        while missing := self._missing_images():
+            if self._node.others(LOW_CMD):
+                raise ConnectionError(OTHERS)
+            if self._is_over or time.monotonic() > until:
+                gone = f"no image came on {TOPICS.format(missing[0])} once the robot stood"
+                raise ConnectionError(self.low.reason or gone)
+            time.sleep(0.002)
+        self._blind = dict.fromkeys(self._cameras, 0)
 
     def _forget_images(self) -> None:
         """Drop all images so far, also those that wait to be taken: a camera may have stopped since."""

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ from robopolicy.experiments import comparison
 from robopolicy.experiments.comparison import policies, verdicts
 from robopolicy.experiments.comparison_table import table
 from robopolicy.experiments.environments import Environment
+from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.players import player
 from robopolicy.experiments.runs import find_run, load
+from robopolicy.experiments.train_es import checked_search
 from robopolicy.experiments.trainings import difference
 from robopolicy.policies.catalogue import blank_policy
 from robopolicy.viz.trade_off import trade_off
@@ -89,6 +92,18 @@ def test_runs_from_before_a_setting_are_like_those_with_its_default(trainer, lat
     other = {trainer: {"steps": 5, later: 0.5}, "environment": {"presets": ["hard"]}}
     expected = f"presets is hard in the training of 'new' and paper in that of 'old' (others: {later})"
     assert difference({"old": older, "new": other}) == expected
+
+
+def test_a_search_from_trained_weights_names_them():
+    policy = load("stepping-stones-angular-8x8")
+    untrained = replace(policy, run={})
+    given = ("stepping-stones", None, (), EvaluatorConfig())
+    configs = {n: checked_search(p, *given).settings for n, p in {"new": untrained, "old": policy}.items()}
+    assert "init" not in configs["new"]
+    assert "init is stepping-stones-angular-8x8 in the training of 'old' and not set" in difference(configs)
+    first = configs["old"]["init"]
+    configs["new"] = {**configs["old"], "init": {**first, "checkpoint": first["checkpoint"] - 1}}
+    assert difference(configs).startswith("checkpoint of init is ")
 
 
 def test_data_of_other_programs_are_told_apart_by_their_frames():

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,29 +75,6 @@ def robot(network, monkeypatch):
     monkeypatch.setattr(bridge, "PATIENCE", 1.5)
     with UnitreeRobot(manifest(), network, pace=PACE) as made:
         yield made
-
-
-def plain(record):
-    """A record as Cyclone DDS takes its own messages: objects, lists and numbers."""
-    if record.dtype.names is None:
-        return record.tolist()
-    if record.shape:
-        return [plain(one) for one in record]
-    return SimpleNamespace(**{name: plain(record[name]) for name in record.dtype.names})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_bytes_are_those_of_cyclone_dds(name):
-    dtype = NAMES[name]
-    record = np.frombuffer(
-        np.random.default_rng(1).integers(0, 64, dtype.itemsize, np.uint8).tobytes(), dtype
-    )
-    theirs = RECORDS[name].__idl__.serialize(plain(record[0]))
-    assert Layout(dtype).encode(record[0]) == theirs
-
-
-def test_types_have_the_names_of_the_vendor():
-    assert RECORDS["LowState_"].__idl__.idl_transformed_typename == "unitree_go::msg::dds_::LowState_"
 
 
 @pytest.mark.slow
@@ -198,6 +174,19 @@ def test_an_image_from_before_the_drive_does_not_count(robot, network):
         time.sleep(0.3)
         peer.cameras = []
         with pytest.raises(ConnectionError, match="nothing came on rt/belly_depth"):
+            robot.begin()
+
+
+def test_an_image_of_the_rise_does_not_count(robot, network):
+    with StandingGo2(network) as peer:
+
+        def stop_cameras():
+            while not peer.commands:
+                time.sleep(0.001)
+            peer.cameras = []
+
+        threading.Thread(target=stop_cameras, daemon=True).start()
+        with pytest.raises(ConnectionError, match="no image came on rt/belly_depth once the robot stood"):
             robot.begin()
 
 

@@ -65,7 +65,7 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
 
 
 def _check_unseen(configs: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> None:
-    """Raise ValueError if a training, by its config.json, has data of one of the `seeds`."""
+    """Raise ValueError if a training, by its config.json, may have data of one of the `seeds`."""
     for name, config in configs.items():
         for first, count in _recorded(config):
             if first <= seeds[-1] and seeds[0] < first + count:

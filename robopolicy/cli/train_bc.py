@@ -123,7 +123,12 @@ class TrainBC:
         Raises FileNotFoundError without a run, ValueError if its config.json is not that of such a run.
         """
         folder = RunFolder(self.out)
-        stored = folder.config().get("command")
+        config = folder.config()
+        stored = config.get("command")
+        if stored is None and isinstance(config.get("bc"), dict):
+            raise ValueError(
+                f"out is {str(self.out)!r}: Python began its run, so train_bc(..., resume=True) continues it"
+            )
         once: dict[str, Any] = {
             "renderer": None,
             "encoder": self.encoder,

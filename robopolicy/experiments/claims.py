@@ -12,9 +12,12 @@ from robopolicy.experiments.flop_table import EXACT
 from robopolicy.experiments.runs import config_of, find_run
 from robopolicy.experiments.statistics import FEWEST_OF_VERDICT
 from robopolicy.experiments.trainings import TRAINED, difference
+from robopolicy.naming import shown
 from robopolicy.policies.catalogue import PolicyConfig
 from robopolicy.policies.controls import attending
+from robopolicy.settings import check_count
 from robopolicy.training.checkpoint import CheckpointError, RunFolder
+from robopolicy.training.demonstration import SEEDS
 from robopolicy.training.recording import most_seeds
 from robopolicy.training.rollout import HELD_OUT_FROM, MOST_HELD_OUT
 from robopolicy.training.run_status import FAILED, FINISHED, TRAINERS, status
@@ -67,7 +70,7 @@ def check_claim(names: Sequence[str], seeds: Sequence[int]) -> None:
 def _check_unseen(configs: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> None:
     """Raise ValueError if a training, by its config.json, may have data of one of the `seeds`."""
     for name, config in configs.items():
-        for first, count in _recorded(config):
+        for first, count in _recorded(name, config):
             if first <= seeds[-1] and seeds[0] < first + count:
                 raise ValueError(
                     f"seed is {seeds[0]}: the training of {name!r} may have data of seeds from "
@@ -75,22 +78,34 @@ def _check_unseen(configs: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]
                 )
 
 
-def _recorded(config: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+def _recorded(name: str, config: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """First seed and number of seeds of the datasets of a training, and of that of its first weights.
 
     Later seeds replace episodes that failed, so a dataset may hold any of those that its recording tries.
+    Raises ValueError if the `config` of the run `name` is damaged there.
     """
-    data = config.get("data") or {}
-    for origin in [data] if "recording" in data else data.values():
-        recording = origin.get("recording") or {}  # None in data of another program
+    where = f"in the config.json of {name!r}"
+    data = _part(where, config, "data")
+    for origin in [data] if "recording" in data else [_part(where, data, path) for path in data]:
+        recording = _part(where, origin, "recording")  # empty in data of another program
         if {"seed", "episodes"} <= recording.keys():
+            check_count(f"{where}, the seed of a recording", recording["seed"], 0, SEEDS - 1)
             count = recording["episodes"]
+            check_count(f"{where}, episodes of a recording", count, 1, SEEDS)
             # A round of a policy keeps failed episodes, but none that the demonstrator cannot label.
             keeps_all = recording.get("keep_failed") and not origin.get("policy")
             yield recording["seed"], count if keeps_all else most_seeds(count)
-    trained = (config.get("init") or {}).get(TRAINED)
+    trained = _part(where, _part(where, config, "init"), TRAINED)
     if trained:
-        yield from _recorded(trained)
+        yield from _recorded(name, trained)
+
+
+def _part(where: str, settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The settings called `name` in `settings`, empty for none; raises ValueError for anything else."""
+    value = settings.get(name)
+    if not isinstance(value, Mapping | None):
+        raise ValueError(f"{where}, {name} is {shown(value)}: it must be settings by name")
+    return value or {}
 
 
 def _check_alike(configs: Sequence[PolicyConfig]) -> None:

@@ -140,11 +140,11 @@ class FilmedEpisode:
         """Images of the cameras, and the attention over them."""
         panels: dict[str, Picture] = {}
         room = self.size[1] - overlay.foot_height(WITHIN) - overlay.BAND - overlay.MARGIN
+        memories = self._memories(shown, room)
         cameras = dict.fromkeys((*self._level, *self._depths))
         beside = len(cameras) + sum(camera in shown for camera in cameras)
-        widest = min(
-            self.size[0] // SHARE, (self.size[0] - overlay.MARGIN) // max(1, beside) - overlay.MARGIN
-        )
+        free = self.size[0] - sum(view.shape[1] + overlay.MARGIN for view in memories.values())
+        widest = min(self.size[0] // SHARE, (free - overlay.MARGIN) // max(1, beside) - overlay.MARGIN)
         for camera in cameras:
             depth = step.observation[camera]
             drawn = overlay.grey_picture
@@ -159,12 +159,7 @@ class FilmedEpisode:
             if camera in shown:
                 plain = drawn(depth, mask=None, scale=scale)
                 panels[f"{name} attention"] = overlay.heat_picture(shown[camera], plain)[::every, ::every]
-        for name, ground in shown.items():
-            if name.startswith(REMEMBERED):
-                scale = max(1, min(self.size[0] // BESIDE, room // len(ground)))
-                marks = top_view.pixels(shown[LANDINGS])
-                view = seen_from_above(ground.mean(axis=2), self._outline, marks, scale)
-                panels["memory"] = view
+        panels |= memories
         attended = [name for name in self.task.images() if name in shown and name not in self._depths]
         for camera in attended:
             title = "" if len(attended) == 1 else f"{camera} "
@@ -173,6 +168,16 @@ class FilmedEpisode:
             pictures = _attended(image, shown[camera], size)
             panels |= {f"{title}{name}": picture for name, picture in pictures.items()}
         return panels
+
+    def _memories(self, shown: Shown, room: int) -> dict[str, Picture]:
+        """What the policy remembers of the ground, from above, at most `room` pixels high where that fits."""
+        views: dict[str, Picture] = {}
+        for name, ground in shown.items():
+            if name.startswith(REMEMBERED):
+                scale = max(1, min(self.size[0] // BESIDE, room // len(ground)))
+                marks = top_view.pixels(shown[LANDINGS])
+                views["memory"] = seen_from_above(ground.mean(axis=2), self._outline, marks, scale)
+        return views
 
     def _lines(self, step: Step, shown: Shown) -> list[str]:
         info = step.info

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -241,8 +242,16 @@ def policy_in(run: Path, settings: Mapping[str, Any]) -> PolicyConfig:
 
 
 def identity(policy: Policy, name: str) -> dict[str, Any]:
-    """What identifies the policy that `load` has returned for `name`."""
-    folder, which = find_run(name)
-    checkpoint = RunFolder(folder).generations()[-1] if which == "last" else which
-    digest = hashlib.sha256(policy.parameters.tobytes()).hexdigest()
-    return {"run": name, "checkpoint": checkpoint, "parameters_sha256": digest}
+    """What identifies a trained policy `name`: also its checkpoint, if that is still the name of its run."""
+    found: dict[str, Any] = {"run": name}
+    with suppress(FileNotFoundError, ValueError):  # the run or the policy was renamed
+        folder, which = find_run(name)
+        saved = RunFolder(folder).generations()
+        if config_of(folder) == policy.run and saved:
+            found["checkpoint"] = saved[-1] if which == "last" else which
+    return {**found, "parameters_sha256": parameters_digest(policy)}
+
+
+def parameters_digest(policy: Policy) -> str:
+    """The SHA-256 of a policy's parameters."""
+    return hashlib.sha256(policy.parameters.tobytes()).hexdigest()

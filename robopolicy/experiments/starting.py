@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -115,8 +116,15 @@ class Start(NamedTuple):
             self.hooks.on_resume(done + 1)
 
     def sinks(self) -> list[WandbSink]:
-        """Where records go besides the run's log."""
-        return [] if self.wandb is None else [WandbSink(self.wandb, self.folder.path, self.folder.config())]
+        """Where records go besides the run's log; a new run that Weights & Biases refuses is removed."""
+        if self.wandb is None:
+            return []
+        try:
+            return [WandbSink(self.wandb, self.folder.path, self.folder.config())]
+        except ValueError:
+            if not self.resume:
+                shutil.rmtree(self.folder.path, ignore_errors=True)
+            raise
 
 
 def check_same(

@@ -58,7 +58,9 @@ def stored_evaluation(
     try:
         result = results[str(environment.engine)]
         wanted = environment.recorded
-        if result["preset"] != wanted["preset"] or any(result.get(n) != wanted.get(n) for n in OTHERS):
+        if any(result[n] != wanted[n] for n in ("engine", "preset")):
+            return None
+        if any(result.get(n) != wanted.get(n) for n in OTHERS):
             return None
         outcomes = task_class(result["task"]).outcomes
         result = {o.mean: o.before for o in outcomes if o.before is not None} | result

@@ -20,10 +20,10 @@ from robopolicy.experiments.hooks import Hooks
 from robopolicy.experiments.players import check_match
 from robopolicy.experiments.provenance import git_revision, versions
 from robopolicy.experiments.run_cards import write_card
-from robopolicy.experiments.runs import identity
+from robopolicy.experiments.runs import identity, parameters_digest
 from robopolicy.experiments.starting import RESUMED, Run, Start, check_same, checked_evaluator, of_type, plain
 from robopolicy.experiments.trainings import TRAINED, trained_settings
-from robopolicy.naming import check_graph_names
+from robopolicy.naming import check_graph_names, shown
 from robopolicy.policies.catalogue import by_path, describe
 from robopolicy.policies.policy import Policy
 from robopolicy.runtime.policy import ONNX
@@ -184,6 +184,7 @@ def train_es(
     config, settings = search.config, search.settings
     if before is not None:
         _check_rounding(before, settings)
+        _check_first(before, policy, start)
     features, over = by_path(policy.features), partial(_over, config)
     start.check_resume(settings, PARTS, MAY_CHANGE, COUNTER, config.generations, features, over)
     hooks, folder, functions = start.hooks, start.folder, policy.functions
@@ -221,6 +222,19 @@ def _over(config: ESConfig, arrays: Arrays) -> str:
     except KeyError:  # which `train` reports
         return ""
     return progress.over(Conditions(*(getattr(config, name) for name in Conditions._fields)))
+
+
+def _check_first(before: Mapping[str, Any], policy: Policy, start: Start) -> None:
+    """Raise ValueError if a run that began with trained weights would begin again with others."""
+    first = before.get("init")
+    goes_on = start.resume_from != 0 and any(start.folder.generations())
+    if goes_on or not isinstance(first, dict):
+        return
+    if first.get("parameters_sha256") != parameters_digest(policy):
+        raise ValueError(
+            f"policy is {shown(policy.name)}: the run to resume begins again, and it began with the weights "
+            f"of {shown(first.get('run'))}, so give that policy, by train_es in Python"
+        )
 
 
 def _check_rounding(before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

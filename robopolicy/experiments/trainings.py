@@ -117,6 +117,8 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():  # 1.0 and 1 are one setting
+        value = int(value)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -38,7 +38,7 @@ class Policy:
       config: its settings.
       parameters: flat, [P] float32.
       features: constants of its surroundings and random projections, which training does not change.
-      name: for tables and pictures.
+      name: for tables and pictures; `config.json` of a search that begins with it has it, too.
       run: config.json of its training run; empty without a run.
     """
 

@@ -214,7 +214,7 @@ def train(
     with running(run, schedule, resume=resume, restore=restore, on_record=on_generation, sinks=sinks) as loop:
         if not loop.done:
             record = search.untrained()
-            loop.complete(0, record, search.arrays)
+            loop.complete(0, record, search.arrays, ended=bool(search.over))
         for generation in range(loop.done + 1, config.generations + 1):
             if search.over:
                 break

@@ -117,7 +117,6 @@ def status(folder: RunFolder) -> RunStatus:
     elif done >= total or over:
         went_on = first and done > end
         state, why = FINISHED, f"{first} at {trainer.counter} {end}, and it went on" if went_on else over
-        # A search that ends before its first generation has nothing to save.
         if saved and done > saved[-1]:
             state, why = STOPPED, f"its last checkpoint is that of {trainer.counter} {saved[-1]}"
         elif done and not saved:
@@ -148,7 +147,10 @@ def _ended_by(settings: Mapping[str, Any], records: Sequence[Record], total: int
     for name in Conditions._fields:
         if name not in settings:
             raise CheckpointError(f"es in its config.json lacks {name}")
-    check_types("es in its config.json:", settings, Conditions)
+    try:
+        check_types("es in its config.json:", settings, Conditions)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
     conditions, progress = Conditions(*(settings[name] for name in Conditions._fields)), Progress()
     if conditions.evaluate_every < 1:
         raise CheckpointError(

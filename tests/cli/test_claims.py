@@ -168,6 +168,24 @@ def test_a_claim_on_seeds_of_the_data_is_refused(table, no_episodes, refused, tm
 
 
 @pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"data": [1]}, r"data is \[1\]: it must be settings by name"),
+        ({"data": {"first": 3}}, "first is 3: it must be settings by name"),
+        ({"data": {"recording": {"seed": "0", "episodes": 2}}}, "the seed of a recording is '0': it must be"),
+        ({"init": {"trained": {"data": "x"}}}, "data is 'x': it must be settings by name"),
+    ],
+    ids=("data", "dataset", "seed", "init"),
+)
+def test_a_claim_on_a_damaged_description_of_data_is_refused(tmp_path, more, said):
+    name = made_run(tmp_path / "softmax-0", "softmax", 0)
+    path = tmp_path / "softmax-0" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    with pytest.raises(ValueError, match=f"in the config.json of {name!r}, {said}"):
+        check_claim([name], range(20000, 20003))
+
+
+@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"environment": PAPER | {"presets": ["painted", "paper"]}}, "presets is painted, paper in the"),

@@ -368,6 +368,7 @@ def clone(capsys, tmp_path, data):
         ({"command": {**whole["command"], "batch": "8"}}, "batch is '8'", "of type int"),
         ({"command": {**whole["command"], "data": 5}}, "data is 5", "it must be paths"),
         ({"command": {}}, "out is", "not of a cloning run"),
+        ({"command": None}, "out is", "Python began its run, so train_bc(..., resume=True) continues it"),
         ({"bc": {**whole["bc"], "ema": 0.5}}, "ema is 0.999", "the run to resume has 0.5"),
     ):
         config.write_text(json.dumps({**whole, **part}))

@@ -209,6 +209,7 @@ def test_bad_input_of_report_is_refused(refused, tmp_path, monkeypatch, words, s
         (lambda kept: kept.update(return_mean=999.0), "its return_mean is 999.0, not the mean"),
         (lambda kept: kept.update(success_rate=7), "its success_rate is 7: it must be a share"),
         (lambda kept: kept["causes"].update(x=-1), "they must be counts"),
+        (lambda kept: kept.pop("engine"), "is no evaluation: it lacks 'engine'"),
         (lambda kept: kept.update(causes=7), "is no evaluation: it must hold results by engine"),
     ],
 )

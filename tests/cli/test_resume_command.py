@@ -16,6 +16,7 @@ from robopolicy.experiments import evaluators
 from robopolicy.experiments.environments import Environment
 from robopolicy.experiments.evaluators import EvaluatorConfig
 from robopolicy.experiments.hooks import Hooks
+from robopolicy.experiments.train_es import checked_search
 from robopolicy.training.checkpoint import RunFolder
 from robopolicy.training.es import ESConfig
 from robopolicy.training.progress import Limits, Progress
@@ -114,6 +115,20 @@ def test_a_resume_of_a_run_that_has_ended_early_does_not_say_that_it_goes_on(tmp
                 hooks=Hooks(on_resume=resumed.append),
             )
     assert resumed == [3]
+
+
+def test_a_search_that_began_with_trained_weights_begins_again_with_these_alone(tmp_path, refused):
+    run = Path(made_run(tmp_path / "run"))
+    first = robopolicy.load(run)
+    first = replace(first, name="best walker", parameters=first.parameters + 1)  # no name of a run
+    kept = (Environment("stepping-stones", "mujoco", "paper"), ESConfig(generations=3, episodes=(1,)))
+    init = checked_search(first, *kept, (), EvaluatorConfig("local", workers=1)).settings["init"]
+    assert (init["run"], "checkpoint" in init) == ("best walker", False)
+    config = run / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "init": init}))
+    said = "the run to resume begins again, and it began with the weights of 'best walker'"
+    assert said in refused("train", "es", "--resume", "--out", str(run), "--resume-from", "0")
+    assert RunFolder(run).generations() == [2]
 
 
 def test_the_command_to_resume_repeats_that_a_setting_was_taken_away(tmp_path):

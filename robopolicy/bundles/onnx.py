@@ -97,7 +97,7 @@ def _converter(folder: Path, out: Path) -> subprocess.Popen[str]:
     # The conversion needs no accelerator, and must not take memory from one. It compiles code that runs once.
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
     return subprocess.Popen(
-        [sys.executable, "-m", "robopolicy.bundles.convert", str(folder), str(out)],
+        [sys.executable, "-P", "-m", "robopolicy.bundles.convert", str(folder), str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

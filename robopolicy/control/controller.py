@@ -217,7 +217,7 @@ class Controller:
         if self._posture is None:
             self._posture = self.reading.joints.ravel().copy()
         self._standing, self.touched = np.ones(4, bool), np.zeros(4, bool)
-        return JointCommands(self._posture, np.zeros(12), np.ones(12, bool))
+        return JointCommands(self._posture.copy(), np.zeros(12), np.ones(12, bool))
 
     @property
     def _stands(self) -> bool:

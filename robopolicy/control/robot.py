@@ -206,23 +206,27 @@ class Robot:
         inertia = np.array(self.inertia)
         if not (np.allclose(inertia, inertia.T) and np.linalg.eigvalsh(inertia).min() > 0):
             raise ValueError(f"{self} has the inertia {self.inertia}: it must be symmetric and positive")
-        legs, down = self.legs, self.foot_radius - np.array(self.hips)[:, 2]
-        lowest, highest = (down + abs(legs.thigh - legs.shank)).max(), (down + self.leg).min()
         for name in ("walker", "rugged"):
             height = getattr(self, name).height
-            check_number(f"{self}: height of {name}", height, float(lowest), float(highest))
+            self.check_stands(name, height)
             if not self.lowest_base < height:
                 raise ValueError(
                     f"{self}: lowest_base is {self.lowest_base}: it must be below the height of {name}, "
                     f"{height}"
                 )
-            standing = self.standing_joints(height)
-            for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
-                if not low <= angle <= high:
-                    raise ValueError(
-                        f"{self} stands with {joint!r} at {angle:.3f}, at the height of {name}, {height}: "
-                        f"its limits are {low} and {high}"
-                    )
+
+    def check_stands(self, name: str, height: float) -> None:
+        """Raise ValueError unless the robot can stand at the `height` (m) of its `name`, `walker` or so."""
+        legs, down = self.legs, self.foot_radius - np.array(self.hips)[:, 2]
+        lowest, highest = (down + abs(legs.thigh - legs.shank)).max(), (down + self.leg).min()
+        check_number(f"{self}: height of {name}", height, float(lowest), float(highest))
+        standing = self.standing_joints(height)
+        for joint, angle, (low, high) in zip(self.joints, standing.tolist(), self.limits, strict=True):
+            if not low <= angle <= high:
+                raise ValueError(
+                    f"{self} stands with {joint!r} at {angle:.3f}, at the height of {name}, {height}: "
+                    f"its limits are {low} and {high}"
+                )
 
     def __str__(self) -> str:
         return f"robot {self.name!r}"

@@ -123,7 +123,7 @@ def robot_of(robot: Any) -> Robot:
 
     Raises FileNotFoundError or ValueError, in one line, for anything else.
     """
-    if isinstance(robot, str) and robot.endswith(TABLE):
+    if isinstance(robot, str | Path) and str(robot).endswith(TABLE):
         return read_table(Path(robot))
     if isinstance(robot, Mapping):
         table: Robot = from_json("robot:", Robot, robot)

@@ -63,9 +63,9 @@ def examine() -> Iterator[Finding]:
     requirements = requires("robopolicy") if installed_version("robopolicy") else None
     packages = list(packages_of(requirements or [], installed_version))
     importable = [one.name for one in packages if one.state == OK]
-    # Bullet is an extra of its own; MuJoCo comes with `sim`.
-    engines = [name for name in ENGINES if name != "bullet" or installed_version("pybullet")]
-    names = [f"imports={','.join(importable)}", "jax", *engines, "ffmpeg"]
+    needed = {"jax": "jax", **{name: PACKAGES[name] for name in ENGINES}, "ffmpeg": "imageio-ffmpeg"}
+    installed = [name for name, package in needed.items() if installed_version(package)]
+    names = [f"imports={','.join(importable)}", *installed]
     # Half of the cores, since a check may use several.
     with ThreadPoolExecutor(max(1, cores() // 2)) as pool:
         results = dict(zip(names, pool.map(run_series, names), strict=True))
@@ -183,7 +183,7 @@ def _fix_for(error: str, default: str) -> str:
 def run_series(name: str) -> list[Finding]:
     """Run a series of checks in a process of its own. If the process ends early, its other checks fail."""
     area = name.partition("=")[0]
-    command = [sys.executable, "-m", "robopolicy.doctor.checkups", name]
+    command = [sys.executable, "-P", "-m", "robopolicy.doctor.checkups", name]
     try:
         run = subprocess.run(command, capture_output=True, timeout=TIMEOUT)
         out, reason = run.stdout, _exit_reason(run.returncode, run.stderr.decode(errors="replace"))

@@ -95,6 +95,15 @@ def _are_formats(outcomes: Any) -> bool:
 
 
 # What a member must be besides its type.
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_feedback(one: Mapping[str, Any]) -> bool:
+    texts = all(_is_text(one.get(name)) for name in ("input", "output", "about"))
+    return texts and matches(one.get("first"), int) and one["first"] >= 0 and "start" not in one
+
+
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "rate": (lambda value: value > 0, "a number of actions a second above 0"),
     "control_period": (lambda value: value > 0, "a number of seconds above 0"),
@@ -113,8 +122,14 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "Cameras with finite limits and clips, low first, by name",
     ),
     "notes": (
-        lambda value: all(_is_clip(note["clip"]) for note in value.values() if "clip" in note),
-        "notes with a clip of two numbers, low first, by name",
+        lambda value: all(
+            _is_clip(note.get("clip", (0, 1))) and _is_text(note.get("about", "-")) for note in value.values()
+        ),
+        "notes with a clip of two numbers, low first, and text about it, by name",
+    ),
+    "feedback": (
+        lambda value: all(map(_is_feedback, value)),
+        "a tuple of objects with the texts `input`, `output` and `about` and the count `first`",
     ),
     "presets": (lambda value: len({*value} - {""}) == len(value), "a tuple of different names"),
     "curriculum": (

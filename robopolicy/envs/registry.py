@@ -109,10 +109,12 @@ def with_defaults(
     """The engine and the preset of the task `name`: `engine` and `preset`, or the defaults if they are None.
 
     The default preset is the task's first one, the default engine one that `renderer` draws for. A task
-    without engines or presets has None for them.
+    without engines or presets has None for them, as has one whose `engine` has a default of its own.
     """
     if engine is None and has_setting(name, "engine"):
-        engine = default_engine(renderer)
+        own = signature(task_class(name)).parameters.get("engine")
+        is_chosen = own is not None and own.default not in (None, Parameter.empty)
+        engine = None if is_chosen else default_engine(renderer)
     presets = task_class(name).presets
     return engine, presets[0] if preset is None and presets else preset
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robopolicy.envs.drawing.scene import Scene
+from robopolicy.envs.drawing.scene import LARGEST, Scene
 from robopolicy.envs.members import Description
 from robopolicy.envs.physics import ENGINES, check_renderer, default_engine
 from robopolicy.envs.physics.base import Array, Engine, View
 from robopolicy.envs.task import Task
 from robopolicy.naming import one_of
+from robopolicy.settings import check_count
 
 LONGEST_EPISODE = 86400.0  # s; a reset draws the pushes of a whole episode
 MIDDLE = (0.5, 0.5)
@@ -102,10 +103,12 @@ class SimulatedTask(Task):
     def picture(self, view: View, width: int, height: int) -> NDArray[np.uint8]:
         """A picture [height, width, 3] of the world as it is now.
 
-        Raises ValueError, in one line, for a size of zero, and for a view from the inside of a body;
+        Raises ValueError, in one line, for a bad size, and for a view from the inside of a body;
         RuntimeError before the first reset.
         """
         self.check_begun("picture")
+        for name, side in (("width", width), ("height", height)):
+            check_count(name, side, 1, LARGEST)
         if self.renderer != "software":
             return self.physics.render(view, width, height)
         if self._scene is None:

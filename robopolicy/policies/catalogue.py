@@ -134,6 +134,8 @@ def functions_of(config: PolicyConfig, constants: Mapping[str, Any]) -> PolicyFu
 
     Raises ValueError if one is missing or has another shape, or for other settings than of a policy.
     """
+    if jax.dtypes.canonicalize_dtype(np.float64) != np.float32:
+        raise ValueError("JAX_ENABLE_X64 is set: policies compute in float32, and need it unset")
     kind = KINDS[kind_of(config)]
     arrays = constants_of(kind.constants, constants, kind.shapes(config))
     return _functions(config, tuple(np.asarray(array).tobytes() for array in arrays.values()))

@@ -64,6 +64,12 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
     signs = np.array([-1.0 if action in negated else 1.0 for action in config.actions], np.float32)
     looks = [(reader, view) for reader in config.readers for view in config.views_of(reader)]
     looks = looks if config.ranks or config.asks else []
+    for _, view in looks:
+        if config.variant == "mask" and config.kept(view) == 1 < config.token_count(view):
+            raise ValueError(
+                f"keep is {config.keep}: it leaves one of {config.token_count(view)} tokens of "
+                f"{view.camera!r}, and a mask shows the last one that it keeps with weight 0"
+            )
 
     def init(key: Array) -> Any:
         return nnx.split(weights_of(config, nnx.Rngs(key)))[1]

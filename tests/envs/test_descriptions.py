@@ -146,6 +146,16 @@ def test_halted_spatulas_stay_in_place(engine):
     for _ in range(10):
         env.step(np.ones(12, np.float32))
     assert np.abs(env.physics.tools()[0] - held).max() < 0.02
+    # Near the edge of its reach, no joints near those of its target give the left arm's present pose.
+    env.reset(seed=56)
+    for signs in "-+++-+-+++++", "-+-+++++-+--", "+---++++---+":
+        for _ in range(5):
+            env.step(np.array([float(f"{sign}1") for sign in signs], np.float32))
+    env.halt()
+    held = env.physics.tools()[0]
+    for _ in range(10):
+        env.step(np.ones(12, np.float32))
+    assert np.abs(env.physics.tools()[0] - held).max() < 0.003
     env.reset(seed=0)
     start = env.physics.tools()[0]
     for _ in range(3):

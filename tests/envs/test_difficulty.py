@@ -12,6 +12,7 @@ from installed_engines import EACH_OF_QUADRUPEDS
 from robopolicy.control.gait import TrotConfig
 from robopolicy.control.kinematics import LIMB_RADIUS
 from robopolicy.control.robot import WalkerConfig
+from robopolicy.control.robots import GO2
 from robopolicy.envs.quadruped.body_sensors import BodySensorConfig
 from robopolicy.envs.quadruped.cameras import CAMERAS, DepthCamera, Ground
 from robopolicy.envs.quadruped.difficulty import (
@@ -239,6 +240,9 @@ def test_every_preset_plays_on_every_engine_by_its_seed(engine, preset):
         (lambda: SteppingStonesConfig(cameras=("top",)), "it must name one or more of front, belly"),
         (lambda: SteppingStonesConfig(cameras=5), "cameras is 5: it must name one or more of front, belly"),
         (lambda: SteppingStonesConfig(policy_period=0.033), "policy_period is 0.033"),
+        (lambda: SteppingStonesConfig(policy_period=0.1), "half the gait's period, 0.25, must be a multiple"),
+        (lambda: SteppingStonesConfig(robot=GO2), "robot 'go2' stands with 'FR_calf_joint' at -0.739"),
+        (lambda: BodySensorConfig(accelerometer_bias=0.3), "accelerometer_bias is 0.3: .* from 0 to 0.2"),
         (lambda: SteppingStonesConfig(largest_offset=3.0), "largest_offset is 3.0"),
         (lambda: SteppingStonesConfig(largest_aside=3.0), "largest_aside is 3.0"),
         (

@@ -128,7 +128,8 @@ def test_a_first_table_needs_torques(changed):
         ('"rf_shank" pos="0 0 -0.24"', '"rf_shank" pos="0 0 -0.2"', "has legs that differ: from hip to knee"),
         ('name="lf_toe"', 'name="lf_toe" size="0.04"', "has a foot_radius of 0.025 m: its model "),
         ('name="lf_toe"', 'name="lf_toe" type="box" size="0.1 0.1 0.1"', "changed.xml it must be a sphere"),
-        ("<freejoint/>", "", "must begin with a free joint, that of the trunk"),
+        ("<freejoint/>", "", "must be the trunk, with a free joint"),
+        ("<worldbody>", "<worldbody><body name='floor'/>", "must be the trunk, with a free joint"),
         ("<mujoco", "<robot", "is not read: "),
         ('type="box" size="0.21', 'type="box" size="-1', "changed.xml does not compile: Error: size "),
         (

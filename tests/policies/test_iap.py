@@ -289,6 +289,17 @@ def test_level_depth_of_another_size_is_refused():
         iap(config(), {**LEVEL, "belly_depth": np.zeros((12, 32), np.float32)})
 
 
+def test_a_mask_of_one_token_is_refused():
+    with pytest.raises(ValueError, match=r"keep is 0\.001: it leaves one of \d+ tokens of 'front_depth'"):
+        iap(config(keep=0.001), LEVEL)
+    iap(config(keep=0.001, variant="rank"), LEVEL)
+
+
+def test_a_policy_in_64_bits_is_refused():
+    with jax.enable_x64(True), pytest.raises(ValueError, match="JAX_ENABLE_X64 is set"):
+        functions_of(config(), LEVEL)
+
+
 @pytest.mark.slow
 def test_a_policy_is_the_same_after_writing_and_reading():
     wanted = config(variant="rank", keep=0.05, hidden=3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -54,9 +56,11 @@ class JaxPhysics:
         self._push = np.zeros(3, np.float32)
 
     @staticmethod
-    def _on_cpu() -> Any:
+    @contextmanager
+    def _on_cpu() -> Iterator[None]:
         # One world on an accelerator waits for each of its small programs.
-        return jax.default_device(jax.local_devices(backend="cpu")[0])
+        with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(False):
+            yield
 
     @property
     def _now(self) -> State:

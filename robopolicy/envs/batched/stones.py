@@ -130,6 +130,9 @@ class SteppingStonesBatch:
                 "states; the engines mujoco and bullet have sensors"
             )
         check_friction(config)
+        if dtype != jax.dtypes.canonicalize_dtype(jnp.float64):
+            bits = 8 * jnp.dtype(dtype).itemsize
+            raise ValueError(f"dtype has {bits} bits: JAX_ENABLE_X64 must be 1 for 64, and 0 for 32")
         self.config = config = config.seen_by(cameras, drift)
         self.dtype = dtype
         self.actions = len(LEGS) * (1 + bool(config.largest_aside))
@@ -371,13 +374,13 @@ class SteppingStonesBatch:
             if sensors.noise:
                 noise = jax.random.normal(keys[2 * index], depth.shape, depth.dtype)
                 depth = jnp.clip(depth + sensors.noise * depth**2 * noise, 0.0, camera.reach)
-            if sensors.dropout:
-                is_lost = jax.random.uniform(keys[2 * index + 1], depth.shape) < sensors.dropout
-                depth = jnp.where(is_lost, 0.0, depth)
             if sensors.blobs:
                 key = jax.random.fold_in(keys[2 * index], 1)
                 draws = jax.random.uniform(key, (sensors.blobs, 4), depth.dtype)
                 depth = with_blobs(sensors, depth, draws, camera.reach, jnp)
+            if sensors.dropout:
+                is_lost = jax.random.uniform(keys[2 * index + 1], depth.shape) < sensors.dropout
+                depth = jnp.where(is_lost, 0.0, depth)
             images[name] = depth.astype(jnp.float32)
         return images
 

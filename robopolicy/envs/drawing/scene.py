@@ -17,6 +17,7 @@ from robopolicy.settings import check_count, check_number
 
 WHITE = 255
 LARGEST = 8192  # pixels a side
+CAMERAS = 2  # whose pictures of what stands still are kept: that of a policy, and that of a film
 VERTICAL = 1e-6  # sine of a view's angle to the vertical, below which "upright" has no meaning
 
 
@@ -70,7 +71,8 @@ class Scene:
         direction = direction / np.linalg.norm(direction)
         self._light = Light(direction.astype(np.float32), np.float32(lighting.ambient))
         self._far = lighting.far
-        self._drawn: tuple[object, NDArray[np.float32], NDArray[np.uint8]] | None = None
+        self._drawn: dict[object, tuple[NDArray[np.float32], NDArray[np.uint8]]] = {}  # by camera
+        self._nearness = np.empty((0, 0), np.float32)
 
     def picture(self, view: View, width: int, height: int, poses: Array) -> NDArray[np.uint8]:
         """A picture [height, width, 3] with the moving bodies at `poses` [M, 4, 4] (to world).
@@ -82,14 +84,17 @@ class Scene:
         check_count("height", height, 1, LARGEST)
         lens, places = _lens(view, height, self._far), _checked(poses, self._count)
         camera = (lens.rotation.tobytes(), lens.eye.tobytes(), lens.scale, width, height)
-        if self._drawn is None or self._drawn[0] != camera:
+        if camera not in self._drawn:
             nearness = np.zeros((height, width), np.float32)
             background = np.full((height, width, 3), WHITE, np.uint8)
             self._draw_still(lens, nearness, background)
-            self._drawn = camera, nearness, background
-            self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
-        _, nearness, background = self._drawn
+            while len(self._drawn) >= CAMERAS:
+                del self._drawn[next(iter(self._drawn))]
+            self._drawn[camera] = nearness, background
+        nearness, background = self._drawn[camera]
         out = background.copy()
+        if self._nearness.shape != nearness.shape:
+            self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
         np.copyto(self._nearness, nearness)
         self._draw(self._moving, places, lens, self._nearness, out)
         return out

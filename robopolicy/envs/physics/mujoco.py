@@ -25,7 +25,7 @@ from robopolicy.envs.physics.fit import check_fit, check_names
 from robopolicy.envs.physics.floating import body_state
 from robopolicy.naming import one_line
 
-BASE = 1  # body; 0 is the world
+BASE = 1  # the trunk, by `read_model`; body 0 is the world
 AWAY = -1000.0  # m, height of the boxes that an episode does not use
 DIVERGED = slice(int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQACC) + 1)
 
@@ -353,8 +353,9 @@ def read_model(path: Path, whose: str) -> mujoco.MjSpec:
         spec = mujoco.MjSpec.from_file(str(path))
     except ValueError as error:
         raise ValueError(one_line(f"{whose}: its model {path} is not read: {error}")) from error
-    if not spec.joints or spec.joints[0].type != mujoco.mjtJoint.mjJNT_FREE:
-        raise ValueError(f"{whose}: its model {path} must begin with a free joint, that of the trunk")
+    trunk = next(iter(spec.worldbody.bodies), None)
+    if trunk is None or not trunk.joints or trunk.joints[0].type != mujoco.mjtJoint.mjJNT_FREE:
+        raise ValueError(f"{whose}: the first body of its model {path} must be the trunk, with a free joint")
     return spec
 
 

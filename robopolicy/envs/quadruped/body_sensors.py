@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
-from robopolicy.control.estimate import Sensed, StateEstimator
+from robopolicy.control.estimate import RESTING, Sensed, StateEstimator
 from robopolicy.control.robot import Robot
 from robopolicy.control.stance import GRAVITY
 from robopolicy.envs.physics.base import Array, BodyState
@@ -45,7 +45,8 @@ class BodySensorConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check_number(name, value, 0.0, 1.0)
+            # An estimate refuses to begin with a larger bias than RESTING.
+            check_number(name, value, 0.0, RESTING / 5 if name == "accelerometer_bias" else 1.0)
 
 
 class BodySensors:

@@ -139,11 +139,10 @@ class Sensors:
         if config.noise:
             noisy = image + config.noise * image**2 * rng.standard_normal(image.shape, np.float32)
             image = np.clip(noisy, 0.0, reach).astype(np.float32)
-        if config.dropout:
-            image = np.where(rng.random(image.shape) < config.dropout, np.float32(0.0), image)
+        is_lost = rng.random(image.shape) < config.dropout if config.dropout else None
         if config.blobs:
             image = with_blobs(config, image, rng.random((config.blobs, 4), np.float32), reach, np)
-        return image
+        return image if is_lost is None else np.where(is_lost, np.float32(0.0), image)
 
 
 def with_blobs(config: SensorConfig, image: Any, draws: Any, reach: float, arrays: Any) -> Any:

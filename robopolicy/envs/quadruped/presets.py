@@ -71,6 +71,12 @@ class SteppingStonesConfig:
             raise ValueError(
                 f"policy_period is {self.policy_period}: it must be a multiple of control_period, {period}"
             )
+        half = self.walker.gait.period / 2
+        if abs(half / self.policy_period - round(half / self.policy_period)) > 1e-9:
+            raise ValueError(
+                f"policy_period is {self.policy_period}: half the gait's period, {half:g}, must be a "
+                "multiple of it, so that feet lift off at its steps"
+            )
         if self.body_sensors is not None:
             check_number("delay", self.body_sensors.delay, 0.0, period)
         check_number("largest_offset", self.largest_offset, 0.01, 0.3)
@@ -84,6 +90,7 @@ class SteppingStonesConfig:
             names = ", ".join(PLACES)
             raise ValueError(f"cameras is {self.cameras!r}: it must name one or more of {names}, each once")
         check_fields(self)
+        self.robot.check_stands("walker", self.walker.height)
 
     @property
     def images(self) -> dict[str, CameraConfig]:

@@ -231,7 +231,7 @@ class BimanualSweep(SimulatedTask):
             # Of its own: how long an episode lasts must not change what a later one draws.
             (self._later_looks,) = self.np_random.spawn(1)
         self.target = self.start()
-        self.joint_targets = self._joints_at_start
+        self.joint_targets = self._joints_at_start.copy()
         balls = (places, config.ball_radius, config.ball_mass * physics.ball_mass)
         world = (config.bowls, config.table, physics.conditions)
         self.physics.reset(Placement(self.bases, self.joint_targets, *balls, *world))
@@ -265,9 +265,9 @@ class BimanualSweep(SimulatedTask):
         """Advance by one control period."""
         self.check_running("step")
         config = self.config
-        action = self.checked(action) * (not self._halted)
-        moves, turns = action.astype(float).reshape(2, 2, 3).swapaxes(0, 1)
-        self._steer(config.largest_move * moves, config.largest_turn * turns)
+        moves, turns = self.checked(action).astype(float).reshape(2, 2, 3).swapaxes(0, 1)
+        if not self._halted:
+            self._steer(config.largest_move * moves, config.largest_turn * turns)
         self.physics.command(self.joint_targets)
         self.physics.step()
         self._read()
@@ -299,8 +299,8 @@ class BimanualSweep(SimulatedTask):
         """
         self.check_begun("halt")
         self._halted = True
-        self.target = Target(self.physics.tools()[0], self.target.turns)
-        self._steer(np.zeros((2, 3)), np.zeros((2, 3)))
+        # Inverse kinematics may find no joints for the present poses near those of targets that led them.
+        self.target, self.joint_targets = self.workspace.target(*self.physics.tools()), self.physics.joints()
         self.physics.command(self.joint_targets)
 
     def _read(self) -> None:

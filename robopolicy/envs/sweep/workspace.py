@@ -79,6 +79,10 @@ class Workspace:
         """The spatulas' rotations to the world, for `turns` [2, 3]."""
         return Rotation.from_rotvec(turns) * self._home
 
+    def target(self, positions: Array, rotations: Array) -> Target:
+        """The target of spatulas at `positions` [2, 3] (m), with `rotations` [2, 3, 3] to the world."""
+        return Target(positions, (Rotation.from_matrix(rotations) * self._home.inv()).as_rotvec())
+
     def clear(self, target: Target) -> bool:
         """Whether spatulas at `target` are above the table and apart from each other."""
         corners = self._corners(target.turns)

@@ -177,7 +177,7 @@ class TrainES(ESOptions):
         settings = {"encoder": self.encoder, **self.policy}
         policy = new_policy(environment, self.attention, seed=search.seed, **settings)
         saved = RunFolder(self.out).generations() if self.resume else []
-        if saved and self.resume_from in (None, *saved):
+        if saved and self.resume_from != 0 and self.resume_from in (None, *saved):
             begun = self.stored_command()
             names = ("attention", "encoder", "cameras", *POLICY)
             if all(getattr(begun, name) == getattr(self, name) for name in names):

@@ -156,9 +156,9 @@ def _beside(path: Path, file: str) -> str:
     return str(found[0].resolve()) if found else file
 
 
-def table_of(robot: str) -> str | dict[str, Any]:
+def table_of(robot: str | Path) -> str | dict[str, Any]:
     """What a run records of a robot: its name, or the JSON object of its table."""
-    return asdict(read_table(Path(robot))) if robot.endswith(TABLE) else robot
+    return asdict(read_table(Path(robot))) if str(robot).endswith(TABLE) else str(robot)
 
 
 def _of_run(path: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:

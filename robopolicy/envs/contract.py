@@ -94,7 +94,6 @@ def _are_formats(outcomes: Any) -> bool:
     return all(texts) and len(names) == len(outcomes) and not names & {"", *RESERVED}
 
 
-# What a member must be besides its type.
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
@@ -104,6 +103,7 @@ def _is_feedback(one: Mapping[str, Any]) -> bool:
     return texts and matches(one.get("first"), int) and one["first"] >= 0 and "start" not in one
 
 
+# What a member must be besides its type.
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "rate": (lambda value: value > 0, "a number of actions a second above 0"),
     "control_period": (lambda value: value > 0, "a number of seconds above 0"),
@@ -129,7 +129,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "feedback": (
         lambda value: all(map(_is_feedback, value)),
-        "a tuple of objects with the texts `input`, `output` and `about` and the count `first`",
+        "a tuple of objects with the texts `input`, `output` and `about`, the count `first`, and no `start`",
     ),
     "presets": (lambda value: len({*value} - {""}) == len(value), "a tuple of different names"),
     "curriculum": (

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -80,7 +81,7 @@ class Environment:
         if not isinstance(result.others, Mapping):
             raise ValueError(f"others is {result.others!r}: it must be settings by name")
         robot = result.others.get("robot")
-        if result.task == STONES and isinstance(robot, str):  # a run outlives the file of a table
+        if result.task == STONES and isinstance(robot, str | Path):  # a run outlives the file of a table
             result = replace(result, others={**result.others, "robot": table_of(robot)})
         renderer = result.others.get("renderer")
         if isinstance(renderer, str) and RENDERERS.get(renderer):

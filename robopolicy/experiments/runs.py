@@ -244,10 +244,10 @@ def policy_in(run: Path, settings: Mapping[str, Any]) -> PolicyConfig:
 def identity(policy: Policy, name: str) -> dict[str, Any]:
     """What identifies a trained policy `name`: also its checkpoint, if that is still the name of its run."""
     found: dict[str, Any] = {"run": name}
-    with suppress(FileNotFoundError, ValueError):  # the run or the policy was renamed
+    with suppress(OSError, ValueError):  # the run or the policy was renamed
         folder, which = find_run(name)
         saved = RunFolder(folder).generations()
-        if config_of(folder) == policy.run and saved:
+        if config_of(folder) == policy.run and saved and (which in ("last", "best") or which.isdecimal()):
             found["checkpoint"] = saved[-1] if which == "last" else which
     return {**found, "parameters_sha256": parameters_digest(policy)}
 

@@ -106,13 +106,13 @@ class Start(NamedTuple):
             before["policy"] = plain("policy", describe(policy_in(self.folder.path, before)))
         check_same(RESUMED, parts, before, settings, may_change)
         saved = self.folder.generations()
-        if features is not None and saved and self.resume_from in (None, *saved):
+        if features is not None and saved and self.resume_from != 0 and self.resume_from in (None, *saved):
             check_features(self.folder.load(self.resume_from)[1], features)
         with self.folder.locked():
             if self.resume_from is not None:
                 set_aside(self.folder, counter, self.resume_from)
             done = resume_point(self.folder, counter)
-        if done < total and not (done and over(self.folder.load(done)[1])):
+        if done < total and not (self.folder.generations() and over(self.folder.load(done)[1])):
             self.hooks.on_resume(done + 1)
 
     def sinks(self) -> list[WandbSink]:

@@ -68,7 +68,8 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
         if config.variant == "mask" and config.kept(view) == 1 < config.token_count(view):
             raise ValueError(
                 f"keep is {config.keep}: it leaves one of {config.token_count(view)} tokens of "
-                f"{view.camera!r}, and a mask shows the last one that it keeps with weight 0"
+                f"{view.camera!r}, and a mask gives the last one that it keeps weight 0: it must be "
+                f"{1.5 / config.token_count(view):.3g} or more"
             )
 
     def init(key: Array) -> Any:

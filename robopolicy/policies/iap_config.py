@@ -61,7 +61,7 @@ class IAPConfig(Looking):
         all pixels, and by attention what a camera showed before, where `recall` says so.
       patch: side of a token, pixels; it divides all images.
       head_dim: width of queries and keys.
-      keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1]. The last of `mask` weighs 0.
+      keep: share of an image's tokens that `mask` and `rank` keep, in (0, 1]. Below 1, the last weighs 0.
       fade: distance above the last kept rank from which on a token counts in full; the mean rank is 1. A
         short one amplifies rounding errors.
       hidden: width of a hidden layer before the head, 0 for none.

@@ -73,23 +73,23 @@ class BundlePolicy:
         self._graph.reset()
         self._last: dict[str, NDArray[Any]] = {}
 
-    def act(self, observation: Observation, periods: int = 1) -> NDArray[np.float32]:
-        """The command [A] for one observation, in the manifest's units, `periods` after the last one.
+    def act(self, observation: Observation) -> NDArray[np.float32]:
+        """The command [A] for one observation, in the manifest's units.
 
         Raises ValueError if an input has another name, shape or dtype than in the manifest, or holds a number
         that is not finite, out of its limits, or farther from its last one than a step may go. Raises
         ArithmeticError if an output is out of its limits, or the state not finite. The state stays as it was.
         """
-        return self.run(observation, periods)["command"]
+        return self.run(observation)["command"]
 
-    def run(self, observation: Observation, periods: int = 1) -> Outputs:
+    def run(self, observation: Observation) -> Outputs:
         """All outputs by name. Raises as `act` does."""
         if not isinstance(observation, Mapping) or observation.keys() != self._inputs.keys():
             content = sorted(map(str, observation)) if isinstance(observation, Mapping) else observation
             raise ValueError(f"observation holds {shown(content)}: it must hold {sorted(self._inputs)}")
         for name, limits in self._inputs.items():
             limits.check(observation[name])
-        self._check_steps(observation, periods)
+        self._check_steps(observation)
         try:
             outputs = self._graph.run(observation, self._check_outputs)
         except Exception as error:  # onnxruntime's errors share no narrower base
@@ -118,17 +118,15 @@ class BundlePolicy:
         for name, limits in self._outputs.items():
             limits.check(outputs[name])
 
-    def _check_steps(self, observation: Observation, periods: int) -> None:
+    def _check_steps(self, observation: Observation) -> None:
         """Raise ValueError, naming the first number that jumped."""
         for name, last in self._last.items():
             value, gone = self._stepping[name], np.abs(observation[name] - last)
-            most = periods * value.steps
-            if not (gone <= most).all():
-                at = int(np.argwhere(~(gone <= most))[0][0])
-                steps = "a step" if periods == 1 else f"{periods} steps"
+            if not (gone <= value.steps).all():
+                at = int(np.argwhere(~(gone <= value.steps))[0][0])
                 raise ValueError(
-                    f"{name} {value.entries[at]!r} jumped by {gone[at]:g} {value.units[at]}: {steps} may go "
-                    f"{most[at]:g} at most"
+                    f"{name} {value.entries[at]!r} jumped by {gone[at]:g} {value.units[at]}: a step may go "
+                    f"{value.steps[at]:g} at most"
                 )
 
 

@@ -82,9 +82,9 @@ def _answer(link: Link, policy: BundlePolicy, silence: float) -> int:
             raise ProtocolError(
                 f"{message.kind.name} {message.sequence} must not follow observation {sequence}"
             )
-        periods, sequence = message.sequence - sequence, message.sequence  # some are skipped
+        sequence = message.sequence
         try:
-            command = policy.act(unpack(manifest.inputs, message.payload), periods)
+            command = policy.act(unpack(manifest.inputs, message.payload))
         except ValueError as error:
             raise ProtocolError(f"the policy refuses an observation: {error}") from error
         payload = pack(command_of, {"command": command})

@@ -96,7 +96,7 @@ def set_aside(run: RunFolder, counter: str, after: int) -> None:
         raise ValueError(f"resume_from is {after}: it must be a checkpoint of the run ({has}), or 0")
     if after:
         run.load(after)
-    later = [number for number in saved if number > after]
+    later = [number for number in saved if number > after or not after]
     if not later and all(record[counter] <= after for record in records):
         return
     aside = copy_log(run)

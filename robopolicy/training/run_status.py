@@ -29,6 +29,7 @@ from robopolicy.training.resume import latest_limits
 
 STARTING, RUNNING, FINISHED, STOPPED, FAILED = "starting", "running", "finished", "stopped", "failed"
 DAMAGED = "damaged"
+NO_CHECKPOINT = "it has no checkpoint: --resume begins anew"
 LONGEST_FAILURE = 2000  # characters
 TO_START = 120.0  # s, for compilation, before a trainer locks its run
 
@@ -119,10 +120,11 @@ def status(folder: RunFolder) -> RunStatus:
         state, why = FINISHED, f"{first} at {trainer.counter} {end}, and it went on" if went_on else over
         if saved and done > saved[-1]:
             state, why = STOPPED, f"its last checkpoint is that of {trainer.counter} {saved[-1]}"
-        elif done and not saved:
-            state, why = DAMAGED, "it has come to its end, and its checkpoints are gone"
+        elif not saved:
+            lost = "it has come to its end, and its checkpoints are gone"
+            state, why = (DAMAGED, lost) if done else (STOPPED, NO_CHECKPOINT)
     elif records or done:
-        state, why = STOPPED, "" if saved else "it has no checkpoint: --resume begins anew"
+        state, why = STOPPED, "" if saved else NO_CHECKPOINT
     elif time.time() - written < TO_START:
         state, why = STARTING, "nothing is logged yet"
     else:

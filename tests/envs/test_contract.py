@@ -154,7 +154,11 @@ def test_a_task_that_lacks_a_member_is_refused_by_its_name(member):
         ("notes", None, "it must be notes"),
         ("notes", {"joints": {"clip": 5}}, "a clip of two numbers"),
         ("notes", {"joints": {"about": ""}}, "and text about it, by name"),
-        ("feedback", ({"input": "joints", "output": "action", "first": 0},), "`output` and `about` and the"),
+        (
+            "feedback",
+            ({"input": "joints", "output": "action", "first": 0},),
+            "and `about`, the count",
+        ),
         ("notes", {"joints": {"clip": (5.0, -5.0)}}, "a clip of two numbers, low first"),
         ("notes", {"force": {"about": "N"}}, "'force' is no vector of observation_space"),
         ("feedback", None, "it must be a tuple of objects"),
@@ -269,6 +273,12 @@ def test_an_environment_that_is_refused_is_closed(monkeypatch):
     with pytest.raises(ValueError, match="it has 2 Quantities"):
         registry.make(toy_arm.ID)
     assert len(closed) == 1
+
+
+def test_a_default_engine_of_a_task_stays(monkeypatch):
+    for default, chosen in (None, registry.default_engine(None)), ("warp", None):
+        monkeypatch.setattr(Arm, "__init__", lambda arm, engine=default: None)
+        assert registry.with_defaults(toy_arm.ID)[0] == chosen
 
 
 def test_a_third_task_has_its_id_or_a_short_name(monkeypatch):

@@ -200,6 +200,7 @@ def test_a_table_is_read_with_the_model_beside_it(table, tmp_path, monkeypatch):
     path.write_text(json.dumps(asdict(replace(table, model="quadruped.xml"))))
     monkeypatch.chdir(tmp_path.parent)
     read = robot_of(str(path))
+    assert robot_of(path) == read
     (tmp_path.parent / "elsewhere.json").write_bytes(path.read_bytes())
     monkeypatch.chdir(tmp_path)  # the model is in the current folder, and not beside the table
     assert robot_of("../elsewhere.json") == read

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -36,6 +34,8 @@ class JaxPhysics:
     def __init__(self, robot: Robot, config: MujocoConfig | None = None, *, visible: bool = False) -> None:
         """`visible` has no effect: this engine draws nothing. Raises ValueError for another robot."""
         check_robot(robot)
+        if jax.dtypes.canonicalize_dtype(np.float64) != np.float32:
+            raise ValueError("JAX_ENABLE_X64 is set: the engine jax computes in float32, and needs it unset")
         self.config = config or MujocoConfig.of(robot)
         self._source = MujocoPhysics(robot, self.config)
         self._state: State | None = None
@@ -56,11 +56,9 @@ class JaxPhysics:
         self._push = np.zeros(3, np.float32)
 
     @staticmethod
-    @contextmanager
-    def _on_cpu() -> Iterator[None]:
+    def _on_cpu() -> Any:
         # One world on an accelerator waits for each of its small programs.
-        with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(False):
-            yield
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
 
     @property
     def _now(self) -> State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ class SteppingStones(SimulatedTask):
         config: SteppingStonesConfig | None = None,
         cameras: tuple[str, ...] | None = None,
         drift: float | None = None,
-        robot: str | Robot = LAIKAGO.name,
+        robot: str | Path | Robot = LAIKAGO.name,
     ) -> None:
         """`config` replaces the one that `preset` and `robot` name; `render_size` is (width, height).
 

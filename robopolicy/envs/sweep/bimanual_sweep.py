@@ -298,7 +298,7 @@ class BimanualSweep(SimulatedTask):
         Raises RuntimeError before the first reset.
         """
         self.check_begun("halt")
-        self._halted = True
+        self._halted, self.clipped = True, []
         # Inverse kinematics may find no joints for the present poses near those of targets that led them.
         self.target, self.joint_targets = self.workspace.target(*self.physics.tools()), self.physics.joints()
         self.physics.command(self.joint_targets)

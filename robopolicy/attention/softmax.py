@@ -22,23 +22,25 @@ def softmax() -> Attention:
     def apply(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, v, mask)
         with jax.named_scope("contraction"):
-            return _quotient(*_by_rows(lambda q: _numerators(*_rows(q, k, mask), v, mask), q, k))
+            keys, values = k.T, v.T
+            return _quotient(*_by_rows(lambda q: _numerators(*_rows(q, keys, mask), values, mask), q, k))
 
     def causal(features: Features, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         check_causal(q, k, v, mask)
         with jax.named_scope("contraction"):
             past = jnp.tril(jnp.ones((len(q), len(k)), bool))
-            return _quotient(*_numerators(*_rows(q, k, mask, past), v, mask))
+            return _quotient(*_numerators(*_rows(q, k.T, mask, past), v.T, mask))
 
     def rank(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
 
         def shares(q: Array, real: Array | None) -> Array:
-            weights, row_sums = _rows(q, k, mask)
+            weights, row_sums = _rows(q, keys, mask)
             inverse = 1 / row_sums if real is None else jnp.where(real[:, None], 1 / row_sums, 0.0)
             return (inverse.T @ weights)[0]
 
         with jax.named_scope("ranking"):
+            keys = k.T
             rows = _rows_at_once(q, k)
             return (
                 shares(q, None)
@@ -49,7 +51,8 @@ def softmax() -> Attention:
     def denominators(features: Features, q: Array, k: Array, mask: Array | None = None) -> Array:
         check_inputs(q, k, None, mask)
         with jax.named_scope("contraction"):
-            return _by_rows(lambda q: jnp.sum(_rows(q, k, mask)[0], axis=1), q, k)
+            keys = k.T
+            return _by_rows(lambda q: jnp.sum(_rows(q, keys, mask)[0], axis=1), q, k)
 
     def init(key: Array, head_dim: int) -> Features:
         return ()
@@ -79,11 +82,13 @@ def softmax_of_pairs(q: Array, k: Array, v: Array, bias: Array | None, mask: Arr
     q is [T, D], k [S, D] and v [S, V]; bias and mask, bool, broadcast to [T, S]. A query without any key
     gets 0.
     """
-    return _quotient(*_numerators(*_rows(q, k, None, True if mask is None else mask, bias), v, None))
+    rows = _rows(q, k.T, None, True if mask is None else mask, bias)
+    return _quotient(*_numerators(*rows, v.T, None))
 
 
-def _numerators(weights: Array, row_sums: Array, v: Array, mask: Array | None) -> tuple[Array, Array]:
-    return weights @ (v if mask is None else jnp.where(mask[:, None], v, 0.0)), row_sums
+def _numerators(weights: Array, row_sums: Array, values: Array, mask: Array | None) -> tuple[Array, Array]:
+    values = values if mask is None else jnp.where(mask, values, 0.0)
+    return jnp.einsum("ts,vs->tv", weights, values), row_sums
 
 
 def _quotient(numerators: Array, row_sums: Array) -> Array:
@@ -91,14 +96,17 @@ def _quotient(numerators: Array, row_sums: Array) -> Array:
 
 
 def _rows(
-    q: Array, k: Array, mask: Array | None, pairs: Array | bool = True, bias: Array | None = None
+    q: Array, keys: Array, mask: Array | None, pairs: Array | bool = True, bias: Array | None = None
 ) -> tuple[Array, Array]:
     """exp(q.k + bias) [T, S] and its row sums [T, 1], on a scale per row that cancels between them.
 
+    Keys are [D, S], and values of `_numerators` [V, S]: a gradient then sums over the rows of a chunk in an
+    order that needs no copy of the weights.
+
     Masked keys, and `pairs` [T, S] that are False, weigh nothing.
     """
-    q, k = widened(q, k)
-    logits = q @ (k if mask is None else jnp.where(mask[:, None], k, 0.0)).T
+    q, keys = widened(q, keys)
+    logits = q @ (keys if mask is None else jnp.where(mask, keys, 0.0))
     logits = logits if bias is None else logits + bias
     if mask is None and pairs is True and bias is None:
         peak = jax.lax.stop_gradient(jnp.max(logits, axis=1, keepdims=True))

@@ -114,7 +114,7 @@ def with_defaults(
     if engine is None and has_setting(name, "engine"):
         own = signature(task_class(name)).parameters.get("engine")
         is_chosen = own is not None and own.default not in (None, Parameter.empty)
-        engine = None if is_chosen else default_engine(renderer)
+        engine = None if is_chosen and renderer in (None, "software") else default_engine(renderer)
     presets = task_class(name).presets
     return engine, presets[0] if preset is None and presets else preset
 

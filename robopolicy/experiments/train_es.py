@@ -225,13 +225,11 @@ def _over(config: ESConfig, arrays: Arrays) -> str:
 
 
 def _check_first(before: Mapping[str, Any], policy: Policy, start: Start) -> None:
-    """Raise ValueError if a run would begin again with other weights than before."""
+    """Raise ValueError if a run that began with trained weights would begin again with others."""
     first, saved = before.get("init"), start.folder.generations()
     if start.resume_from != 0 and any(saved):
         return
-    if not isinstance(first, dict):
-        if policy.run and 0 not in saved:
-            raise ValueError(f"policy is {shown(policy.name)}: the run to resume began with random weights")
+    if not isinstance(first, dict):  # random ones, or a run of an older version
         return
     if first.get("parameters_sha256") != parameters_digest(policy):
         raise ValueError(

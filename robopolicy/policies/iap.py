@@ -69,7 +69,7 @@ def iap(config: IAPConfig, level: Mapping[str, Any]) -> PolicyFunctions:
             raise ValueError(
                 f"keep is {config.keep}: it leaves one of {config.token_count(view)} tokens of "
                 f"{view.camera!r}, and a mask gives the last one that it keeps weight 0: it must be "
-                f"{1.5 / config.token_count(view):.3g} or more"
+                f"{2 / config.token_count(view):.3g} or more"
             )
 
     def init(key: Array) -> Any:

@@ -91,7 +91,7 @@ class Scene:
             while len(self._drawn) >= CAMERAS:
                 del self._drawn[next(iter(self._drawn))]
             self._drawn[camera] = nearness, background
-        nearness, background = self._drawn[camera]
+        nearness, background = self._drawn[camera] = self._drawn.pop(camera)  # the last one used comes last
         out = background.copy()
         if self._nearness.shape != nearness.shape:
             self._nearness = np.empty_like(nearness)  # used again: new memory costs a tenth of a picture
